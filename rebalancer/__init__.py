@@ -1,0 +1,3 @@
+"""Restores Kubernetes topology spread with the fewest evictions, proved by simulation."""
+
+__version__ = "0.1.0"
