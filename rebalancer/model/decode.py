@@ -1,0 +1,200 @@
+"""JSON of any API object the tool reads → its frozen value; kinds it does not read are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.model.decode_pod import PodDecoder, TemplateWire, absent
+from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.selectors import LabelSelector, Selector, canonical
+from rebalancer.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from rebalancer.model.workload import (
+    HorizontalPodAutoscaler,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    Service,
+    Workload,
+)
+
+Object = (
+    Node
+    | Pod
+    | Workload
+    | Namespace
+    | Service
+    | PodDisruptionBudget
+    | PriorityClass
+    | HorizontalPodAutoscaler
+    | ResourceQuota
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | ObjectMeta
+)
+
+PLAIN: dict[str, type[Struct]] = {
+    "Node": Node,
+    "Namespace": Namespace,
+    "Service": Service,
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "StorageClass": StorageClass,
+    "CSINode": CSINode,
+    "CSIDriver": CSIDriver,
+    "CSIStorageCapacity": CSIStorageCapacity,
+    "PriorityClass": PriorityClass,
+    "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
+    "ResourceQuota": ResourceQuota,
+}
+WORKLOADS = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}
+)
+KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})
+"""Every kind that is read."""
+
+
+class _RollingUpdate(Struct, frozen=True, rename="camel"):
+    partition: int = 0
+
+
+class _UpdateStrategy(Struct, frozen=True, rename="camel"):
+    type: str = ""
+    rolling_update: Raw = Raw(b"null")
+
+
+class _Named(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+
+
+class _WorkloadSpec(Struct, frozen=True, rename="camel"):
+    replicas: int = 1
+    selector: Raw = Raw(b"null")
+    template: TemplateWire | None = None
+    paused: bool = False
+    suspend: bool = False
+    min_ready_seconds: int = 0
+    update_strategy: _UpdateStrategy = _UpdateStrategy()
+    pod_management_policy: str = "OrderedReady"
+    volume_claim_templates: tuple[_Named, ...] = ()
+
+
+class _WorkloadStatus(Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class _Workload(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+    spec: _WorkloadSpec = _WorkloadSpec()
+    status: _WorkloadStatus = _WorkloadStatus()
+
+
+class Decoder:
+    """Decodes objects of one cluster, sharing what identical pods share."""
+
+    def __init__(self) -> None:
+        self._pods = PodDecoder()
+        self._plain: dict[str, Callable[[bytes | Raw], Any]] = {
+            kind: msgspec.json.Decoder(type_).decode for kind, type_ in PLAIN.items()
+        }
+        self._workload = msgspec.json.Decoder(_Workload)
+        self._revision = msgspec.json.Decoder(_Named)
+
+    def decode(self, kind: str, raw: bytes | Raw) -> Object:
+        """The value of one object of a kind in `KINDS`.
+
+        An explicit null means what an absent field means. Raises msgspec.ValidationError (or its base
+        DecodeError for text that is no JSON), ValueError for a quantity: the message names the field.
+        """
+        try:
+            return self._decode(kind, raw)
+        except msgspec.ValidationError:
+            plain = msgspec.json.decode(raw)
+            stripped = without_nulls(plain)
+            if stripped == plain:
+                raise
+            return self._decode(kind, msgspec.json.encode(stripped))
+
+    def _decode(self, kind: str, raw: bytes | Raw) -> Object:
+        if kind == "Pod":
+            return self._pods.pod(raw)
+        if kind in WORKLOADS:
+            return self._workload_of(kind, self._workload.decode(raw))
+        if kind == "ControllerRevision":
+            return self._revision.decode(raw).metadata
+        value: Object = self._plain[kind](raw)
+        return value
+
+    def _workload_of(self, kind: str, wire: _Workload) -> Workload:
+        meta, spec, status = wire.metadata, wire.spec, wire.status
+        selector: Selector | None = None
+        if not absent(spec.selector):
+            if kind == "ReplicationController":
+                selector = Selector.equals(msgspec.json.decode(spec.selector, type=dict[str, str]))
+            else:
+                selector = canonical(msgspec.json.decode(spec.selector, type=LabelSelector))
+        template = None
+        if spec.template is not None:
+            template = self._pods.template(
+                meta.namespace or "default", spec.template.metadata.labels, spec.template.spec
+            )
+            if kind == "ReplicationController" and selector is None:
+                selector = Selector.equals(template.labels)
+        rolling = spec.update_strategy.rolling_update
+        partition = 0
+        if kind == "StatefulSet" and not absent(rolling):
+            partition = msgspec.json.decode(rolling, type=_RollingUpdate).partition
+        return Workload(
+            kind=kind,
+            metadata=meta,
+            replicas=spec.replicas,
+            selector=selector,
+            template=template,
+            paused=spec.paused,
+            suspended=spec.suspend,
+            min_ready_seconds=spec.min_ready_seconds,
+            update_strategy=spec.update_strategy.type,
+            partition=partition,
+            parallel=spec.pod_management_policy == "Parallel",
+            current_revision=status.current_revision,
+            update_revision=status.update_revision,
+            observed_generation=status.observed_generation,
+            status_replicas=status.replicas,
+            updated_replicas=status.updated_replicas,
+            ready_replicas=status.ready_replicas,
+            available_replicas=status.available_replicas,
+            claim_templates=tuple(c.metadata.name for c in spec.volume_claim_templates),
+        )
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON value without members that are null."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [without_nulls(v) for v in value if v is not None]
+    return value

@@ -1,0 +1,104 @@
+"""Nodes, taints and tolerations."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+from msgspec import Struct
+
+from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.quantity import resource_list
+
+TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Taint(Struct, frozen=True, rename="camel"):
+    """A taint of a node."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+    def __str__(self) -> str:
+        """The taint in kubectl's syntax, key=value:effect."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+class Toleration(Struct, frozen=True, rename="camel"):
+    """A toleration of a pod; an empty key with Exists tolerates every taint, an empty effect every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether it tolerates the taint (corev1.Toleration.ToleratesTaint; Lt and Gt are feature-gated)."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == taint.value
+        return self.operator == "Exists"
+
+
+class ContainerImage(Struct, frozen=True, rename="camel"):
+    """An image present on a node: all its names, its size in bytes."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class Condition(Struct, frozen=True, rename="camel"):
+    """A status condition."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+
+
+class NodeSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Node spec."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
+    """Node status; quantities as written."""
+
+    allocatable: dict[str, str | int | float] = {}
+    conditions: tuple[Condition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+
+
+class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
+    """A node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return self.metadata.labels
+
+    @property
+    def ready(self) -> bool:
+        """Whether its Ready condition is True; a node that reports no condition counts as ready."""
+        return all(c.status == "True" for c in self.status.conditions if c.type == "Ready")
+
+    @cached_property
+    def allocatable(self) -> dict[str, int]:
+        """What pods may request in all: millicores, bytes, pieces."""
+        return resource_list(self.status.allocatable)

@@ -1,0 +1,198 @@
+"""Pods, and the part of them that identical pods share.
+
+A cluster holds 150,000 pods but a few thousand templates: everything the scheduler reads of a pod, except
+where it is, lives in `PodTemplate`, one value for all pods that agree on it. Templates are interned by the
+decoder and compare by identity, so that they can key caches for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from rebalancer.model.meta import OwnerReference
+from rebalancer.model.node import Toleration
+from rebalancer.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+InclusionPolicy = Literal["Honor", "Ignore"]
+WhenUnsatisfiable = Literal["DoNotSchedule", "ScheduleAnyway"]
+
+
+class TopologySpreadConstraint(Struct, frozen=True, rename="camel", eq=False):
+    """A constraint as written in the pod; spread/ resolves it."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: InclusionPolicy = "Honor"
+    node_taints_policy: InclusionPolicy = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class PreferredSchedulingTerm(Struct, frozen=True, rename="camel", eq=False):
+    """A weighted node preference."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(Struct, frozen=True, rename="camel", eq=False):
+    """Node affinity; `required` and `preferred` are the API's …DuringSchedulingIgnoredDuringExecution."""
+
+    required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class PodAffinityTerm(Struct, frozen=True, rename="camel", eq=False):
+    """A term of inter-pod (anti-)affinity."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Struct, frozen=True, rename="camel", eq=False):
+    """A weighted term."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(Struct, frozen=True, rename="camel", eq=False):
+    """Inter-pod affinity, or anti-affinity: required and preferred terms."""
+
+    required: tuple[PodAffinityTerm, ...] = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class Affinity(Struct, frozen=True, rename="camel", eq=False):
+    """All affinity of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class HostPort(Struct, frozen=True, order=True):
+    """A port that a container takes on its node; "0.0.0.0" collides with every address."""
+
+    port: int
+    protocol: str = "TCP"
+    host_ip: str = "0.0.0.0"
+
+
+class Container(Struct, frozen=True, eq=False):
+    """A container, its requests in the scheduler's integers.
+
+    `sidecar`: an init container with restartPolicy Always.
+    """
+
+    name: str
+    image: str = ""
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    host_ports: tuple[HostPort, ...] = ()
+    sidecar: bool = False
+
+
+class Volume(Struct, frozen=True):
+    """A volume of a pod, as far as it matters: `kind` is the field's name in the API.
+
+    `claim` is the PersistentVolumeClaim's name (for `ephemeral`, the claim made for it, <pod>-<volume>);
+    `device` identifies a legacy in-tree disk (kind and what names the disk), `read_only` its mode.
+    """
+
+    name: str
+    kind: str
+    claim: str = ""
+    driver: str = ""
+    device: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+class PodTemplate(Struct, frozen=True, eq=False):
+    """All that the scheduler reads of a pod but its place. Interned: equal templates are the same object.
+
+    `requests` are the pod's effective requests (init containers, sidecars, overhead and pod-level resources
+    folded in), in millicores, bytes and pieces; `nonzero_cpu`, `nonzero_memory` are the same with the
+    scheduler's defaults for containers that ask for nothing (used by scores only).
+    """
+
+    namespace: str
+    labels: dict[str, str]
+    requests: dict[str, int]
+    nonzero_cpu: int = 0
+    nonzero_memory: int = 0
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    priority: int = 0
+    priority_class: str = ""
+    preempts: bool = True
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[str, ...] = ()
+    resource_claims: bool = False
+    host_network: bool = False
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Names of the PersistentVolumeClaims it mounts."""
+        return tuple(v.claim for v in self.volumes if v.claim)
+
+
+class Pod(Struct, frozen=True, eq=False, gc=False):
+    """A pod: its template, and where it is. Times in seconds since the epoch, None where absent.
+
+    `unschedulable` is the message of a PodScheduled=False condition with reason Unschedulable.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    template: PodTemplate
+    node_name: str = ""
+    nominated_node_name: str = ""
+    phase: Phase = "Pending"
+    created: float | None = None
+    started: float | None = None
+    deleted: float | None = None
+    grace_seconds: int = 30
+    ready: bool = False
+    ready_since: float | None = None
+    unschedulable: str = ""
+    owner: OwnerReference | None = None
+    annotations: dict[str, str] = {}
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: out of the scheduler's view."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def terminating(self) -> bool:
+        """Being deleted: no longer counted for spread, but holding its room until it is gone."""
+        return self.deleted is not None

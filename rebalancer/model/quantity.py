@@ -1,0 +1,58 @@
+"""Kubernetes quantities ("500m", "1Gi", "2e3") as exact integers.
+
+Rule: k8s.io/apimachinery/pkg/api/resource, ``Value`` and ``MilliValue`` (both round away from zero).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_UP, Decimal, InvalidOperation
+from functools import lru_cache
+
+_FORM = re.compile(r"^([+-]?[0-9]*\.?[0-9]*)(?:([eE][+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?$")
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+class QuantityError(ValueError):
+    """The text is not a Kubernetes quantity; the message quotes it."""
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Decimal:
+    """The exact value of a quantity in base units. Raises QuantityError."""
+    match = _FORM.match(text.strip())
+    if match is None or match.group(1) in ("", "+", "-", "."):
+        raise QuantityError(f"{text!r} is not a quantity such as 500m, 1Gi or 2")
+    number, exponent, suffix = match.groups()
+    try:
+        value = Decimal(number + (exponent or ""))
+    except InvalidOperation as e:
+        raise QuantityError(f"{text!r} is not a quantity such as 500m, 1Gi or 2") from e
+    if suffix in _BINARY:
+        return value * _BINARY[suffix]
+    if suffix:
+        return value.scaleb(_DECIMAL[suffix])
+    return value
+
+
+@lru_cache(maxsize=8192)
+def units(text: str) -> int:
+    """Whole base units, rounded up: bytes for memory and storage, pieces for extended resources."""
+    return int(parse(text).to_integral_value(ROUND_UP))
+
+
+@lru_cache(maxsize=8192)
+def milli(text: str) -> int:
+    """Thousandths, rounded up: millicores for cpu."""
+    return int((parse(text) * 1000).to_integral_value(ROUND_UP))
+
+
+def amount(resource: str, text: str) -> int:
+    """The integer in which the scheduler counts `resource`: milli-units for cpu, base units otherwise."""
+    return milli(text) if resource == "cpu" else units(text)
+
+
+def resource_list(quantities: dict[str, str | int | float] | None) -> dict[str, int]:
+    """A ResourceList with each quantity as the scheduler's integer (`amount`)."""
+    return {name: amount(name, str(q)) for name, q in (quantities or {}).items()}

@@ -1,0 +1,167 @@
+"""Label selectors and node selectors.
+
+A `Selector` is canonical: two spellings of the same requirements compare and hash equal, which gives a
+spread constraint its semantic identity. Rules: k8s.io/apimachinery/pkg/labels and
+k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+class LabelSelectorRequirement(Struct, frozen=True, rename="camel"):
+    """One `matchExpressions` entry as written."""
+
+    key: str
+    operator: LabelOperator
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct, frozen=True, rename="camel", eq=False):
+    """metav1.LabelSelector as written; `canonical` gives it a meaning."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class Requirement(Struct, frozen=True, order=True):
+    """One canonical requirement; `values` sorted, unique, empty for Exists and DoesNotExist."""
+
+    key: str
+    operator: LabelOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a label set satisfies it; NotIn and DoesNotExist hold where the key is absent."""
+        value = labels.get(self.key)
+        if self.operator == "In":
+            return value is not None and value in self.values
+        if self.operator == "NotIn":
+            return value is None or value not in self.values
+        return (value is not None) == (self.operator == "Exists")
+
+    def __str__(self) -> str:
+        """The requirement in kubectl's -l syntax."""
+        if self.operator == "In":
+            if len(self.values) == 1:
+                return f"{self.key}={self.values[0]}"
+            return f"{self.key} in ({','.join(self.values)})"
+        if self.operator == "NotIn":
+            return f"{self.key} notin ({','.join(self.values)})"
+        return self.key if self.operator == "Exists" else f"!{self.key}"
+
+
+class Selector(Struct, frozen=True, order=True):
+    """A conjunction of requirements in canonical order. No requirement: matches everything.
+
+    What an *absent* or *empty* selector means differs by its user (spread: nothing; PDB: absent nothing,
+    empty all; inter-pod affinity: absent nothing, empty all), so that lies with the user.
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no requirement at all."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a label set satisfies every requirement."""
+        return all(r.matches(labels) for r in self.requirements)
+
+    def __str__(self) -> str:
+        """The selector in kubectl's -l syntax; "" when it is empty."""
+        return ",".join(str(r) for r in self.requirements)
+
+    @staticmethod
+    def of(*requirements: Requirement) -> Selector:
+        """Canonical form: sorted, duplicates merged, several In of one key intersected."""
+        allowed: dict[str, set[str]] = {}
+        rest: set[Requirement] = set()
+        for r in requirements:
+            if r.operator == "In":
+                values = set(r.values)
+                allowed[r.key] = allowed[r.key] & values if r.key in allowed else values
+            else:
+                rest.add(Requirement(r.key, r.operator, tuple(sorted(set(r.values)))))
+        merged = {Requirement(k, "In", tuple(sorted(v))) for k, v in allowed.items()}
+        return Selector(tuple(sorted(merged | rest)))
+
+    @staticmethod
+    def equals(labels: Mapping[str, str]) -> Selector:
+        """The selector that asks for exactly these label values."""
+        return Selector.of(*(Requirement(k, "In", (v,)) for k, v in labels.items()))
+
+    def also(self, *requirements: Requirement) -> Selector:
+        """This selector and further requirements."""
+        return Selector.of(*self.requirements, *requirements)
+
+
+def canonical(selector: LabelSelector) -> Selector:
+    """The meaning of a LabelSelector as written."""
+    return Selector.of(
+        *(Requirement(k, "In", (v,)) for k, v in selector.match_labels.items()),
+        *(Requirement(e.key, e.operator, e.values) for e in selector.match_expressions),
+    )
+
+
+class NodeSelectorRequirement(Struct, frozen=True, rename="camel"):
+    """One requirement on a node's labels, or on its fields (`metadata.name` only)."""
+
+    key: str
+    operator: NodeOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node's labels satisfy it; Gt and Lt compare integers and fail on anything else."""
+        value = labels.get(self.key)
+        if self.operator == "Gt" or self.operator == "Lt":
+            have, want = _integer(value), _integer(self.values[0] if len(self.values) == 1 else None)
+            if have is None or want is None:
+                return False
+            return have > want if self.operator == "Gt" else have < want
+        return Requirement(self.key, self.operator, self.values).matches(labels)
+
+
+class NodeSelectorTerm(Struct, frozen=True, rename="camel"):
+    """Requirements that must all hold; a term without any matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the node of this name and these labels satisfies the term."""
+        if not self.match_expressions and not self.match_fields:
+            return False
+        fields = {"metadata.name": name}
+        return all(r.matches(labels) for r in self.match_expressions) and all(
+            r.matches(fields) for r in self.match_fields
+        )
+
+
+class NodeSelector(Struct, frozen=True, rename="camel"):
+    """Terms of which one must hold; without any term no node matches."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the node of this name and these labels satisfies one of the terms."""
+        return any(t.matches(name, labels) for t in self.node_selector_terms)
+
+
+def _integer(text: str | None) -> int | None:
+    """Go's strconv.ParseInt(text, 10, 64); None where it fails."""
+    if text is None or not text.lstrip("+-").isascii() or not text.lstrip("+-").isdigit():
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if -(1 << 63) <= value < 1 << 63 else None

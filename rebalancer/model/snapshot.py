@@ -1,0 +1,141 @@
+"""One state of the cluster, whole and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from rebalancer.model.decode import Object
+from rebalancer.model.meta import ObjectMeta, OwnerReference
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from rebalancer.model.workload import (
+    HorizontalPodAutoscaler,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    Service,
+    Workload,
+)
+
+T = TypeVar("T")
+
+
+class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
+    """Everything that a decision rests on.
+
+    Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
+    the same plan. `kinds` are the kinds that were read (an empty list of them counts); what is not in it is
+    unknown, not absent. `now` is the clock of every age, in seconds since the epoch.
+    """
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    now: float
+    source: str = ""
+    server_version: str = ""
+    kinds: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+    namespaces: Mapping[str, Namespace] = {}
+    services: tuple[Service, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    revisions: tuple[ObjectMeta, ...] = ()
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    volumes: Mapping[str, PersistentVolume] = {}
+    claims: Mapping[str, PersistentVolumeClaim] = {}
+    storage_classes: Mapping[str, StorageClass] = {}
+    csi_nodes: Mapping[str, CSINode] = {}
+    csi_drivers: Mapping[str, CSIDriver] = {}
+    csi_capacities: tuple[CSIStorageCapacity, ...] = ()
+    priority_classes: Mapping[str, PriorityClass] = {}
+    autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+
+    @cached_property
+    def workloads_by_uid(self) -> dict[str, Workload]:
+        """Owners by uid; owners without a uid (hand-written files) are not in it."""
+        return {w.metadata.uid: w for w in self.workloads if w.metadata.uid}
+
+    @cached_property
+    def workloads_by_name(self) -> dict[tuple[str, str, str], Workload]:
+        """Owners by (kind, namespace, name)."""
+        return {(w.kind, w.namespace, w.name): w for w in self.workloads}
+
+    def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
+        """The workload that a reference means: the one of that uid; by name only where uids are missing."""
+        if reference is None:
+            return None
+        if reference.uid and (found := self.workloads_by_uid.get(reference.uid)) is not None:
+            return found
+        named = self.workloads_by_name.get((reference.kind, namespace, reference.name))
+        if named is not None and reference.uid and named.metadata.uid:
+            return None
+        return named
+
+
+def build_snapshot(
+    objects: Iterable[Object],
+    *,
+    now: float,
+    source: str = "",
+    server_version: str = "",
+    kinds: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+) -> Snapshot:
+    """A snapshot of decoded objects in any order; of two with one name the later one counts."""
+    by: dict[type, dict[tuple[str, ...], Any]] = {}
+    for o in objects:
+        by.setdefault(type(o), {})[_identity(o)] = o
+
+    def of(type_: type[T]) -> tuple[T, ...]:
+        return tuple(value for _, value in sorted(by.get(type_, {}).items(), key=lambda item: item[0]))
+
+    def named(type_: type[T]) -> dict[str, T]:
+        """By name, namespaced kinds by namespace/name."""
+        return {"/".join(filter(None, key)): value for key, value in sorted(by.get(type_, {}).items())}
+
+    return Snapshot(
+        nodes=of(Node),
+        pods=of(Pod),
+        now=now,
+        source=source,
+        server_version=server_version,
+        kinds=frozenset(kinds),
+        warnings=tuple(warnings),
+        namespaces=named(Namespace),
+        services=of(Service),
+        workloads=of(Workload),
+        revisions=of(ObjectMeta),
+        budgets=of(PodDisruptionBudget),
+        volumes=named(PersistentVolume),
+        claims=named(PersistentVolumeClaim),
+        storage_classes=named(StorageClass),
+        csi_nodes=named(CSINode),
+        csi_drivers=named(CSIDriver),
+        csi_capacities=of(CSIStorageCapacity),
+        priority_classes=named(PriorityClass),
+        autoscalers=of(HorizontalPodAutoscaler),
+        quotas=of(ResourceQuota),
+    )
+
+
+def _identity(o: Object) -> tuple[str, ...]:
+    """What an object sorts by and is replaced by."""
+    if isinstance(o, Pod):
+        return (o.namespace, o.name)
+    if isinstance(o, Workload):
+        return (o.namespace, o.name, o.kind)
+    meta = o if isinstance(o, ObjectMeta) else o.metadata
+    return (meta.namespace, meta.name)

@@ -1,0 +1,157 @@
+"""Volumes, claims and what the CSI says of nodes."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.selectors import LabelSelector, NodeSelector
+
+
+class ObjectReference(Struct, frozen=True, rename="camel", eq=False):
+    """A reference to an object, here to a claim."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Struct, frozen=True, rename="camel", eq=False):
+    """Which nodes reach the volume."""
+
+    required: NodeSelector | None = None
+
+
+class CSIVolumeSource(Struct, frozen=True, rename="camel", eq=False):
+    """A CSI volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Volume spec; quantities as written. Legacy sources are kept as written, by field name."""
+
+    capacity: dict[str, str | int | float] = {}
+    access_modes: tuple[str, ...] = ()
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSIVolumeSource | None = None
+    gce_persistent_disk: dict[str, object] | None = field(name="gcePersistentDisk", default=None)
+    aws_elastic_block_store: dict[str, object] | None = field(name="awsElasticBlockStore", default=None)
+    azure_disk: dict[str, object] | None = field(name="azureDisk", default=None)
+
+
+class PhaseStatus(Struct, frozen=True, rename="camel", eq=False):
+    """A status of which only the phase matters."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Struct, frozen=True, rename="camel", eq=False):
+    """v1 PersistentVolume."""
+
+    metadata: ObjectMeta
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class VolumeResources(Struct, frozen=True, rename="camel", eq=False):
+    """What a claim asks for; quantities as written."""
+
+    requests: dict[str, str | int | float] = {}
+
+
+class PersistentVolumeClaimSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Claim spec; `storage_class_name` None = the default class, "" = none."""
+
+    access_modes: tuple[str, ...] = ()
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    volume_mode: str = "Filesystem"
+    resources: VolumeResources = VolumeResources()
+    selector: LabelSelector | None = None
+
+
+class PersistentVolumeClaim(Struct, frozen=True, rename="camel", eq=False):
+    """v1 PersistentVolumeClaim."""
+
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class TopologySelectorRequirement(Struct, frozen=True, rename="camel", eq=False):
+    """A label and its admitted values."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Struct, frozen=True, rename="camel", eq=False):
+    """Requirements that must all hold."""
+
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
+
+
+class StorageClass(Struct, frozen=True, rename="camel", eq=False):
+    """storage.k8s.io/v1 StorageClass."""
+
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeNodeResources(Struct, frozen=True, rename="camel", eq=False):
+    """How many volumes a driver attaches to a node; None = no limit."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Struct, frozen=True, rename="camel", eq=False):
+    """A driver on a node."""
+
+    name: str
+    node_id: str = field(name="nodeID", default="")
+    topology_keys: tuple[str, ...] = ()
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Struct, frozen=True, rename="camel", eq=False):
+    """CSINode spec."""
+
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Struct, frozen=True, rename="camel", eq=False):
+    """storage.k8s.io/v1 CSINode; its name is the node's."""
+
+    metadata: ObjectMeta
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Struct, frozen=True, rename="camel", eq=False):
+    """CSIDriver spec."""
+
+    storage_capacity: bool = False
+    attach_required: bool = True
+
+
+class CSIDriver(Struct, frozen=True, rename="camel", eq=False):
+    """storage.k8s.io/v1 CSIDriver."""
+
+    metadata: ObjectMeta
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Struct, frozen=True, rename="camel", eq=False):
+    """storage.k8s.io/v1 CSIStorageCapacity; quantities as written."""
+
+    metadata: ObjectMeta
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | None = None
+    maximum_volume_size: str | int | None = None

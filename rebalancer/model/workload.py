@@ -1,0 +1,173 @@
+"""Owners of pods, and what limits or scales them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rebalancer.model.meta import ObjectMeta, OwnerReference
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.selectors import LabelSelector, Selector
+
+
+class Workload(Struct, frozen=True, eq=False, kw_only=True):
+    """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job, in one shape.
+
+    Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 when absent);
+    `template` is the pod template that the next pod is built from (StatefulSet: of the update revision).
+    """
+
+    kind: str
+    metadata: ObjectMeta
+    replicas: int = 1
+    selector: Selector | None = None
+    template: PodTemplate | None = None
+    paused: bool = False
+    suspended: bool = False
+    min_ready_seconds: int = 0
+    update_strategy: str = ""
+    partition: int = 0
+    parallel: bool = False
+    current_revision: str = ""
+    update_revision: str = ""
+    observed_generation: int = 0
+    status_replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    claim_templates: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return self.metadata.namespace
+
+    @property
+    def key(self) -> str:
+        """Kind/namespace/name."""
+        return f"{self.kind}/{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def owner(self) -> OwnerReference | None:
+        """The controller of this object: the Deployment of a ReplicaSet."""
+        return self.metadata.controller
+
+
+class PodDisruptionBudgetSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Budget spec; an absent selector matches nothing, an empty one every pod of the namespace."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
+
+
+class PodDisruptionBudgetStatus(Struct, frozen=True, rename="camel", eq=False):
+    """Budget status as the disruption controller wrote it."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int = 0
+    disrupted_pods: dict[str, str] = {}
+
+
+class PodDisruptionBudget(Struct, frozen=True, rename="camel", eq=False):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: ObjectMeta
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class ServiceSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Service spec; an absent or empty selector selects no pods."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(Struct, frozen=True, rename="camel", eq=False):
+    """v1 Service."""
+
+    metadata: ObjectMeta
+    spec: ServiceSpec = ServiceSpec()
+
+
+class Namespace(Struct, frozen=True, rename="camel", eq=False):
+    """v1 Namespace."""
+
+    metadata: ObjectMeta
+
+
+class PriorityClass(Struct, frozen=True, rename="camel", eq=False):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    metadata: ObjectMeta
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+class ScaleTargetRef(Struct, frozen=True, rename="camel", eq=False):
+    """What an autoscaler scales."""
+
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class HorizontalPodAutoscalerSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Autoscaler spec."""
+
+    scale_target_ref: ScaleTargetRef
+    min_replicas: int = 1
+    max_replicas: int = 0
+
+
+class HorizontalPodAutoscaler(Struct, frozen=True, rename="camel", eq=False):
+    """autoscaling HorizontalPodAutoscaler."""
+
+    metadata: ObjectMeta
+    spec: HorizontalPodAutoscalerSpec
+
+
+class ScopeSelectorRequirement(Struct, frozen=True, rename="camel", eq=False):
+    """One scope of a quota."""
+
+    scope_name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Struct, frozen=True, rename="camel", eq=False):
+    """Scopes of a quota."""
+
+    match_expressions: tuple[ScopeSelectorRequirement, ...] = ()
+
+
+class ResourceQuotaSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Quota spec; quantities as written."""
+
+    hard: dict[str, str | int | float] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Struct, frozen=True, rename="camel", eq=False):
+    """Quota status; quantities as written."""
+
+    hard: dict[str, str | int | float] = {}
+    used: dict[str, str | int | float] = {}
+
+
+class ResourceQuota(Struct, frozen=True, rename="camel", eq=False):
+    """v1 ResourceQuota."""
+
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
