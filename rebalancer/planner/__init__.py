@@ -1,0 +1,1 @@
+"""The fewest evictions that restore spread, as a sequence that the scheduler follows."""

@@ -1,0 +1,1 @@
+"""Topology spread: constraints resolved, pods counted per node and domain, skew and excess."""

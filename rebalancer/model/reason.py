@@ -1,0 +1,67 @@
+"""Why something is not done, or stays as it is: one typed value from policy and planner to every output."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class ReasonCode(StrEnum):
+    """Every reason the tool gives; the same word in report, log, event, metric and span."""
+
+    # The pod may not be evicted.
+    MIRROR_POD = "mirror-pod"
+    DAEMONSET_POD = "daemonset-pod"
+    BARE_POD = "bare-pod"
+    JOB_POD = "job-pod"
+    TERMINATING = "terminating"
+    NOT_RUNNING = "not-running"
+    OWN_POD = "own-pod"
+    EXCLUDED_NAMESPACE = "excluded-namespace"
+    OUT_OF_SCOPE = "out-of-scope"
+    OWNER_UNKNOWN = "owner-unknown"
+    OWNER_TERMINATING = "owner-terminating"
+    OWNER_SCALING = "owner-scaling"
+    ROLLOUT_IN_PROGRESS = "rollout-in-progress"
+    PAUSED = "paused"
+    ON_DELETE = "on-delete-revisions"
+    REPLACEMENT_NOT_READY = "replacement-not-ready"
+    LOCAL_STORAGE = "local-storage"
+    PVC_POD = "pvc-pod"
+    RESOURCE_CLAIMS = "resource-claims"
+    SYSTEM_CRITICAL = "system-critical"
+    PRIORITY = "priority-threshold"
+    NO_PDB = "no-pdb"
+    MIN_REPLICAS = "min-replicas"
+    MIN_AGE = "min-pod-age"
+    ANNOTATION = "annotation"
+    COOL_DOWN = "cool-down"
+    MULTIPLE_PDBS = "multiple-pdbs"
+    PDB_EXHAUSTED = "pdb-exhausted"
+    PDB_STALE = "pdb-stale"
+    CAP = "cap-reached"
+    QUOTA = "quota"
+    WINDOW = "maintenance-window"
+    # The move would not help, or would harm.
+    PINNED_BY_VOLUME = "pinned-by-volume"
+    NO_FEASIBLE_NODE = "no-feasible-node"
+    WOULD_RETURN = "would-return"
+    WOULD_WORSEN = "would-worsen"
+    NEEDS_PREEMPTION = "needs-preemption"
+    NOT_CERTAIN = "not-certain"
+    PENDING_PODS = "pending-pods"
+    NOT_CARRIED = "not-carried"
+    TOO_FEW_DOMAINS = "too-few-domains"
+    SIMULATION_LIMIT = "simulation-limit"
+    NOT_SIMULATED = "not-simulated"
+    NOT_NEEDED = "not-needed"
+
+
+class Reason(Struct, frozen=True, eq=False):
+    """A reason with its sentence, its figures and, where there is one, what a person can do about it."""
+
+    code: ReasonCode
+    message: str
+    numbers: dict[str, int] = {}
+    remedy: str = ""

@@ -1,0 +1,118 @@
+"""What planning gives: moves in waves, the result for each constraint, and what is blocked and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.workload import Workload
+from rebalancer.model.reason import Reason
+from rebalancer.spread.constraint import Constraint
+
+Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Move(Struct, frozen=True, eq=False, kw_only=True):
+    """Evict one pod; its replacement lands on one of `destinations`.
+
+    `certain`: the scheduler's filter leaves no other node. Otherwise (`likely`) these are its best-scored
+    nodes. `predicted` is the destination that the plan's own end state counts with. `fixes` are indices
+    into the plan's `constraints`. Waves count from 1.
+    """
+
+    pod: Pod
+    owner: Workload
+    replacement: PodTemplate
+    destinations: tuple[str, ...]
+    predicted: str
+    certain: bool
+    wave: int
+    fixes: tuple[int, ...]
+    reason: str
+
+
+class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
+    """One constraint of the cluster: counts per domain now and after the plan, and what stays and why.
+
+    Domains are the eligible ones, in natural order of their names. `worst_domain_loss` is the share of the
+    counted pods that go with the fullest domain, `best_domain_loss` the smallest share that any placement
+    over the eligible domains can have.
+    """
+
+    constraint: Constraint
+    workloads: tuple[str, ...]
+    domains: dict[str, int]
+    after: dict[str, int]
+    skew: int
+    excess: int
+    residual_excess: int
+    status: Status
+    reasons: tuple[Reason, ...]
+    worst_domain_loss: float
+    best_domain_loss: float
+    in_scope: bool = True
+
+
+class Blocked(Struct, frozen=True, eq=False):
+    """A pod that could have been a victim and is not, and why."""
+
+    pod: Pod
+    reason: Reason
+
+
+class Finding(Struct, frozen=True, eq=False):
+    """What no eviction cures."""
+
+    severity: Severity
+    code: str
+    object: str
+    message: str
+    remedy: str = ""
+
+
+class Plan(Struct, frozen=True, eq=False, kw_only=True):
+    """The outcome of planning one snapshot.
+
+    `lower_bound`: evictions that the best final state needs at least; `optimal`: no plan does better, proved.
+    `assumptions`: what the prediction rests on, in sentences.
+    """
+
+    constraints: tuple[ConstraintResult, ...]
+    moves: tuple[Move, ...]
+    blocked: tuple[Blocked, ...]
+    findings: tuple[Finding, ...] = ()
+    lower_bound: int = 0
+    optimal: bool = True
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def excess(self) -> int:
+        """Sum over the constraints in scope, now."""
+        return sum(c.excess for c in self.constraints if c.in_scope)
+
+    @property
+    def residual_excess(self) -> int:
+        """Sum over the constraints in scope, after the plan."""
+        return sum(c.residual_excess for c in self.constraints if c.in_scope)
+
+    @property
+    def violated(self) -> int:
+        """How many constraints in scope have an excess."""
+        return sum(1 for c in self.constraints if c.in_scope and c.excess)
+
+    @property
+    def waves(self) -> tuple[tuple[Move, ...], ...]:
+        """The moves, wave by wave."""
+        last = max((m.wave for m in self.moves), default=0)
+        return tuple(tuple(m for m in self.moves if m.wave == w) for w in range(1, last + 1))
