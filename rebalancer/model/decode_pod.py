@@ -166,11 +166,13 @@ class PodDecoder:
         ready = next((c for c in status.conditions if c.type == "Ready"), None)
         scheduled = next((c for c in status.conditions if c.type == "PodScheduled"), None)
         grace = meta.deletion_grace_period_seconds
+        owner = self._owner(meta.owner_references)
+        controller = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         return Pod(
             name=meta.name,
             namespace=meta.namespace or "default",
             uid=meta.uid,
-            template=self.template(meta.namespace or "default", meta.labels, spec, meta.name),
+            template=self.template(meta.namespace or "default", meta.labels, spec, meta.name, controller),
             node_name=spec.node_name,
             nominated_node_name=status.nominated_node_name,
             phase=status.phase,
@@ -185,13 +187,18 @@ class PodDecoder:
                 if scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable"
                 else ""
             ),
-            owner=self._owner(meta.owner_references),
+            owner=owner,
             annotations=self._annotation(meta.annotations),
             resource_version=meta.resource_version,
         )
 
     def template(
-        self, namespace: str, labels: Raw | bytes, spec: _PodSpec, pod_name: str = ""
+        self,
+        namespace: str,
+        labels: Raw | bytes,
+        spec: _PodSpec,
+        pod_name: str = "",
+        controller: tuple[str, str, str] | None = None,
     ) -> PodTemplate:
         """The interned template of a pod spec in a namespace with these labels (JSON object)."""
         volumes = tuple(v for w in spec.volumes if (v := _volume(w, pod_name)) is not None)
@@ -212,15 +219,21 @@ class PodDecoder:
                 f"\1{spec.host_network}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
+                repr(controller).encode(),
             )
         )
         found = self._templates.get(key)
         if found is None:
-            found = self._templates[key] = self._build(namespace, labels, spec, volumes)
+            found = self._templates[key] = self._build(namespace, labels, spec, volumes, controller)
         return found
 
     def _build(
-        self, namespace: str, labels: Raw | bytes, spec: _PodSpec, volumes: tuple[Volume, ...]
+        self,
+        namespace: str,
+        labels: Raw | bytes,
+        spec: _PodSpec,
+        volumes: tuple[Volume, ...],
+        controller: tuple[str, str, str] | None,
     ) -> PodTemplate:
         containers = tuple(_container(c, spec.host_network, init=False) for c in spec.containers)
         inits = tuple(_container(c, spec.host_network, init=True) for c in spec.init_containers)
@@ -262,6 +275,7 @@ class PodDecoder:
             ),
             resource_claims=bool(_part(spec.resource_claims, list[object], "spec.resourceClaims")),
             host_network=spec.host_network,
+            controller=controller,
         )
 
     def _shared(self, raw: Raw | bytes, type_: Any, path: str) -> Any:

@@ -129,6 +129,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `requests` are the pod's effective requests (init containers, sidecars, overhead and pod-level resources
     folded in), in millicores, bytes and pieces; `nonzero_cpu`, `nonzero_memory` are the same with the
     scheduler's defaults for containers that ask for nothing (used by scores only).
+
+    `controller` is (apiVersion, kind, name) of the controlling owner, which default spread constraints
+    depend on; a replacement built from a workload's template has to be given it.
     """
 
     namespace: str
@@ -151,6 +154,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scheduling_gates: tuple[str, ...] = ()
     resource_claims: bool = False
     host_network: bool = False
+    controller: tuple[str, str, str] | None = None
 
     @property
     def claims(self) -> tuple[str, ...]:

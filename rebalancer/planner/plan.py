@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.workload import Workload
 from rebalancer.model.reason import Reason
+from rebalancer.model.workload import Workload
 from rebalancer.spread.constraint import Constraint
 
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]

@@ -1,0 +1,161 @@
+"""Which pods may be evicted, and why the others may not. Vocabulary of the descheduler's DefaultEvictor."""
+
+from __future__ import annotations
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.annotations import verdict
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
+
+SYSTEM_CRITICAL = 2_000_000_000
+"""Priorities from here on belong to system-cluster-critical and system-node-critical."""
+_MIRROR = "kubernetes.io/config.mirror"
+_STATIC = "kubernetes.io/config.source"
+
+
+class Evictable:
+    """The policy, applied to one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self.budgets = Budgets(snapshot)
+        self.owners = Owners(snapshot, options)
+        self._threshold = options.priority_threshold
+        if options.priority_threshold_class:
+            named = snapshot.priority_classes.get(options.priority_threshold_class)
+            if named is not None:
+                self._threshold = named.value
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why the pod may not be evicted; None if it may."""
+        return self._by_nature(pod) or self._by_scope(pod) or self._by_owner(pod) or self._by_setting(pod)
+
+    def _by_nature(self, pod: Pod) -> Reason | None:
+        if pod.terminating:
+            return Reason(ReasonCode.TERMINATING, "is being deleted already")
+        if _MIRROR in pod.annotations or pod.annotations.get(_STATIC, "api") != "api":
+            return Reason(ReasonCode.MIRROR_POD, "is a static pod: its kubelet would start it again in place")
+        if pod.owner is not None and pod.owner.kind == "Node":
+            return Reason(ReasonCode.MIRROR_POD, "is a static pod: its kubelet would start it again in place")
+        if pod.owner is not None and pod.owner.kind == "DaemonSet":
+            return Reason(ReasonCode.DAEMONSET_POD, "belongs to a DaemonSet: it would come back to its node")
+        if pod.phase != "Running":
+            return Reason(
+                ReasonCode.NOT_RUNNING,
+                f"is {pod.phase}: evicting it would bypass its budget",
+            )
+        if self._own(pod):
+            return Reason(ReasonCode.OWN_POD, "belongs to the rebalancer itself")
+        return None
+
+    def _own(self, pod: Pod) -> bool:
+        o = self._options
+        return (
+            bool(o.own_namespace)
+            and pod.namespace == o.own_namespace
+            and o.own_labels.matches(pod.template.labels)
+        )
+
+    def _by_scope(self, pod: Pod) -> Reason | None:
+        o = self._options
+        if pod.namespace in o.namespaces_exclude or (o.own_namespace and pod.namespace == o.own_namespace):
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {pod.namespace} is excluded")
+        if o.namespaces_include and pod.namespace not in o.namespaces_include:
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {pod.namespace} is not included")
+        if o.namespace_selector is not None:
+            namespace = self._snapshot.namespaces.get(pod.namespace)
+            if namespace is None or not o.namespace_selector.matches(namespace.metadata.labels):
+                return Reason(
+                    ReasonCode.EXCLUDED_NAMESPACE,
+                    f"namespace {pod.namespace} does not match {o.namespace_selector}",
+                )
+        if o.label_selector is not None and not o.label_selector.matches(pod.template.labels):
+            return Reason(ReasonCode.OUT_OF_SCOPE, f"its labels do not match {o.label_selector}")
+        return self._by_annotation(pod)
+
+    def _by_annotation(self, pod: Pod) -> Reason | None:
+        """The nearest word counts: the pod's, then its owner's, its Deployment's, its namespace's."""
+        owner = self.owners.of(pod)
+        parent = self.owners.parent(owner) if owner is not None else None
+        namespace = self._snapshot.namespaces.get(pod.namespace)
+        for what, said_there in (
+            ("the pod", pod.annotations),
+            (f"{owner.kind} {owner.name}" if owner else "", owner.metadata.annotations if owner else {}),
+            (f"{parent.kind} {parent.name}" if parent else "", parent.metadata.annotations if parent else {}),
+            (f"namespace {pod.namespace}", namespace.metadata.annotations if namespace else {}),
+        ):
+            said = verdict(said_there, self._options.foreign_annotations) if said_there else None
+            if said is not None:
+                allowed, by = said
+                return None if allowed else Reason(ReasonCode.ANNOTATION, f"{what} carries {by}")
+        if self._options.mode == "opt-in":
+            return Reason(
+                ReasonCode.OUT_OF_SCOPE,
+                "mode is opt-in and neither the pod, its owner nor its namespace asks for it",
+                {},
+                "annotate one of them with rebalancer.io/evict=true",
+            )
+        return None
+
+    def _allowed_itself(self, pod: Pod) -> bool:
+        """Whether the pod's own annotation opens the protections that settings control."""
+        said = verdict(pod.annotations, self._options.foreign_annotations) if pod.annotations else None
+        return said is not None and said[0]
+
+    def _by_owner(self, pod: Pod) -> Reason | None:
+        o = self._options
+        if pod.owner is None:
+            return Reason(ReasonCode.BARE_POD, "has no owner: nothing would replace it")
+        if pod.owner.kind == "Job":
+            return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
+        if pod.owner.kind in o.owner_kinds_exclude:
+            return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")
+        owner = self.owners.of(pod)
+        if owner is None:
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"its owner {pod.owner.kind} {pod.owner.name} is not in the snapshot",
+                {},
+                f"include {pod.owner.kind.lower()}s in the snapshot",
+            )
+        return self.owners.why_not(owner)
+
+    def _by_setting(self, pod: Pod) -> Reason | None:
+        o, t = self._options, pod.template
+        if self._allowed_itself(pod):
+            return self.budgets.why_not(pod)
+        if not o.evict_system_critical_pods and (
+            t.priority >= SYSTEM_CRITICAL or t.priority_class.startswith("system-")
+        ):
+            return Reason(ReasonCode.SYSTEM_CRITICAL, "has a system-critical priority")
+        if self._threshold is not None and t.priority >= self._threshold:
+            return Reason(
+                ReasonCode.PRIORITY,
+                f"its priority {t.priority} reaches the threshold {self._threshold}",
+                {"priority": t.priority, "threshold": self._threshold},
+            )
+        if not o.evict_local_storage_pods and any(v.kind in ("hostPath", "emptyDir") for v in t.volumes):
+            return Reason(
+                ReasonCode.LOCAL_STORAGE,
+                "has local storage (emptyDir or hostPath) that would be lost",
+                {},
+                "set policy.evictLocalStoragePods: true, or annotate the pod with rebalancer.io/evict=true",
+            )
+        if o.protect_pvc_pods and any(v.claim for v in t.volumes):
+            return Reason(ReasonCode.PVC_POD, "mounts a PersistentVolumeClaim, and policy protects such pods")
+        if o.protect_resource_claim_pods and t.resource_claims:
+            return Reason(ReasonCode.RESOURCE_CLAIMS, "uses ResourceClaims, whose devices are not simulated")
+        if o.protect_pods_without_pdb and not self.budgets.of(pod):
+            return Reason(ReasonCode.NO_PDB, "is covered by no PodDisruptionBudget, and policy asks for one")
+        age = self._snapshot.now - pod.created if pod.created is not None else None
+        if o.min_pod_age and age is not None and age < o.min_pod_age:
+            return Reason(
+                ReasonCode.MIN_AGE,
+                f"is {age:.0f} s old, policy.minPodAge is {o.min_pod_age:.0f} s",
+                {"age": int(age)},
+            )
+        return self.budgets.why_not(pod)

@@ -1,0 +1,158 @@
+"""Whether an owner would make the replacement that the plan counts on, now and as expected."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.policy.options import PolicyOptions
+
+_REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+
+
+class Owners:
+    """Owners of a snapshot with their pods; answers per owner, once."""
+
+    def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._pods: dict[str, list[Pod]] = defaultdict(list)
+        self._why_not: dict[str, Reason | None] = {}
+        for pod in snapshot.pods:
+            owner = self.of(pod)
+            if owner is not None:
+                self._pods[owner.key].append(pod)
+        self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
+        for w in snapshot.workloads:
+            parent = self.parent(w)
+            if parent is not None:
+                self._of_deployment[parent.key].append(w)
+
+    def of(self, pod: Pod) -> Workload | None:
+        """The pod's controller, if the snapshot has it."""
+        return self._snapshot.owner_of(pod.namespace, pod.owner)
+
+    def parent(self, owner: Workload) -> Workload | None:
+        """The Deployment of a ReplicaSet."""
+        return self._snapshot.owner_of(owner.namespace, owner.owner)
+
+    def top(self, owner: Workload) -> Workload:
+        """What a person would call the workload: the Deployment, else the owner itself."""
+        return self.parent(owner) or owner
+
+    def active(self, owner: Workload) -> list[Pod]:
+        """The owner's pods that are neither finished nor terminating."""
+        return [p for p in self._pods[owner.key] if not p.finished and not p.terminating]
+
+    def why_not(self, owner: Workload) -> Reason | None:
+        """Why no pod of this owner should be evicted now, if so."""
+        if owner.key not in self._why_not:
+            self._why_not[owner.key] = self._judge(owner)
+        return self._why_not[owner.key]
+
+    def _judge(self, owner: Workload) -> Reason | None:
+        name = f"{owner.kind} {owner.name}"
+        if owner.metadata.deletion_timestamp is not None:
+            return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
+        if owner.kind not in _REPLICATED:
+            if owner.kind in self._options.owner_kinds_allow:
+                return None
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"{name}: how this kind replaces a pod is not known",
+                {},
+                "allow the kind in policy.ownerKinds.allow if it replaces evicted pods at once",
+            )
+        if owner.observed_generation < owner.metadata.generation:
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
+            )
+        parent = self.parent(owner)
+        if parent is not None and (reason := self._rollout(parent)) is not None:
+            return reason
+        active = self.active(owner)
+        if len(active) != owner.replicas:
+            return Reason(
+                ReasonCode.OWNER_SCALING,
+                f"{name} wants {owner.replicas} pods and has {len(active)}: scaling, or unable to make them",
+                {"replicas": owner.replicas, "pods": len(active)},
+            )
+        if owner.replicas < self._options.min_replicas:
+            return Reason(
+                ReasonCode.MIN_REPLICAS,
+                f"{name} has {owner.replicas} replicas, policy.minReplicas is {self._options.min_replicas}",
+                {"replicas": owner.replicas, "minReplicas": self._options.min_replicas},
+            )
+        if owner.kind == "StatefulSet":
+            return self._stateful(owner, active)
+        return None
+
+    def _rollout(self, parent: Workload) -> Reason | None:
+        name = f"{parent.kind} {parent.name}"
+        if parent.metadata.deletion_timestamp is not None:
+            return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted")
+        if parent.kind != "Deployment":
+            if parent.kind in self._options.owner_kinds_allow:
+                return None
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"{name}: how this kind replaces a pod is not known",
+                {},
+                "allow the kind in policy.ownerKinds.allow if it replaces evicted pods at once",
+            )
+        if parent.paused and self._options.protect_paused:
+            return Reason(
+                ReasonCode.PAUSED,
+                f"{name} is paused",
+                {},
+                "resume it, or set policy.protectPaused: false",
+            )
+        if parent.observed_generation < parent.metadata.generation:
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
+            )
+        busy = [w for w in self._of_deployment[parent.key] if w.replicas > 0 or self.active(w)]
+        if len(busy) > 1:
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS,
+                f"{name} is between {len(busy)} revisions",
+                {"revisions": len(busy)},
+                "wait for the rollout; matchLabelKeys: [pod-template-hash] keeps revisions apart",
+            )
+        if parent.updated_replicas < parent.replicas and parent.status_replicas > 0 and not parent.paused:
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS,
+                f"{name}: {parent.updated_replicas} of {parent.replicas} pods are of the present revision",
+                {"updated": parent.updated_replicas, "replicas": parent.replicas},
+            )
+        return None
+
+    def _stateful(self, owner: Workload, active: list[Pod]) -> Reason | None:
+        name = f"StatefulSet {owner.name}"
+        two = bool(
+            owner.current_revision
+            and owner.update_revision
+            and owner.current_revision != owner.update_revision
+        )
+        how = "partition" if owner.partition else "OnDelete"
+        if two and (owner.update_strategy == "OnDelete" or owner.partition > 0):
+            return Reason(
+                ReasonCode.ON_DELETE,
+                f"{name} has two revisions and updates by {how}: "
+                "an evicted pod would come back as another revision",
+                {},
+                "finish the update first",
+            )
+        if two:
+            return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} is between two revisions")
+        if not owner.parallel and any(not p.ready for p in active):
+            waiting = sum(1 for p in active if not p.ready)
+            return Reason(
+                ReasonCode.REPLACEMENT_NOT_READY,
+                f"{name} starts its pods in order and {waiting} not Ready: a replacement would wait",
+                {"notReady": waiting},
+            )
+        return None
