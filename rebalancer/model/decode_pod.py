@@ -237,9 +237,12 @@ class PodDecoder:
     ) -> PodTemplate:
         containers = tuple(_container(c, spec.host_network, init=False) for c in spec.containers)
         inits = tuple(_container(c, spec.host_network, init=True) for c in spec.init_containers)
-        overhead = resource_list(_part(spec.overhead, dict[str, str | int | float], "spec.overhead"))
+        overhead = resource_list(
+            _part(spec.overhead, dict[str, str | int | float], "spec.overhead"), "spec.overhead"
+        )
         pod_level = resource_list(
-            (_part(spec.resources, _Quantities, "spec.resources") or _Quantities()).requests
+            (_part(spec.resources, _Quantities, "spec.resources") or _Quantities()).requests,
+            "spec.resources.requests",
         )
         nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=_SCORE_DEFAULTS)
         return PodTemplate(
@@ -330,8 +333,8 @@ def _container(wire: _Container, host_network: bool, *, init: bool) -> Container
     return Container(
         name=wire.name,
         image=wire.image,
-        requests=resource_list(quantities.requests),
-        limits=resource_list(quantities.limits),
+        requests=resource_list(quantities.requests, "spec.containers[].resources.requests"),
+        limits=resource_list(quantities.limits, "spec.containers[].resources.limits"),
         host_ports=tuple(
             HostPort(port, p.protocol or "TCP", p.host_ip or "0.0.0.0")
             for p in ports

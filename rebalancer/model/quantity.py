@@ -53,6 +53,16 @@ def amount(resource: str, text: str) -> int:
     return milli(text) if resource == "cpu" else units(text)
 
 
-def resource_list(quantities: dict[str, str | int | float] | None) -> dict[str, int]:
-    """A ResourceList with each quantity as the scheduler's integer (`amount`)."""
-    return {name: amount(name, str(q)) for name, q in (quantities or {}).items()}
+def resource_list(quantities: dict[str, str | int | float] | None, path: str = "") -> dict[str, int]:
+    """A ResourceList with each quantity as the scheduler's integer (`amount`).
+
+    Raises QuantityError, whose message ends with where it is if `path` says where the list is, in the form
+    of msgspec's own errors.
+    """
+    amounts: dict[str, int] = {}
+    for name, quantity in (quantities or {}).items():
+        try:
+            amounts[name] = amount(name, str(quantity))
+        except QuantityError as e:
+            raise QuantityError(f"{e} - at `$.{path}.{name}`" if path else str(e)) from e
+    return amounts

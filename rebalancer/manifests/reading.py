@@ -1,0 +1,320 @@
+"""API objects → Snapshot: what is read, what is skipped and said, and what time it is."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from rebalancer.manifests.documents import Document, Item, documents
+from rebalancer.manifests.files import ManifestError, texts
+from rebalancer.manifests.kinds import (
+    CAPTURED_AT,
+    CAPTURED_KINDS,
+    CLUSTER_SCOPED,
+    KUBECTL,
+    SERVER_VERSION,
+    absences,
+    is_read,
+)
+from rebalancer.model.decode import Decoder, Object
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.quantity import resource_list
+from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.storage import PersistentVolume, PersistentVolumeClaim
+from rebalancer.model.workload import ResourceQuota
+
+Paths = Iterable[str | os.PathLike[str]]
+_Time = Annotated[datetime, Meta(tz=True)] | None
+_LISTED = 5
+"""So many examples of one kind of trouble are named; the rest is a number."""
+
+
+class _HeadMeta(Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    creation_timestamp: _Time = None
+    deletion_timestamp: _Time = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class _HeadCondition(Struct, rename="camel", gc=False):
+    last_transition_time: _Time = None
+    last_heartbeat_time: _Time = None
+
+
+class _HeadStatus(Struct, rename="camel", gc=False):
+    start_time: _Time = None
+    conditions: list[_HeadCondition] | None = None
+
+
+class _Head(Struct, rename="camel", gc=False):
+    """What every object tells of itself: what it is, and times."""
+
+    kind: str | None = None
+    api_version: str | None = None
+    metadata: _HeadMeta | None = None
+    status: _HeadStatus | None = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def read_snapshot(paths: Paths, *, now: float | None = None, stdin: BinaryIO | None = None) -> Snapshot:
+    """The cluster in these files, directories or `-` (standard input).
+
+    `now` (seconds since the epoch) is the clock; else the time at which the file says the cluster was read,
+    else the newest timestamp in it. Objects that cannot be read are skipped, and named in the snapshot's
+    warnings, as are kinds that are missing. Raises ManifestError where there is no cluster: unreadable files,
+    no node, no pod.
+    """
+    reading = _Reading()
+    collecting = gc.isenabled()
+    gc.disable()  # hundreds of thousands of values that stay: collecting in between finds nothing
+    try:
+        for text in texts(paths, stdin):
+            reading.names.append(text.name)
+            for document in documents(text):
+                reading.add(document)
+    finally:
+        if collecting:
+            gc.enable()
+    return reading.snapshot(now)
+
+
+def read_objects(paths: Paths, stdin: BinaryIO | None = None) -> Iterator[dict[str, Any]]:
+    """Every API object in these files as it stands there, of any kind, items of typed lists with their kind.
+
+    Raises ManifestError; what is no object (no kind or no name) is left out.
+    """
+    for text in texts(paths, stdin):
+        for document in documents(text):
+            for item in document.items:
+                value = msgspec.json.decode(item.raw)
+                if not isinstance(value, dict):
+                    continue
+                if item.kind:
+                    value = {"apiVersion": item.api_version, "kind": item.kind, **value}
+                metadata = value.get("metadata")
+                if value.get("kind") and isinstance(metadata, dict) and metadata.get("name"):
+                    yield value
+
+
+class _Reading:
+    """What was read so far."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._decoder = Decoder()
+        self._objects: dict[tuple[str, str, str], tuple[str, Object]] = {}
+        self._kinds: set[str] = set()
+        self._unused: Counter[str] = Counter()
+        self._malformed: list[str] = []
+        self._strangers: Counter[str] = Counter()
+        self._repeated = 0
+        self._newest: datetime | None = None
+        self._captured: datetime | None = None
+        self._version = ""
+
+    def add(self, document: Document) -> None:
+        """Takes the objects of a document."""
+        self._annotations(document)
+        listed = document.list_kind.removesuffix("List")
+        if listed and is_read(listed, ""):
+            self._kinds.add(listed)
+        for item in document.items:
+            self._item(document, item)
+
+    def _item(self, document: Document, item: Item) -> None:
+        try:
+            head = _decode_head(item.raw)
+        except (msgspec.DecodeError, ValueError) as e:
+            self._unreadable(document, item, e)
+            return
+        kind, api_version = head.kind or item.kind, head.api_version or item.api_version
+        meta = head.metadata
+        if not kind or meta is None:
+            self._stranger(document, item, kind)
+            return
+        self._times(head, meta)
+        if not is_read(kind, api_version):
+            self._unused[kind] += 1
+            return
+        self._kinds.add(kind)
+        name, namespace, raw = meta.name, meta.namespace, item.raw
+        if not name:
+            self._malformed.append(f"{kind} in {document.name}: metadata.name is missing")
+            return
+        if not namespace and kind not in CLUSTER_SCOPED:
+            namespace, raw = "default", _in_namespace(raw, "default")
+        known = self._objects.get((kind, namespace, name))
+        if known is not None:
+            self._repeated += 1
+            if _older(meta.resource_version, known[0]):
+                return
+        try:
+            value = self._decoder.decode(kind, raw)
+            _check(value)
+        except (msgspec.DecodeError, ValueError) as e:
+            self._malformed.append(f"{kind} {_qualified(namespace, name)}: {_field(e)}")
+            return
+        self._objects[kind, namespace, name] = (meta.resource_version, value)
+
+    def _times(self, head: _Head, meta: _HeadMeta) -> None:
+        newest = self._newest
+        times = [meta.creation_timestamp]
+        if (deleted := meta.deletion_timestamp) is not None:
+            # The API sets it to when the grace period ends, which may be hours ahead.
+            grace = meta.deletion_grace_period_seconds or 0
+            times.append(datetime.fromtimestamp(deleted.timestamp() - grace, deleted.tzinfo))
+        if (status := head.status) is not None:
+            times.append(status.start_time)
+            for condition in status.conditions or ():
+                times += (condition.last_transition_time, condition.last_heartbeat_time)
+        for time in times:
+            if time is not None and (newest is None or time > newest):
+                newest = time
+        self._newest = newest
+
+    def _annotations(self, document: Document) -> None:
+        says = document.annotations
+        if captured := says.get(CAPTURED_AT):
+            try:
+                time = msgspec.convert(captured, _Time)
+            except msgspec.ValidationError:
+                time = None
+            if time is None:
+                self._malformed.append(
+                    f"annotation {CAPTURED_AT} of the List in {document.name}: {captured!r}"
+                )
+            elif self._captured is None or time > self._captured:
+                self._captured = time
+        self._kinds.update(k for k in says.get(CAPTURED_KINDS, "").split(",") if is_read(k, ""))
+        self._version = says.get(SERVER_VERSION, self._version)
+
+    def _unreadable(self, document: Document, item: Item, error: Exception) -> None:
+        """An object whose very head is malformed; it is worth a word if its kind is one that is read."""
+        try:
+            value = msgspec.json.decode(item.raw)
+        except (msgspec.DecodeError, ValueError):
+            value = None
+        if not isinstance(value, dict):
+            self._stranger(document, item, "")
+            return
+        kind, api_version = str(value.get("kind") or item.kind), str(value.get("apiVersion") or "")
+        if not is_read(kind, api_version):
+            self._unused[kind] += 1
+            return
+        self._kinds.add(kind)
+        meta = value.get("metadata")
+        meta = meta if isinstance(meta, dict) else {}
+        named = _qualified(str(meta.get("namespace") or ""), str(meta.get("name") or "(no name)"))
+        self._malformed.append(f"{kind} {named}: {_field(error)}")
+
+    def _stranger(self, document: Document, item: Item, kind: str) -> None:
+        """A document that is no API object; one that carries kubectl's own error is quoted."""
+        if kind == "Status":
+            says = msgspec.json.decode(item.raw).get("message", "a failure")
+            raise ManifestError(
+                f"{document.name}: it holds the API server's answer {says!r}", f"run: {KUBECTL}"
+            )
+        self._strangers[document.name] += 1
+
+    def snapshot(self, now: float | None) -> Snapshot:
+        """All of it. Raises ManifestError."""
+        source = ", ".join(self.names)
+        for kind in ("Node", "Pod"):
+            if kind in self._kinds:
+                continue
+            found = ", ".join(sorted(self._kinds)) or "no Kubernetes object that is read"
+            raise ManifestError(f"{source}: no {kind} in it ({found})", f"run: {KUBECTL}")
+        objects = [value for _, value in self._objects.values()]
+        if not any(isinstance(o, Node) for o in objects):
+            trouble = f": {self._malformed[0]}" if self._malformed else ""
+            raise ManifestError(f"{source}: no readable Node in it{trouble}", f"run: {KUBECTL}")
+        warnings = [*self._troubles(objects), *absences(self._kinds)]
+        clock = now
+        if clock is None:
+            time = self._captured or self._newest
+            if time is None:
+                warnings.append("no timestamp in the snapshot: every age is unknown; --now sets the clock")
+            clock = time.timestamp() if time else 0.0
+        return build_snapshot(
+            objects,
+            now=clock,
+            source=source,
+            server_version=self._version,
+            kinds=self._kinds,
+            warnings=warnings,
+        )
+
+    def _troubles(self, objects: list[Object]) -> Iterator[str]:
+        malformed = sorted(self._malformed)
+        yield from (f"skipped a malformed object: {m}" for m in malformed[:_LISTED])
+        if len(malformed) > _LISTED:
+            yield f"skipped {len(malformed) - _LISTED} more malformed objects"
+        for name, count in sorted(self._strangers.items()):
+            things = "a document that is" if count == 1 else f"{count} documents that are"
+            yield f"{name}: skipped {things} no Kubernetes object (no kind or metadata)"
+        if self._repeated:
+            objects_ = "1 object" if self._repeated == 1 else f"{self._repeated} objects"
+            yield f"{objects_} seen more than once: the newest resourceVersion counts"
+        nodes = {o.name for o in objects if isinstance(o, Node)}
+        lost = sorted({o.node_name for o in objects if isinstance(o, Pod) and o.node_name} - nodes)
+        if lost:
+            more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+            yield (
+                f"pods run on nodes that are not in the snapshot: {', '.join(lost[:_LISTED])}{more}; "
+                "was it taken in pieces, or filtered?"
+            )
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether a resourceVersion is lower than another; versions that are no numbers do not compare."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def _qualified(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _in_namespace(raw: bytes | Raw, namespace: str) -> bytes:
+    """The object put into a namespace: what the API server does with a hand-written one that has none."""
+    value = msgspec.json.decode(raw)
+    value["metadata"]["namespace"] = namespace
+    return msgspec.json.encode(value)
+
+
+def _field(error: Exception) -> str:
+    """The decoder's message with the field first: "spec.replicas: expected `int`, got `str`"."""
+    what, _, path = str(error).partition(" - at `$")
+    what = what[:1].lower() + what[1:]
+    field = path.rstrip("`").lstrip(".")
+    return f"{field}: {what}" if field else what
+
+
+def _check(value: Object) -> None:
+    """Decodes the quantities that the model keeps as written. Raises ValueError naming the field."""
+    fields: dict[str, dict[str, str | int | float]] = {}
+    if isinstance(value, Node):
+        fields = {"status.allocatable": value.status.allocatable}
+    elif isinstance(value, ResourceQuota):
+        fields = {
+            "spec.hard": value.spec.hard,
+            "status.hard": value.status.hard,
+            "status.used": value.status.used,
+        }
+    elif isinstance(value, PersistentVolume):
+        fields = {"spec.capacity": value.spec.capacity}
+    elif isinstance(value, PersistentVolumeClaim):
+        fields = {"spec.resources.requests": value.spec.resources.requests}
+    for field, quantities in fields.items():
+        resource_list(quantities, field)
