@@ -1,0 +1,204 @@
+"""The scheduler's view of the cluster, changed pod by pod.
+
+`add`, `terminate`, `remove` and their inverses touch one node's entries; nothing is recomputed for the
+cluster. `stamp` says when each node changed last, so that what is remembered per template can be brought
+up to date for exactly the nodes that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
+
+from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.selectors import Selector
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.spread.arrays import Bools, Columns, Ints, int64
+from rebalancer.spread.constraint import Constraint, resolve
+from rebalancer.spread.defaults import DefaultSelectors
+from rebalancer.spread.nodes import ByIdentity, NodeTable
+from rebalancer.spread.tally import SpreadMeasure, Tally
+
+PODS = "pods"
+NONZERO_CPU = "nonzero cpu"
+NONZERO_MEMORY = "nonzero memory"
+
+
+class Placed(NamedTuple):
+    """A pod on a node."""
+
+    template: PodTemplate
+    row: int
+    terminating: bool
+
+
+class ClusterState:
+    """Pods on nodes as the scheduler's cache holds them. Keys are the caller's (a pod's uid, say).
+
+    `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
+    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `nominated`: pods that
+    wait for room on a node, by node.
+    """
+
+    def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
+        """The snapshot's nodes without any pod."""
+        self.snapshot = snapshot
+        self.config = config
+        self.table = NodeTable.of(snapshot)
+        n = self.table.size
+        self.pods: dict[Hashable, Placed] = {}
+        self.nominated: dict[Hashable, Placed] = {}
+        self.requested: Columns[str] = Columns(n)
+        self.tally = Tally(n)
+        self.clock = 0
+        self.stamp: Ints = np.zeros(n, dtype=np.int64)
+        self._allocatable: dict[str, Ints] = {}
+        self._selectors = DefaultSelectors(snapshot)
+        self._constraints: ByIdentity[tuple[tuple[Constraint, ...], tuple[Constraint, ...]]] = ByIdentity()
+        self._eligible: ByIdentity[Bools] = ByIdentity()
+
+    @staticmethod
+    def of(snapshot: Snapshot, config: SchedulerConfig | None = None) -> ClusterState:
+        """The snapshot's nodes with its pods: assigned and not finished; waiting ones as nominated."""
+        state = ClusterState(snapshot, config or DEFAULT_CONFIG)
+        index = state.table.index
+        for pod in snapshot.pods:
+            if pod.finished:
+                continue
+            key = pod.uid or pod.key
+            if pod.node_name in index:
+                state.add(key, pod.template, index[pod.node_name])
+                if pod.terminating:
+                    state.terminate(key)
+            elif not pod.node_name and pod.nominated_node_name in index:
+                state.nominate(key, pod.template, index[pod.nominated_node_name])
+        return state
+
+    def copy(self) -> ClusterState:
+        """A branch that changes independently; arrays are shared until written."""
+        other = ClusterState.__new__(ClusterState)
+        other.__dict__.update(self.__dict__)
+        other.pods = dict(self.pods)
+        other.nominated = dict(self.nominated)
+        other.requested = self.requested.copy()
+        other.tally = self.tally.copy()
+        other.stamp = self.stamp.copy()
+        return other
+
+    def add(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
+        """Places a pod on a node. Raises KeyError if the key is placed already."""
+        if key in self.pods:
+            raise KeyError(f"{key!r} is placed already")
+        self.pods[key] = Placed(template, node_index, False)
+        self.tally.add(template, node_index)
+        self._hold(template, node_index, 1)
+
+    def remove(self, key: Hashable) -> None:
+        """The pod is gone. Raises KeyError if it is not placed."""
+        template, row, terminating = self.pods.pop(key)
+        self.tally.remove(template, row, terminating)
+        self._hold(template, row, -1)
+
+    def terminate(self, key: Hashable) -> None:
+        """The pod gets a deletionTimestamp: not counted for spread any more, still holding its room."""
+        template, row, terminating = self.pods[key]
+        if not terminating:
+            self.pods[key] = Placed(template, row, True)
+            self.tally.terminate(template, row)
+            self._touch(row)
+
+    def restore(self, key: Hashable) -> None:
+        """Undoes `terminate`."""
+        template, row, terminating = self.pods[key]
+        if terminating:
+            self.pods[key] = Placed(template, row, False)
+            self.tally.terminate(template, row, -1)
+            self._touch(row)
+
+    def nominate(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
+        """A waiting pod has a claim on a node's room."""
+        self.nominated[key] = Placed(template, node_index, False)
+
+    def unnominate(self, key: Hashable) -> None:
+        """The claim is gone. Raises KeyError if there is none."""
+        del self.nominated[key]
+
+    def counts(self, namespace: str, selector: Selector | None) -> Ints:
+        """int64[N]: pods that a spread constraint counts on each node. Read-only, before the next change."""
+        return self.tally.column(SpreadMeasure(namespace, selector))
+
+    def constraints(self, template: PodTemplate, hard: bool) -> tuple[Constraint, ...]:
+        """The pod's hard or soft constraints, in order; the profile's defaults if it has none at all."""
+        found = self._constraints.get(template)
+        if found is None:
+            every = self._resolve(template)
+            found = self._constraints.put(
+                (tuple(c for c in every if not c.hard), tuple(c for c in every if c.hard)), template
+            )
+        return found[hard]
+
+    def _resolve(self, template: PodTemplate) -> tuple[Constraint, ...]:
+        if template.spread:
+            return tuple(resolve(c, template) for c in template.spread)
+        defaults = self.config.profile(template.scheduler_name).default_constraints
+        selector = self._selectors.of(template) if defaults else Selector()
+        if selector.empty:
+            return ()
+        return tuple(
+            Constraint(
+                template.namespace,
+                selector,
+                c.topology_key,
+                c.max_skew,
+                hard=c.when_unsatisfiable == "DoNotSchedule",
+            )
+            for c in defaults
+        )
+
+    def requires_all_keys(self, template: PodTemplate, hard: bool) -> bool:
+        """Whether a node needs every topology key: not in the score under system defaults."""
+        return (
+            hard or bool(template.spread) or not self.config.profile(template.scheduler_name).system_defaulted
+        )
+
+    def eligible(self, template: PodTemplate, constraint: Constraint) -> Bools:
+        """bool[N]: nodes whose pods and domains take part: all keys there, inclusion policies met."""
+        found = self._eligible.get(template, constraint)
+        if found is not None:
+            return found
+        hard = constraint.hard
+        keys: tuple[str, ...] = ()
+        if self.requires_all_keys(template, hard):
+            keys = tuple(c.topology_key for c in self.constraints(template, hard))
+        mask = self.table.having(keys)
+        if constraint.node_affinity_policy == "Honor":
+            mask = mask & self.table.admitted(template)
+        if constraint.node_taints_policy == "Honor":
+            mask = mask & ~self.table.untolerated(template.tolerations)
+        return self._eligible.put(mask, template, constraint)
+
+    def allocatable(self, resource: str) -> Ints:
+        """int64[N]: what pods may request of a resource in all (`PODS`: how many pods)."""
+        found = self._allocatable.get(resource)
+        if found is None:
+            found = np.fromiter(
+                (int64(n.allocatable.get(resource, 0)) for n in self.table.nodes), dtype=np.int64
+            )
+            self._allocatable[resource] = found
+        return found
+
+    def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
+        add = self.requested.add
+        add(PODS, row, sign)
+        for name, amount in template.requests.items():
+            add(name, row, sign * int64(amount))
+        add(NONZERO_CPU, row, sign * int64(template.nonzero_cpu))
+        add(NONZERO_MEMORY, row, sign * int64(template.nonzero_memory))
+        self._touch(row)
+
+    def _touch(self, row: int) -> None:
+        self.clock += 1
+        self.stamp[row] = self.clock

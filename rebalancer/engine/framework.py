@@ -1,0 +1,207 @@
+"""A profile's plugins over a cluster state: which nodes may take a pod, which is preferred.
+
+Rule: pkg/scheduler/framework/runtime/framework.go (``RunPreFilterPlugins``, ``RunFilterPlugins``,
+``RunFilterPluginsWithNominatedPods``, ``RunScorePlugins``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.config import Profile
+from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
+from rebalancer.engine.registry import PLUGINS
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints
+
+CACHED_BYTES = 64 * 1024 * 1024
+"""About what the framework remembers of the templates it was asked about."""
+_BYTES_PER_NODE = 100
+
+NARROWED = Rejection("", "PreFilterResult", ("node(s) didn't satisfy plugin(s) PreFilterResult",))
+"""A node that a PreFilter plugin left out of the search."""
+
+
+class Diagnosis(Struct, frozen=True, eq=False):
+    """Every node's verdict on a pod.
+
+    `prefilter`: the pod fails before any node is looked at. `nodes[i]`: the first plugin, in profile order,
+    that rejects node i, None = it fits; empty when `prefilter` is set. `by_plugin`: each filter plugin asked
+    alone, its status on each node that it rejects.
+    """
+
+    prefilter: Rejection | None
+    nodes: tuple[Rejection | None, ...]
+    by_plugin: dict[str, dict[int, Rejection]]
+
+
+class Scores(Struct, frozen=True, eq=False):
+    """Weighted scores, int64[N], valid on the feasible nodes; plugins that skip the pod are absent."""
+
+    by_plugin: dict[str, Ints]
+    totals: Ints
+
+
+class _Cycle:
+    """What is remembered of one template: the plugins' filters and scores, up to date at `clock`."""
+
+    def __init__(self, framework: Framework, template: PodTemplate, node_name: str) -> None:
+        profile = framework.profile
+        self.template = template
+        self.filters: dict[str, Filter] = {}
+        wanted = dict.fromkeys((*profile.pre_filters, *profile.filters))
+        for name in wanted:
+            found = framework.plugins[name].filter(template, node_name) if name in framework.plugins else None
+            if found is not None:
+                self.filters[name] = found
+        self.scores: dict[str, Score] | None = None
+        self.clock = framework.state.clock
+        active = [self.filters[n] for n in profile.filters if n in self.filters]
+        self.rowwise = [f for f in active if f.rowwise]
+        self.whole = [f for f in active if not f.rowwise]
+        self.narrow = [
+            f.only for n in profile.pre_filters if (f := self.filters.get(n)) and f.only is not None
+        ]
+        self.joined: Bools = framework.state.table.every.copy()
+        for f in self.rowwise:
+            self.joined &= f.mask()
+        for only in self.narrow:
+            self.joined &= only
+
+    def refresh(self, state: ClusterState) -> None:
+        if self.clock == state.clock:
+            return
+        rows = np.flatnonzero(state.stamp > self.clock)
+        self.clock = state.clock
+        for found in self.filters.values():
+            found.update(rows)
+        if self.scores is not None:
+            for score in self.scores.values():
+                score.update(rows)
+        joined = np.ones(len(rows), dtype=np.bool_)
+        for f in self.rowwise:
+            joined &= f.mask()[rows]
+        for only in self.narrow:
+            joined &= only[rows]
+        self.joined[rows] = joined
+
+
+class Framework:
+    """A profile bound to a state. The state may change between calls, through its own methods."""
+
+    def __init__(self, state: ClusterState, profile: Profile | None = None) -> None:
+        """Uses the profile for `default-scheduler` unless told otherwise."""
+        self.state = state
+        self.profile = profile if profile is not None else state.config.profile("default-scheduler")
+        self.plugins: dict[str, Plugin] = {
+            name: type_(state, self.profile) for name, type_ in PLUGINS.items()
+        }
+        self._cycles: OrderedDict[tuple[int, str], _Cycle] = OrderedDict()
+        self._room = max(16, CACHED_BYTES // (_BYTES_PER_NODE * max(1, state.table.size)))
+
+    def feasible(self, template: PodTemplate, node_name: str = "") -> Bools:
+        """bool[N]: nodes that take the pod. The array is the caller's."""
+        cycle = self._cycle(template, node_name)
+        if self._blocked(cycle) is not None:
+            return self.state.table.none.copy()
+        return self._mask(cycle)
+
+    def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
+        """The verdict on each node, with the plugin that decides and its reasons."""
+        cycle = self._cycle(template, node_name)
+        by_plugin = {name: self._alone(name, cycle) for name in self.profile.filters}
+        blocked = self._blocked(cycle)
+        if blocked is not None:
+            return Diagnosis(blocked, (), by_plugin)
+        nodes = [self._first(cycle, row) for row in range(self.state.table.size)]
+        return Diagnosis(None, tuple(nodes), by_plugin)
+
+    def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
+        key = id(template), node_name
+        cycle = self._cycles.get(key)
+        if cycle is None:
+            cycle = self._cycles[key] = _Cycle(self, template, node_name)
+            if len(self._cycles) > self._room:
+                self._cycles.popitem(last=False)
+        else:
+            self._cycles.move_to_end(key)
+            cycle.refresh(self.state)
+        return cycle
+
+    def _mask(self, cycle: _Cycle) -> Bools:
+        mask = cycle.joined.copy()
+        for f in cycle.whole:
+            if not f.skipped:
+                mask &= f.mask()
+        return mask
+
+    def _blocked(self, cycle: _Cycle) -> Rejection | None:
+        """PreFilter in profile order: the first unresolvable rejection ends it, others wait for one."""
+        first = None
+        only: Bools | None = None
+        narrowing: list[str] = []
+        for name in self.profile.pre_filters:
+            f = cycle.filters.get(name)
+            if f is None:
+                continue
+            if f.blocked is not None:
+                if f.blocked.code == UNRESOLVABLE:
+                    return f.blocked
+                first = first or f.blocked
+            elif f.only is not None:
+                narrowing.append(name)
+                only = f.only if only is None else only & f.only
+                if not only.any():
+                    many = f"(s) [{' '.join(sorted(narrowing))}] simultaneously"
+                    which = many if len(narrowing) > 1 else f" {narrowing[0]}"
+                    return Rejection("", UNRESOLVABLE, (f"node(s) didn't satisfy plugin{which}",))
+        return first
+
+    def _first(self, cycle: _Cycle, row: int) -> Rejection | None:
+        if any(not only[row] for only in cycle.narrow):
+            return NARROWED
+        for name in self.profile.filters:
+            f = cycle.filters.get(name)
+            if f is not None and not f.skipped and not f.mask()[row]:
+                return Rejection(name, *f.reject(row))
+        return None
+
+    def _alone(self, name: str, cycle: _Cycle) -> dict[int, Rejection]:
+        f = cycle.filters.get(name)
+        if f is None or f.skipped:
+            return {}
+        rows = range(self.state.table.size)
+        if f.blocked is not None:
+            status = Rejection(name, f.blocked.code, ("PreFilter", *f.blocked.reasons))
+            return dict.fromkeys(rows, status)
+        found = {}
+        mask = f.mask()
+        for row in rows:
+            if f.only is not None and not f.only[row]:
+                found[row] = Rejection(name, NARROWED.code, ("PreFilterResult",))
+            elif not mask[row]:
+                found[row] = Rejection(name, *f.reject(row))
+        return found
+
+    def score(self, template: PodTemplate, feasible: Bools, node_name: str = "") -> Scores:
+        """Weighted scores over the feasible nodes."""
+        cycle = self._cycle(template, node_name)
+        if cycle.scores is None:
+            cycle.scores = {
+                name: found
+                for name, _ in self.profile.scores
+                if name in self.plugins and (found := self.plugins[name].score(template)) is not None
+            }
+        by_plugin: dict[str, Ints] = {}
+        totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)
+        for name, weight in self.profile.scores:
+            found = cycle.scores.get(name)
+            values = found.values(feasible) if found is not None else None
+            if values is not None:
+                by_plugin[name] = weighted = values if weight == 1 else weight * values
+                totals += weighted
+        return Scores(by_plugin, totals)

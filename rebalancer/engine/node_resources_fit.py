@@ -1,0 +1,71 @@
+"""NodeResourcesFit: room for the pod's requests and for one more pod."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.engine.cluster import PODS, ClusterState
+from rebalancer.engine.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints, Rows
+
+NATIVE = ("cpu", "memory", "ephemeral-storage")
+
+
+class NodeResourcesFit(Plugin):
+    """Rule: plugins/noderesources/fit.go, ``fitsRequest``."""
+
+    name = "NodeResourcesFit"
+
+    def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
+        """Rejects nodes without enough of a requested resource."""
+        wanted = {
+            name: amount
+            for name, amount in template.requests.items()
+            if amount > 0 and not self._ignored(name)
+        }
+        return _Filter(self.state, wanted)
+
+    def _ignored(self, resource: str) -> bool:
+        if not is_extended(resource):
+            return False
+        group = resource.split("/", 1)[0]
+        return resource in self.profile.ignored_resources or group in self.profile.ignored_groups
+
+
+def is_extended(resource: str) -> bool:
+    """Extended: named with a domain that is not Kubernetes' own (v1helper.IsExtendedResourceName)."""
+    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+
+
+class _Filter(Filter):
+    def __init__(self, state: ClusterState, wanted: dict[str, int]) -> None:
+        self._state = state
+        order = [n for n in NATIVE if n in wanted] + [n for n in wanted if n not in NATIVE]
+        self._wanted = tuple((name, wanted[name], state.allocatable(name)) for name in order)
+        self._pods = state.allocatable(PODS)
+        self._room: tuple[Ints, ...] = tuple(allocatable - amount for _, amount, allocatable in self._wanted)
+        self._mask: Bools = self._fits(np.arange(state.table.size))
+
+    def _fits(self, rows: Rows) -> Bools:
+        requested = self._state.requested
+        fits: Bools = requested[PODS][rows] < self._pods[rows]
+        for (name, _, _), room in zip(self._wanted, self._room, strict=True):
+            fits &= requested[name][rows] <= room[rows]
+        return fits
+
+    def update(self, rows: Rows) -> None:
+        self._mask[rows] = self._fits(rows)
+
+    def mask(self) -> Bools:
+        return self._mask
+
+    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
+        requested = self._state.requested
+        reasons = ["Too many pods"] if requested[PODS][row] >= self._pods[row] else []
+        unresolvable = False
+        for name, amount, allocatable in self._wanted:
+            if amount > allocatable[row] - requested[name][row]:
+                reasons.append(f"Insufficient {name}")
+                unresolvable |= amount > allocatable[row]
+        return UNRESOLVABLE if unresolvable else UNSCHEDULABLE, tuple(reasons)

@@ -1,0 +1,103 @@
+"""What a scheduler plugin is here: for one pod template, a filter and a score over all nodes.
+
+`Filter` and `Score` live as long as the template is asked about. They compute what is static once; `update`
+tells them which nodes changed since the last call. Rules stand in the plugins' files, under upstream's names.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.config import Profile
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints, Rows
+
+UNSCHEDULABLE = "Unschedulable"
+UNRESOLVABLE = "UnschedulableAndUnresolvable"
+ERROR = "Error"
+
+MAX_SCORE = 100
+
+
+class Rejection(Struct, frozen=True):
+    """Why a plugin refuses a node, or (from PreFilter) the pod: upstream's status code and reasons."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+
+
+class Filter:
+    """A plugin's filter for one template.
+
+    `skipped`: PreFilter said Skip, every node passes. `blocked`: PreFilter rejected the pod. `only`: nodes
+    that PreFilter narrowed the search to. `rowwise`: a node's verdict depends on that node alone, so that
+    `update` leaves all other verdicts as they are.
+    """
+
+    rowwise: ClassVar[bool] = True
+    skipped: bool = False
+    blocked: Rejection | None = None
+    only: Bools | None = None
+
+    def update(self, rows: Rows) -> None:
+        """The nodes `rows` changed."""
+
+    def mask(self) -> Bools:
+        """bool[N]: nodes that pass. Callers only read it."""
+        raise NotImplementedError
+
+    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
+        """Status code and reasons for a node that does not pass."""
+        raise NotImplementedError
+
+
+class StaticFilter(Filter):
+    """A filter whose verdict no pod changes, with one reason."""
+
+    def __init__(self, mask: Bools, code: str, reason: str) -> None:
+        """`mask`: nodes that pass."""
+        self._mask = mask
+        self._status = code, (reason,)
+
+    def mask(self) -> Bools:
+        """Nodes that pass."""
+        return self._mask
+
+    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+        """The same for every node."""
+        return self._status
+
+
+class Score:
+    """A plugin's score for one template."""
+
+    def update(self, rows: Rows) -> None:
+        """The nodes `rows` changed."""
+
+    def values(self, feasible: Bools) -> Ints | None:
+        """int64[N]: normalised, 0–100, valid where `feasible`; None = PreScore said Skip."""
+        raise NotImplementedError
+
+
+class Plugin:
+    """A plugin of a profile, over one cluster state."""
+
+    name: ClassVar[str]
+
+    def __init__(self, state: ClusterState, profile: Profile) -> None:
+        """Binds the plugin."""
+        self.state = state
+        self.table = state.table
+        self.profile = profile
+
+    def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
+        """The filter for a template (and spec.nodeName); None = nothing to judge, ever."""
+        return None
+
+    def score(self, template: PodTemplate) -> Score | None:  # noqa: ARG002
+        """The score for a template; None = Skip, whatever the nodes."""
+        return None

@@ -1,0 +1,55 @@
+"""Default spread constraints of a scheduler profile, for pods without any of their own.
+
+Rule: podtopologyspread/common.go, ``buildDefaultConstraints``; plugins/helper/spread.go,
+``DefaultSelector``: the selector joins what the Services of the pod ask for with the selector of the
+controlling ReplicationController, ReplicaSet or StatefulSet. Nothing selects the pod: no constraint.
+"""
+
+from __future__ import annotations
+
+from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
+from rebalancer.model.selectors import Selector
+from rebalancer.model.snapshot import Snapshot
+
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(
+        max_skew=3, topology_key="kubernetes.io/hostname", when_unsatisfiable="ScheduleAnyway"
+    ),
+    TopologySpreadConstraint(
+        max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="ScheduleAnyway"
+    ),
+)
+"""What `defaultingType: System` stands for."""
+
+_API_VERSION = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
+
+
+class DefaultSelectors:
+    """The joined selectors of one cluster's pods."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Reads Services and the three kinds of controllers."""
+        self._snapshot = snapshot
+        self._services: dict[str, list[dict[str, str]]] = {}
+        for service in snapshot.services:
+            if service.spec.selector:
+                self._services.setdefault(service.metadata.namespace, []).append(service.spec.selector)
+
+    def of(self, template: PodTemplate) -> Selector:
+        """The selector for a pod; empty where nothing selects it."""
+        wanted: dict[str, str] = {}
+        for selector in self._services.get(template.namespace, ()):
+            if all(template.labels.get(k) == v for k, v in selector.items()):
+                wanted.update(selector)
+        joined = Selector.equals(wanted)
+        owned = self._controller(template)
+        return joined.also(*owned.requirements) if owned is not None else joined
+
+    def _controller(self, template: PodTemplate) -> Selector | None:
+        if template.controller is None:
+            return None
+        version, kind, name = template.controller
+        if kind not in _API_VERSION or version not in ("", _API_VERSION[kind]):
+            return None
+        owner = self._snapshot.workloads_by_name.get((kind, template.namespace, name))
+        return owner.selector if owner is not None else None

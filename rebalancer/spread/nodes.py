@@ -1,0 +1,202 @@
+"""The nodes of a snapshot as columns, and what depends on nodes and pod templates alone.
+
+Nodes do not change while a plan is made, so each static question (which zone, does the template's affinity
+admit the node, does it tolerate the taints) is answered once for all nodes and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from rebalancer.model.node import Node, Taint, Toleration
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Requirement
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.spread.arrays import Bools, Ids, Ints, frozen
+
+V = TypeVar("V")
+
+FILTERED_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of the taints that keep a pod off a node."""
+
+
+class Domains:
+    """Nodes by the value of one label. `ids`: int32[N], -1 where absent; `names[id]` is the value."""
+
+    def __init__(self, values: Iterable[str | None]) -> None:
+        """`values`: each node's label value, None where absent; ids follow first appearance."""
+        seen: dict[str, int] = {}
+        self.ids: Ids = np.fromiter(
+            (-1 if v is None else seen.setdefault(v, len(seen)) for v in values), dtype=np.int32
+        )
+        self.names = tuple(seen)
+        self.present: Bools = self.ids >= 0
+        self.all_present = bool(self.present.all())
+        self._places = self.ids.astype(np.intp)
+        frozen(self.ids)
+        frozen(self.present)
+
+    def __len__(self) -> int:
+        """The number of domains."""
+        return len(self.names)
+
+    def sum(self, values: Ints, where: Bools) -> Ints:
+        """int64[D]: `values` of the nodes in `where`, summed by domain."""
+        rows = where & self.present
+        out = np.zeros(len(self.names), dtype=np.int64)
+        np.add.at(out, self.ids[rows], values[rows])
+        return out
+
+    def among(self, where: Bools) -> Bools:
+        """bool[D]: domains with a node in `where`."""
+        out = np.zeros(len(self.names), dtype=np.bool_)
+        out[self.ids[where & self.present]] = True
+        return out
+
+    def spread(self, by_domain: Bools, absent: bool = False) -> Bools:
+        """bool[N]: each node's value of `by_domain`, `absent` where the label is missing."""
+        if not self.names:
+            return np.full(len(self.ids), absent)
+        out: Bools = by_domain.take(self._places)
+        if not self.all_present:
+            out[~self.present] = absent
+        return out
+
+
+class ByIdentity(Generic[V]):
+    """A memo keyed by the identity of objects, which it keeps alive so that no id is used twice."""
+
+    def __init__(self) -> None:
+        """An empty memo."""
+        self._found: dict[tuple[int, ...], tuple[tuple[object, ...], V]] = {}
+
+    def get(self, *key: object) -> V | None:
+        """What was stored for exactly these objects."""
+        found = self._found.get(tuple(map(id, key)))
+        return found[1] if found is not None else None
+
+    def put(self, value: V, *key: object) -> V:
+        """Stores, and returns the value."""
+        self._found[tuple(map(id, key))] = (key, value)
+        return value
+
+
+class NodeTable:
+    """The nodes of one snapshot, sorted by name; every array is indexed by a node's place in `names`."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        """A table of nodes in any order; names are unique."""
+        self.nodes = tuple(sorted(nodes, key=lambda n: n.name))
+        self.names = tuple(n.name for n in self.nodes)
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.size = len(self.nodes)
+        self.every: Bools = np.ones(self.size, dtype=np.bool_)
+        self.none: Bools = np.zeros(self.size, dtype=np.bool_)
+        self.unschedulable: Bools = np.fromiter((n.spec.unschedulable for n in self.nodes), dtype=np.bool_)
+        for array in (self.every, self.none, self.unschedulable):
+            frozen(array)
+        self._domains: dict[str, Domains] = {}
+        kinds: dict[tuple[Taint, ...], int] = {}
+        self._taint_kind: Ids = np.fromiter(
+            (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
+        )
+        self._taints = tuple(kinds)
+        self._affinity: ByIdentity[Bools] = ByIdentity()
+        self._untolerated: ByIdentity[Bools] = ByIdentity()
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> NodeTable:
+        """The table of a snapshot's nodes."""
+        return NodeTable(snapshot.nodes)
+
+    def domains(self, topology_key: str) -> Domains:
+        """The nodes by the value of a label."""
+        found = self._domains.get(topology_key)
+        if found is None:
+            found = Domains(n.labels.get(topology_key) for n in self.nodes)
+            self._domains[topology_key] = found
+        return found
+
+    def having(self, keys: Iterable[str]) -> Bools:
+        """bool[N]: nodes that have all these labels."""
+        mask = self.every
+        for key in keys:
+            mask = mask & self.domains(key).present
+        return mask
+
+    def _by_taints(self, by_kind: Bools) -> Bools:
+        mask: Bools = by_kind[self._taint_kind] if self.size else self.none
+        frozen(mask)
+        return mask
+
+    def untolerated(self, tolerations: tuple[Toleration, ...]) -> Bools:
+        """bool[N]: nodes with a NoSchedule or NoExecute taint that none of the tolerations covers."""
+        found = self._untolerated.get(tolerations)
+        if found is not None:
+            return found
+        by_kind = [
+            any(t.effect in FILTERED_EFFECTS and not tolerated(t, tolerations) for t in taints)
+            for taints in self._taints
+        ]
+        return self._untolerated.put(self._by_taints(np.array(by_kind, dtype=np.bool_)), tolerations)
+
+    def prefer_not(self, tolerations: tuple[Toleration, ...]) -> Ints:
+        """int64[N]: how many PreferNoSchedule taints of the node the tolerations do not cover."""
+        relevant = tuple(t for t in tolerations if t.effect in ("", "PreferNoSchedule"))
+        by_kind = [
+            sum(1 for t in taints if t.effect == "PreferNoSchedule" and not tolerated(t, relevant))
+            for taints in self._taints
+        ]
+        counts: Ints = np.array(by_kind, dtype=np.int64)[self._taint_kind]
+        return counts
+
+    def admitted(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that nodeSelector and required node affinity admit."""
+        found = self._affinity.get(template.node_selector, template.affinity)
+        if found is not None:
+            return found
+        mask = self.every
+        for key, value in template.node_selector.items():
+            mask = mask & self.requirement_mask(NodeSelectorRequirement(key, "In", (value,)))
+        affinity = template.affinity
+        if affinity is not None and affinity.node_affinity is not None:
+            required = affinity.node_affinity.required
+            if required is not None:
+                mask = mask & self.selector_mask(required)
+        frozen(mask)
+        return self._affinity.put(mask, template.node_selector, template.affinity)
+
+    def selector_mask(self, selector: NodeSelector) -> Bools:
+        """bool[N]: nodes that one of the selector's terms matches."""
+        mask = self.none
+        for term in selector.node_selector_terms:
+            mask = mask | self.term_mask(term)
+        return mask
+
+    def term_mask(self, term: NodeSelectorTerm) -> Bools:
+        """bool[N]: nodes that a term matches; a term without requirements matches none."""
+        if not term.match_expressions and not term.match_fields:
+            return self.none
+        mask = self.every
+        for expression in term.match_expressions:
+            mask = mask & self.requirement_mask(expression)
+        for match_field in term.match_fields:
+            if match_field.key != "metadata.name":
+                return self.none
+            r = Requirement("name", "In" if match_field.operator == "In" else "NotIn", match_field.values)
+            mask = mask & np.fromiter((r.matches({"name": n}) for n in self.names), dtype=np.bool_)
+        return mask
+
+    def requirement_mask(self, requirement: NodeSelectorRequirement) -> Bools:
+        """bool[N]: nodes whose labels satisfy a requirement, judged once for each value that occurs."""
+        domains = self.domains(requirement.key)
+        by_value = [requirement.matches({requirement.key: name}) for name in domains.names]
+        return domains.spread(np.array(by_value, dtype=np.bool_), absent=requirement.matches({}))
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether one of the tolerations covers the taint."""
+    return any(t.tolerates(taint) for t in tolerations)

@@ -1,0 +1,177 @@
+"""How many placed pods satisfy a predicate on each node, kept up to date pod by pod.
+
+A *measure* maps a pod template to a weight (0 or 1 for a selector, more for weighted affinity terms). Its
+column is made when it is first asked for, from the pods placed by then, and afterwards changes with each
+pod that comes, terminates or goes. Pods are grouped by template: what a template weighs is asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.selectors import Selector
+from rebalancer.spread.arrays import Columns, Ints
+
+
+class Measure(Protocol):
+    """A weight on pod templates; hashable, equal in meaning = equal in value."""
+
+    @property
+    def terminating(self) -> bool:
+        """Whether pods that are being deleted count."""
+
+    def weigh(self, template: PodTemplate) -> int:
+        """The weight of one pod of this template."""
+
+
+class SpreadMeasure:
+    """Pods counted for a spread constraint: same namespace, selector matches, not terminating.
+
+    An absent or an empty selector counts nothing (podtopologyspread/common.go, countPodsMatchSelector).
+    """
+
+    terminating = False
+
+    def __init__(self, namespace: str, selector: Selector | None) -> None:
+        """Counts what `selector` matches in `namespace`."""
+        self.namespace = namespace
+        self.selector = selector
+
+    def __hash__(self) -> int:
+        """By meaning."""
+        return hash((self.namespace, self.selector))
+
+    def __eq__(self, other: object) -> bool:
+        """By meaning."""
+        return (
+            isinstance(other, SpreadMeasure)
+            and self.namespace == other.namespace
+            and self.selector == other.selector
+        )
+
+    def weigh(self, template: PodTemplate) -> int:
+        """1 where it counts."""
+        s = self.selector
+        return int(
+            s is not None
+            and not s.empty
+            and template.namespace == self.namespace
+            and s.matches(template.labels)
+        )
+
+
+class _Registry:
+    """What all branches of a cluster share: the measures asked for, and each template's weights."""
+
+    def __init__(self) -> None:
+        self.index: dict[Measure, int] = {}
+        self.measures: list[Measure] = []
+        self._weights: dict[int, tuple[PodTemplate, int, tuple[tuple[int, int, bool], ...]]] = {}
+
+    def number(self, measure: Measure) -> int:
+        """The measure's number, the same for equal measures."""
+        found = self.index.get(measure)
+        if found is None:
+            found = self.index[measure] = len(self.measures)
+            self.measures.append(measure)
+        return found
+
+    def weights(self, template: PodTemplate) -> tuple[tuple[int, int, bool], ...]:
+        """(measure's number, weight, counts when terminating) of each measure that is not 0 for it."""
+        memo = self._weights.get(id(template))
+        _, known, found = memo if memo is not None else (template, 0, ())
+        if known < len(self.measures):
+            more = (
+                (n, w, m.terminating)
+                for n, m in enumerate(self.measures[known:], known)
+                if (w := m.weigh(template))
+            )
+            found = (*found, *more)
+            self._weights[id(template)] = (template, len(self.measures), found)
+        return found
+
+
+class Tally:
+    """Sums of measures over the placed pods, per node."""
+
+    def __init__(self, size: int) -> None:
+        """No pods on `size` nodes."""
+        self._registry = _Registry()
+        self._columns: Columns[int] = Columns(size)
+        self._templates: dict[int, PodTemplate] = {}
+        self._live: dict[int, dict[int, int]] = {}
+        self._leaving: dict[int, dict[int, int]] = {}
+        self._own: set[int] = set()
+
+    def copy(self) -> Tally:
+        """An independent copy, cheap until written."""
+        other = Tally.__new__(Tally)
+        other._registry = self._registry
+        other._columns = self._columns.copy()
+        other._templates = dict(self._templates)
+        other._live = dict(self._live)
+        other._leaving = dict(self._leaving)
+        other._own = set()
+        self._own = set()
+        return other
+
+    def templates(self) -> Mapping[int, PodTemplate]:
+        """The templates of the pods ever placed, by identity."""
+        return self._templates
+
+    def add(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
+        """A pod comes."""
+        self._count(template, row, 1, terminating)
+        for number, weight, when_terminating in self._registry.weights(template):
+            if (when_terminating or not terminating) and number in self._columns:
+                self._columns.add(number, row, weight)
+
+    def remove(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
+        """A pod is gone."""
+        self._count(template, row, -1, terminating)
+        for number, weight, when_terminating in self._registry.weights(template):
+            if (when_terminating or not terminating) and number in self._columns:
+                self._columns.add(number, row, -weight)
+
+    def terminate(self, template: PodTemplate, row: int, sign: int = 1) -> None:
+        """A pod starts to terminate; with `sign` -1 the step is undone."""
+        self._count(template, row, -sign, False)
+        self._count(template, row, sign, True)
+        for number, weight, when_terminating in self._registry.weights(template):
+            if not when_terminating and number in self._columns:
+                self._columns.add(number, row, -sign * weight)
+
+    def column(self, measure: Measure) -> Ints:
+        """int64[N]: the measure's sum on each node. Callers only read it, before the next change."""
+        number = self._registry.number(measure)
+        if number not in self._columns:
+            self._columns.set(number, self._summed(measure))
+        return self._columns[number]
+
+    def _summed(self, measure: Measure) -> Ints:
+        values = np.zeros(self._columns.size, dtype=np.int64)
+        for groups in (self._live, self._leaving) if measure.terminating else (self._live,):
+            for key, rows in groups.items():
+                if rows and (weight := measure.weigh(self._templates[key])):
+                    for row, count in rows.items():
+                        values[row] += weight * count
+        return values
+
+    def _count(self, template: PodTemplate, row: int, amount: int, terminating: bool) -> None:
+        key = id(template)
+        groups = self._leaving if terminating else self._live
+        if key not in self._own:
+            self._templates[key] = template
+            self._live[key] = dict(self._live.get(key, ()))
+            self._leaving[key] = dict(self._leaving.get(key, ()))
+            self._own.add(key)
+        rows = groups[key]
+        count = rows.get(row, 0) + amount
+        if count:
+            rows[row] = count
+        else:
+            del rows[row]
