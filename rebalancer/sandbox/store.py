@@ -1,0 +1,568 @@
+"""The cluster's objects in memory: versions, conflicts, admission, history. Thread-safe.
+
+Every method may be called from any thread. What `list`, `get`, `events` and subscribers hand out is
+shared with the store and must not be changed: copy first (`objects.copied`), or use `modify`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from rebalancer.sandbox import admission, events, gc, lifecycle
+from rebalancer.sandbox.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    modified,
+    not_found,
+)
+from rebalancer.sandbox.history import Collection, Event, EventType, Record
+from rebalancer.sandbox.objects import Object, copied, key_of, new_uid, stamp, suffix
+from rebalancer.sandbox.patch import apply as apply_patch
+from rebalancer.sandbox.resources import (
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    RESOURCES,
+    Resource,
+    of_object,
+    resolve,
+)
+from rebalancer.sandbox.selectors import LabelSelector, matches
+
+Kind = str | Resource
+Subscriber = Callable[[Event], None]
+# Names for what `Store.list` would shadow within the class.
+Objects = list[Object]
+Events = list[Event]
+Owned = list[tuple[Resource, Object]]
+Words = list[str]
+
+# The server's own fields: a client's update cannot change them.
+_SYSTEM = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
+_BORN = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class Store:
+    """Objects by resource, namespace and name.
+
+    `clock` gives seconds of the epoch; `seed` makes uids and generated names repeatable;
+    `history` is how many changes per resource can be watched back.
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[Object] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+        seed: int | None = None,
+        history: int = 10_000,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.clock = clock
+        self.rng = random.Random(seed)
+        self.dependents: dict[str, set[tuple[Resource, str]]] = {}
+        self._revision = 1
+        self._depth = history
+        self._collections: dict[str, Collection] = {}
+        self._subscribers: list[Subscriber] = []
+        for resource in RESOURCES:
+            if resource.storage not in self._collections:
+                self._collections[resource.storage] = Collection(resource, 1, history)
+        self.skipped = self.load(objects)
+
+    # -- reading
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion of the last change."""
+        return self._revision
+
+    def now(self) -> str:
+        return stamp(self.clock())
+
+    def collection(self, kind: Kind) -> Collection:
+        return self._collections[resolve(kind).storage]
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        selector: LabelSelector = (),
+        where: Callable[[Object], bool] | None = None,
+    ) -> Objects:
+        """In order of namespace and name; events in their core shape."""
+        with self.lock:
+            found = [record.obj for record in self.collection(kind).scan(namespace)]
+        if selector:
+            found = [obj for obj in found if matches(selector, obj["metadata"].get("labels"))]
+        return [obj for obj in found if where(obj)] if where else found
+
+    def find(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        """As `get`, None where there is none."""
+        record = self.collection(kind).records.get(key_of(namespace, name))
+        return record.obj if record else None
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+        """ApiError 404 where there is none."""
+        return self.record(resolve(kind), name, namespace).obj
+
+    def record(self, resource: Resource, name: str, namespace: str | None) -> Record:
+        record = self._collections[resource.storage].records.get(key_of(namespace, name))
+        if record is None:
+            raise not_found(resource, name)
+        return record
+
+    def owned(self, uid: str) -> Owned:
+        """Objects that name this uid among their owners."""
+        with self.lock:
+            found = self.dependents.get(uid, ())
+            return [
+                (r, self._collections[r.storage].records[key].obj)
+                for r, key in sorted(found, key=lambda d: d[1])
+            ]
+
+    # -- waiting
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber` for every change, in order, under the lock: it must be quick and must not
+        block; it may write to the store. Returns what ends the subscription."""
+        with self.lock:
+            self._subscribers.append(subscriber)
+
+        def end() -> None:
+            with self.lock, suppress(ValueError):
+                self._subscribers.remove(subscriber)
+
+        return end
+
+    def wait(self, after: int, timeout: float | None = None) -> int:
+        """Until something changed after version `after`, or `timeout` seconds; the current version."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._revision > after, timeout)
+            return self._revision
+
+    def events(self, kind: Kind, after: int) -> Events:
+        """Changes of one resource after a version. ApiError 410 where they are forgotten."""
+        with self.lock:
+            collection = self.collection(kind)
+            if after < collection.floor:
+                raise ApiError(410, "Expired", f"too old resource version: {after} ({collection.floor})")
+            return collection.since(after)
+
+    def compact(self, rv: int | None = None) -> None:
+        """Forget history up to `rv` (all of it by default): older watches and pages get 410."""
+        with self.lock:
+            upto = self._revision if rv is None else rv
+            for collection in self._collections.values():
+                collection.compact(upto)
+
+    # -- writing
+
+    def load(self, objects: Iterable[Object]) -> Words:
+        """Put objects in as they are (names, uids, versions), without events, admission or defaults;
+        a List counts as its items. Namespaces that they need come to be. Returns the kinds
+        (`apiVersion/kind`) that are not served and were left out."""
+        skipped: dict[str, None] = {}
+        batches: dict[str, list[Record]] = {}
+        with self.lock:
+            known = set(self.collection(NAMESPACES).records)
+            namespaces = dict.fromkeys(name for name in _BORN if name not in known)
+            for obj in _flat(objects):
+                try:
+                    resource = of_object(obj)
+                except KeyError:
+                    skipped[f"{obj.get('apiVersion')}/{obj.get('kind')}"] = None
+                    continue
+                obj = copied(obj)
+                metadata = obj.setdefault("metadata", {})
+                if resource.namespaced:
+                    namespaces[metadata.setdefault("namespace", "default")] = None
+                elif resource is NAMESPACES:
+                    known.add(metadata["name"])
+                batches.setdefault(resource.storage, []).append(self._adopted(resource, obj))
+            for name in sorted(set(namespaces) - known):
+                space: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                admission.default(space)
+                batches.setdefault("namespaces", []).append(self._adopted(NAMESPACES, space))
+            classes = self.collection(PRIORITY_CLASSES).records
+            loaded = {record.key for record in batches.get(PRIORITY_CLASSES.storage, ())}
+            for born in _priority_classes():
+                if born["metadata"]["name"] not in loaded and born["metadata"]["name"] not in classes:
+                    record = self._adopted(PRIORITY_CLASSES, born)
+                    batches.setdefault(PRIORITY_CLASSES.storage, []).append(record)
+            # Above every loaded version, so that what happens next is newer than all of it.
+            top = max((record.rv for batch in batches.values() for record in batch), default=0)
+            self._revision = max(self._revision, top)
+            for storage, batch in batches.items():
+                collection = self._collections[storage]
+                for record in batch:
+                    if not record.rv:
+                        self._revision += 1
+                        record.rv = self._revision
+                        record.obj["metadata"]["resourceVersion"] = str(record.rv)
+                    self._index(collection.resource, record, collection.records.get(record.key))
+                collection.load(batch)
+            for collection in self._collections.values():
+                collection.compact(self._revision)
+            self.changed.notify_all()
+        return list(skipped)
+
+    def _adopted(self, resource: Resource, obj: Object) -> Record:
+        metadata = obj["metadata"]
+        metadata.setdefault("uid", new_uid(self.rng))
+        metadata.setdefault("creationTimestamp", self.now())
+        if resource.generation:
+            metadata.setdefault("generation", 1)
+        if resource.storage == EVENTS.storage:
+            obj = events.to_core(obj)
+        version = str(metadata.get("resourceVersion", ""))
+        key = key_of(metadata.get("namespace") if resource.namespaced else None, metadata["name"])
+        return Record(key, obj, int(version) if version.isdigit() else 0)
+
+    def create(
+        self,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        resource: Resource | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Admit, default and store; the stored object. ApiError 409 where it exists, 404 without its
+        namespace, 422 where it is not valid. `namespace` defaults to the object's own, then "default"."""
+        obj = copied(obj)
+        if resource is None:
+            resource = of_object(obj)
+        metadata = obj.setdefault("metadata", {})
+        with self.lock:
+            metadata.pop("namespace" if not resource.namespaced else "", None)
+            if resource.namespaced:
+                namespace = namespace or metadata.get("namespace") or "default"
+                metadata["namespace"] = namespace
+            generate = metadata.get("generateName", "")
+            if generate and not metadata.get("name"):
+                metadata["name"] = generate[:58] + suffix(self.rng)
+            name = metadata.get("name", "")
+            admission.check_name(resource, name, generate)
+            if metadata.get("resourceVersion"):
+                why = "resourceVersion should not be set on objects to be created"
+                raise ApiError(
+                    500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]}
+                )
+            if resource.namespaced:
+                self._check_namespace(resource, name, namespace or "")
+            collection = self._collections[resource.storage]
+            key = key_of(namespace if resource.namespaced else None, name)
+            if key in collection.records:
+                raise already_exists(resource, name)
+            for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+                metadata.pop(field, None)
+            metadata["uid"] = new_uid(self.rng)
+            metadata["creationTimestamp"] = self.now()
+            metadata.pop("generation", None)
+            if resource.generation:
+                metadata["generation"] = 1
+            obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
+            obj = self._admitted(resource, obj)
+            return self._commit("ADDED", collection, key, obj, None, dry_run)
+
+    def _check_namespace(self, resource: Resource, name: str, namespace: str) -> None:
+        space = self.collection(NAMESPACES).records.get(namespace)
+        if space is None:
+            raise not_found(NAMESPACES, namespace)
+        if (space.obj.get("status") or {}).get("phase") == "Terminating":
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(resource, name, why)
+
+    def _admitted(self, resource: Resource, obj: Object) -> Object:
+        if resource.storage == EVENTS.storage:
+            obj = events.to_core(obj)
+            causes = events.problems(obj, obj["metadata"]["namespace"], new_api=bool(resource.group))
+            if causes:
+                raise invalid("Event", "", obj["metadata"]["name"], causes)
+            return obj
+        if resource.kind == "Pod":
+            obj.setdefault("spec", {})
+            admission.validate(obj, resource)
+            classes = {key: record.obj for key, record in self.collection(PRIORITY_CLASSES).records.items()}
+            node = self.find(NODES, obj["spec"].get("nodeName", ""))
+            admission.admit_pod(obj, resource, classes, node)
+            return obj
+        admission.default(obj)
+        admission.validate(obj, resource)
+        # A node or a volume may be made with its status; a workload's is the controllers' to tell.
+        if resource.has_status and resource.generation and resource.kind != "PodDisruptionBudget":
+            obj["status"] = copied(resource.zero.get("status", {}))
+        return obj
+
+    def update(
+        self,
+        obj: Object,
+        *,
+        subresource: str = "",
+        resource: Resource | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Replace, or with subresource "status" replace the status only; the stored object.
+
+        With a `metadata.resourceVersion` that is not the current one: ApiError 409. Without: last wins.
+        """
+        if resource is None:
+            resource = of_object(obj)
+        metadata = obj.get("metadata") or {}
+        namespace = metadata.get("namespace") if resource.namespaced else None
+        name = metadata.get("name", "")
+        with self.lock:
+            record = self.record(resource, name, namespace)
+            version = str(metadata.get("resourceVersion") or "")
+            if version and version != str(record.rv):
+                raise modified(resource, name)
+            if metadata.get("uid") and metadata["uid"] != record.obj["metadata"].get("uid"):
+                wanted, real = metadata["uid"], record.obj["metadata"].get("uid")
+                why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}"
+                raise conflict(resource, name, why)
+            new = copied(obj)
+            if resource.storage == EVENTS.storage:
+                new = events.to_core(new)
+            return self._replace(resource, record, new, subresource, dry_run)
+
+    def _replace(
+        self, resource: Resource, record: Record, new: Object, subresource: str, dry_run: bool
+    ) -> Object:
+        old = record.obj
+        if subresource == "status":
+            new = lifecycle.with_status(resource, old, new)
+        elif resource.has_status:
+            new = {key: value for key, value in new.items() if key != "status"}
+            if "status" in old:
+                new["status"] = old["status"]
+        new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
+        metadata = new["metadata"]
+        metadata.pop("managedFields", None)
+        for field in _SYSTEM:
+            metadata.pop(field, None)
+            if field in old["metadata"]:
+                metadata[field] = old["metadata"][field]
+        metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
+        if resource.kind == "Pod" and not subresource:
+            admission.check_pod_update(old, new, resource)
+        elif not subresource and resource.kind != "Namespace":
+            kept = new.get("status")
+            admission.default(new)
+            if kept is not None:
+                new["status"] = kept
+        if resource.storage != EVENTS.storage:
+            admission.validate(new, resource)
+        if new == old:
+            return old
+        if resource.generation and any(
+            old.get(key) != new.get(key)
+            for key in {*old, *new} - {"metadata", "status", "kind", "apiVersion"}
+        ):
+            metadata["generation"] = int(metadata.get("generation", 0)) + 1
+        collection = self._collections[resource.storage]
+        if (
+            "deletionTimestamp" in metadata
+            and not metadata.get("finalizers")
+            and lifecycle.may_end(resource, new)
+        ):
+            if not dry_run:
+                lifecycle.end(self, resource, record, new)
+            return new
+        return self._commit("MODIFIED", collection, record.key, new, record, dry_run)
+
+    def modify(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None,
+        change: Callable[[Object], None],
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Copy, let `change` edit the copy in place, store: atomic, never a conflict. ApiError 404."""
+        resource = resolve(kind)
+        with self.lock:
+            record = self.record(resource, name, namespace)
+            new = copied(record.obj)
+            change(new)
+            return self._replace(resource, record, new, subresource, dry_run=False)
+
+    def patch(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None,
+        patch: Any,
+        content_type: str,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Apply a patch of that media type; ApiError 409 where it names another resourceVersion."""
+        resource = resolve(kind)
+        with self.lock:
+            record = self.record(resource, name, namespace)
+            before = record.obj
+            if resource.group == "events.k8s.io":
+                before = events.to_new(before)
+            new = apply_patch(content_type, before, patch)
+            if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+                raise bad_request("the patch leaves no object")
+            if new["metadata"].get("resourceVersion") != before["metadata"].get("resourceVersion"):
+                raise modified(resource, name)
+            if new["metadata"].get("name") != name:
+                raise bad_request(
+                    f"the name of the object ({new['metadata'].get('name')}) does not match "
+                    f"the name on the URL ({name})"
+                )
+            if new["metadata"].get("uid") != before["metadata"].get("uid"):
+                why = "Precondition failed: UID in precondition: {}, UID in object meta: {}"
+                raise conflict(
+                    resource, name, why.format(new["metadata"].get("uid"), before["metadata"].get("uid"))
+                )
+            if resource.storage == EVENTS.storage:
+                new = events.to_core(new)
+            return self._replace(resource, record, new, subresource, dry_run)
+
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: str = "",
+        dry_run: bool = False,
+    ) -> tuple[Object, bool]:
+        """Delete, or begin to: (the object as it is then, whether it is gone).
+
+        `grace` in seconds, for pods (None: their own). `propagation`: Background, Foreground, Orphan.
+        ApiError 404, or 409 where a precondition fails.
+        """
+        resource = resolve(kind)
+        with self.lock:
+            record = self.record(resource, name, namespace)
+            return lifecycle.delete(
+                self,
+                resource,
+                record,
+                lifecycle.Deletion(grace, uid, resource_version, propagation, dry_run),
+            )
+
+    # -- for this package
+
+    def commit(self, resource: Resource, record: Record, new: Object) -> Object:
+        """Store a changed copy of a record without further checks. The lock is held."""
+        return self._commit("MODIFIED", self._collections[resource.storage], record.key, new, record, False)
+
+    def remove(self, resource: Resource, record: Record, last: Object) -> Object:
+        """Take it out with `last` as its last state; dependents follow. The lock is held."""
+        collection = self._collections[resource.storage]
+        gone = self._commit("DELETED", collection, record.key, last, record, False)
+        gc.cascade(self, gone)
+        if resource.namespaced:
+            lifecycle.end_namespace(self, gone["metadata"]["namespace"])
+        return gone
+
+    def _commit(
+        self,
+        kind: EventType,
+        collection: Collection,
+        key: str,
+        obj: Object,
+        old: Record | None,
+        dry_run: bool,
+    ) -> Object:
+        if dry_run:
+            return obj
+        self._revision += 1
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._revision)}}
+        record = Record(key, obj, self._revision)
+        if kind == "DELETED":
+            collection.remove(key)
+            self._index(collection.resource, None, old)
+        else:
+            collection.put(record)
+            self._index(collection.resource, record, old)
+        event = Event(self._revision, kind, collection.resource, record, old)
+        collection.log(event)
+        for subscriber in tuple(self._subscribers):
+            subscriber(event)
+        self.changed.notify_all()
+        return obj
+
+    def _index(self, resource: Resource, new: Record | None, old: Record | None) -> None:
+        before = _owners(old)
+        after = _owners(new)
+        key = (new or old).key  # type: ignore[union-attr]
+        for uid in before - after:
+            self.dependents[uid].discard((resource, key))
+            if not self.dependents[uid]:
+                del self.dependents[uid]
+        for uid in after - before:
+            self.dependents.setdefault(uid, set()).add((resource, key))
+
+
+def _owners(record: Record | None) -> set[str]:
+    if record is None:
+        return set()
+    return {owner["uid"] for owner in record.obj["metadata"].get("ownerReferences") or () if "uid" in owner}
+
+
+def _flat(objects: Iterable[Object]) -> Iterable[Object]:
+    for obj in objects:
+        items = obj.get("items")
+        if isinstance(items, list) and str(obj.get("kind", "")).endswith("List"):
+            # Items of a typed list come without their kind.
+            kind = {"apiVersion": obj.get("apiVersion"), "kind": str(obj["kind"]).removesuffix("List")}
+            yield from _flat(item if "kind" in item else {**kind, **item} for item in items)
+        else:
+            yield obj
+
+
+def _priority_classes() -> Objects:
+    cluster = "but can be moved to another node if necessary."
+    rows = (
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            f"Used for system critical pods that must run in the cluster, {cluster}",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    )
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "description": text,
+            "preemptionPolicy": "PreemptLowerPriority",
+        }
+        for name, value, text in rows
+    ]
