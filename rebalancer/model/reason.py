@@ -43,6 +43,9 @@ class ReasonCode(StrEnum):
     CAP = "cap-reached"
     QUOTA = "quota"
     WINDOW = "maintenance-window"
+    # The world is no longer the one that was planned for.
+    CHANGED_SINCE_PLAN = "changed-since-plan"
+    NODES_CHANGED = "nodes-changed"
     # The move would not help, or would harm.
     PINNED_BY_VOLUME = "pinned-by-volume"
     NO_FEASIBLE_NODE = "no-feasible-node"

@@ -1,0 +1,209 @@
+"""Requests to the API server through the official client's transport: bytes in, bytes out.
+
+The client brings TLS, proxies, the connection pool and credentials. Retries, redirects and models of the
+client are not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config.config_exception import ConfigException
+from msgspec import Struct
+from urllib3.exceptions import HTTPError
+
+from rebalancer import __version__
+from rebalancer.kube.config import ClusterOptions, Loaded, load
+from rebalancer.kube.errors import ConfigurationError, KubeError, Target, TransportError, UnauthorizedError
+from rebalancer.kube.status import error_of
+
+log = logging.getLogger(__name__)
+_DEFAULTS = ClusterOptions()
+
+
+class Response(Struct, frozen=True, eq=False):
+    """A 2xx answer: headers case-insensitive, body decompressed."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection:
+    """One API server and one identity. Safe to use from several threads.
+
+    `source`: hands out the configuration, and is asked again when the server answers 401.
+    """
+
+    def __init__(self, options: ClusterOptions = _DEFAULTS, source: Callable[[], Loaded] | None = None):
+        self.options = options
+        self._source = source or (lambda: load(options))
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._loaded = self._source()
+        self._rest = RESTClientObject(self._loaded.client)
+
+    @property
+    def server(self) -> str:
+        """Base URL."""
+        return str(self._loaded.client.host)
+
+    @property
+    def context(self) -> str:
+        """Name of the kubeconfig's context, or "in-cluster"."""
+        return self._loaded.context
+
+    @property
+    def namespace(self) -> str:
+        """The context's own namespace."""
+        return self._loaded.namespace
+
+    @property
+    def who(self) -> str:
+        """Server and context, for messages."""
+        return f"{self.server}, context {self.context}"
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        target: Target,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: Any = None,
+        accept: str = "application/json",
+        read_timeout: float | None = None,
+        gzip: bool = False,
+    ) -> Response:
+        """The 2xx answer; everything else raises a KubeError.
+
+        `body`: a JSON value. A 401 refreshes the credentials and tries once more, which is safe for every
+        method: the server has not looked at the request.
+        """
+        generation = self._generation
+        try:
+            return self._once(method, path, target, query, body, accept, read_timeout, gzip)
+        except UnauthorizedError as e:
+            log.info("%s; refreshing credentials", e.message)
+            self._refresh(generation)
+        return self._once(method, path, target, query, body, accept, read_timeout, gzip)
+
+    def close(self) -> None:
+        """Closes idle sockets; a request after that opens new ones."""
+        self._rest.close()
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        target: Target,
+        query: Mapping[str, str | int] | None,
+        body: Any,
+        accept: str,
+        read_timeout: float | None,
+        gzip: bool,
+    ) -> Response:
+        rest = self._rest
+        url = self.server + path + (f"?{urlencode(query)}" if query else "")
+        headers = self._headers(target, accept, body is not None, gzip)
+        timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
+        try:
+            answer = rest.request(method, url, headers=headers, body=body, _request_timeout=timeout).response
+            try:
+                data = answer.read(decode_content=True)
+            finally:
+                answer.release_conn()
+        except (HTTPError, ApiException, OSError, ValueError) as e:
+            raise self._no_answer(e, target) from e
+        if 200 <= answer.status < 300:
+            return Response(answer.status, answer.headers, data)
+        raise error_of(answer.status, answer.headers, data, target, who=self.who)
+
+    def _headers(self, target: Target, accept: str, json: bool, gzip: bool) -> Any:
+        headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
+        if json:
+            headers["Content-Type"] = "application/json"
+        if gzip:
+            headers["Accept-Encoding"] = "gzip"
+        loaded = self._loaded
+        try:
+            # ExpiredError tokens are renewed in here by running the plugin; once is enough for all threads.
+            with self._lock:
+                token = loaded.client.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError, ValueError) as e:
+            raise ConfigurationError(
+                f"{target}: no credentials for {self.who}: {e}", "log in again", target=target
+            ) from e
+        if token:
+            # Token files end in a newline more often than not.
+            headers["Authorization"] = token.strip()
+        headers.update(loaded.headers)
+        for group in loaded.groups:
+            headers.add("Impersonate-Group", group)
+        return headers
+
+    def _refresh(self, seen: int) -> None:
+        """Reads the configuration again, unless another thread has since `seen`."""
+        with self._lock:
+            if self._generation != seen:
+                return
+            self._loaded = self._source()
+            old, self._rest = self._rest, RESTClientObject(self._loaded.client)
+            self._generation += 1
+        old.close()
+
+    def _no_answer(self, e: Exception, target: Target) -> KubeError:
+        """What a failure of the transport means: whether anything was sent decides about what comes next."""
+        chain = _chain(e)
+        options = self.options
+        remedy = f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
+        text, sent = f"connection lost: {e}", True
+        if any(isinstance(c, urllib3.exceptions.NameResolutionError) for c in chain):
+            text, sent = f"the name does not resolve: {self.server}", False
+        elif any(isinstance(c, urllib3.exceptions.ConnectTimeoutError) for c in chain):
+            text, sent = f"no connection within {options.connect_timeout:g} s", False
+        elif any(isinstance(c, urllib3.exceptions.ProxyError) for c in chain):
+            text, sent = f"the proxy does not connect: {chain[-1]}", False
+            remedy = "see proxy-url in the kubeconfig, $HTTPS_PROXY and $NO_PROXY"
+        elif any(isinstance(c, urllib3.exceptions.NewConnectionError) for c in chain):
+            refused = any(isinstance(c, ConnectionRefusedError) for c in chain)
+            text, sent = "connection refused" if refused else f"no connection: {chain[-1]}", False
+        elif any(
+            isinstance(c, ssl.SSLCertVerificationError) for c in chain
+        ) or "CERTIFICATE_VERIFY_FAILED" in str(e):
+            text, sent = f"the server's certificate is not trusted: {chain[-1]}", False
+            remedy = "certificate-authority in the kubeconfig belongs to another cluster, or the name differs"
+        elif any(isinstance(c, urllib3.exceptions.TimeoutError | TimeoutError) for c in chain):
+            text = f"no answer within {options.read_timeout:g} s of silence"
+        elif isinstance(e, urllib3.exceptions.LocationValueError | ValueError) and not isinstance(
+            e, ssl.SSLError
+        ):
+            text, sent = f"the request cannot be made: {e}", False
+            remedy = "see server, proxy-url and the token in the kubeconfig"
+        return TransportError(f"{target}: {self.who}: {text}", remedy, target=target, sent=sent)
+
+    def _kubectl(self) -> str:
+        return "kubectl" if self.context == "in-cluster" else f"kubectl --context {self.context}"
+
+
+def _chain(e: BaseException) -> list[BaseException]:
+    """The exception and what it wraps, outermost first; urllib3 also keeps causes in attributes."""
+    chain: list[BaseException] = []
+    todo: list[Any] = [e]
+    while todo:
+        c = todo.pop(0)
+        if isinstance(c, BaseException) and c not in chain:
+            chain.append(c)
+            todo += [getattr(c, "original_error", None), getattr(c, "reason", None), c.__cause__, *c.args]
+            # The context may be an older error that somebody up the stack is just handling.
+            if isinstance(c, ApiException):
+                todo.append(c.__context__)
+    return chain

@@ -1,0 +1,79 @@
+"""What evicting means to the rest: a victim, a typed result, and the protocol that both evictors keep."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.pod import Pod
+
+
+class Result(StrEnum):
+    """How an eviction ended."""
+
+    EVICTED = "evicted"
+    """The server took it, or it was read back as taken."""
+    WOULD_EVICT = "would-evict"
+    """Dry run: recorded only, or accepted by the server's own dry run."""
+    GONE = "already-gone"
+    """There is no such pod any more, or another one of its name."""
+    TERMINATING = "already-terminating"
+    """Somebody else was quicker; not an eviction of ours."""
+    BLOCKED = "budget-exhausted"
+    STALE_BUDGET = "budget-stale"
+    SEVERAL_BUDGETS = "several-budgets"
+    FORBIDDEN = "forbidden"
+    THROTTLED = "throttled"
+    """Flow control, also after waiting."""
+    REFUSED = "refused"
+    """Any other 4xx: the request itself is wrong, or a webhook's."""
+    FAILED = "failed"
+    """The server tried and failed, or was not reached; the pod was seen to be still there."""
+    UNKNOWN = "unknown"
+    """Perhaps evicted, and it cannot be found out: nothing more may be evicted on this knowledge."""
+
+
+class Eviction(Struct, frozen=True, eq=False, kw_only=True):
+    """The outcome of evicting one pod.
+
+    `message` is a sentence for people; `read_back`: nobody answered, and the pod itself told. `posts`: how
+    many requests were sent. `error`: the last one that counted.
+    """
+
+    result: Result
+    message: str
+    read_back: bool = False
+    posts: int = 0
+    error: KubeError | None = None
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the pod goes because of us."""
+        return self.result is Result.EVICTED
+
+
+class Evictor(Protocol):
+    """Evicts one pod, and says how it ended; never raises KubeError.
+
+    Callers have just seen the pod running under this uid and not terminating: the server answers 201 for a
+    pod that was terminating already, and charges a budget before it compares uids.
+    """
+
+    def evict(self, pod: Pod) -> Eviction:
+        """Evicts the pod of that uid."""
+        ...
+
+
+class RecordingEvictor:
+    """Dry run: remembers what it was asked to evict, and does nothing."""
+
+    def __init__(self) -> None:
+        self.pods: list[Pod] = []
+
+    def evict(self, pod: Pod) -> Eviction:
+        """Records the pod."""
+        self.pods.append(pod)
+        return Eviction(result=Result.WOULD_EVICT, message=f"{pod.key} would be evicted")
