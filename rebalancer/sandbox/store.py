@@ -369,7 +369,7 @@ class Store:
             admission.default(new)
             if kept is not None:
                 new["status"] = kept
-        if resource.storage != EVENTS.storage:
+        if resource.storage != EVENTS.storage and not subresource:
             admission.validate(new, resource)
         if new == old:
             return old
@@ -424,7 +424,7 @@ class Store:
             before = record.obj
             if resource.group == "events.k8s.io":
                 before = events.to_new(before)
-            new = apply_patch(content_type, before, patch)
+            new = apply_patch(content_type, copied(before), patch)
             if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
                 raise bad_request("the patch leaves no object")
             if new["metadata"].get("resourceVersion") != before["metadata"].get("resourceVersion"):

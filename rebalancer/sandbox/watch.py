@@ -97,7 +97,7 @@ async def stream(
         if version is None:
             return
         next_bookmark = loop.time() + bookmark_every
-        final_bookmark = end - 2 if options.timeout > 2 else end
+        final_bookmark = end - 2 if options.timeout > 2 else end + 1
         while not bell.closed:
             waiter.clear()
             with store.lock:
