@@ -94,7 +94,7 @@ class Ledger:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._status = {name: status(state, b) for name, b in state.kind("PodDisruptionBudget").items()}
+        self._status: dict[str, Json] = {}
 
     def evict(self, pod: Json) -> str:
         """Books one eviction; what the Eviction API would say against it, "" if nothing."""
@@ -105,6 +105,8 @@ class Ledger:
             return "several budgets"
         (budget,) = budgets
         name = f"{namespace_of(budget)}/{budget['metadata']['name']}"
+        if name not in self._status:
+            self._status[name] = status(self._state, budget)
         now = self._status[name]
         if not ready(pod):
             if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tests.support import filters
 from tests.support.plain import (
@@ -51,7 +52,14 @@ class State:
 
     def kind(self, kind: str) -> dict[str, Json]:
         """Objects of one kind by name."""
-        return {name: o for (k, name), o in self.others.items() if k == kind}
+        return self._kinds.get(kind, {})
+
+    @cached_property
+    def _kinds(self) -> dict[str, dict[str, Json]]:
+        found: dict[str, dict[str, Json]] = {}
+        for (kind, name), o in self.others.items():
+            found.setdefault(kind, {})[name] = o
+        return found
 
     def with_pods(self, pods: Iterable[Json]) -> State:
         """The state with these pods added, or in place of their namesakes."""
