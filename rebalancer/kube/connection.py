@@ -7,7 +7,6 @@ client are not used.
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,6 +23,7 @@ from rebalancer import __version__
 from rebalancer.kube.config import ClusterOptions, Loaded, load
 from rebalancer.kube.errors import ConfigurationError, KubeError, Target, TransportError, UnauthorizedError
 from rebalancer.kube.status import error_of
+from rebalancer.kube.transport import explain
 
 log = logging.getLogger(__name__)
 _DEFAULTS = ClusterOptions()
@@ -122,7 +122,7 @@ class Connection:
             finally:
                 answer.release_conn()
         except (HTTPError, ApiException, OSError, ValueError) as e:
-            raise self._no_answer(e, target) from e
+            raise self._no_answer(e, target, timeout) from e
         if 200 <= answer.status < 300:
             return Response(answer.status, answer.headers, data)
         raise error_of(answer.status, answer.headers, data, target, who=self.who)
@@ -160,50 +160,13 @@ class Connection:
             self._generation += 1
         old.close()
 
-    def _no_answer(self, e: Exception, target: Target) -> KubeError:
-        """What a failure of the transport means: whether anything was sent decides about what comes next."""
-        chain = _chain(e)
-        options = self.options
-        remedy = f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
-        text, sent = f"connection lost: {e}", True
-        if any(isinstance(c, urllib3.exceptions.NameResolutionError) for c in chain):
-            text, sent = f"the name does not resolve: {self.server}", False
-        elif any(isinstance(c, urllib3.exceptions.ConnectTimeoutError) for c in chain):
-            text, sent = f"no connection within {options.connect_timeout:g} s", False
-        elif any(isinstance(c, urllib3.exceptions.ProxyError) for c in chain):
-            text, sent = f"the proxy does not connect: {chain[-1]}", False
-            remedy = "see proxy-url in the kubeconfig, $HTTPS_PROXY and $NO_PROXY"
-        elif any(isinstance(c, urllib3.exceptions.NewConnectionError) for c in chain):
-            refused = any(isinstance(c, ConnectionRefusedError) for c in chain)
-            text, sent = "connection refused" if refused else f"no connection: {chain[-1]}", False
-        elif any(
-            isinstance(c, ssl.SSLCertVerificationError) for c in chain
-        ) or "CERTIFICATE_VERIFY_FAILED" in str(e):
-            text, sent = f"the server's certificate is not trusted: {chain[-1]}", False
-            remedy = "certificate-authority in the kubeconfig belongs to another cluster, or the name differs"
-        elif any(isinstance(c, urllib3.exceptions.TimeoutError | TimeoutError) for c in chain):
-            text = f"no answer within {options.read_timeout:g} s of silence"
-        elif isinstance(e, urllib3.exceptions.LocationValueError | ValueError) and not isinstance(
-            e, ssl.SSLError
-        ):
-            text, sent = f"the request cannot be made: {e}", False
-            remedy = "see server, proxy-url and the token in the kubeconfig"
-        return TransportError(f"{target}: {self.who}: {text}", remedy, target=target, sent=sent)
+    def _no_answer(self, e: Exception, target: Target, timeout: tuple[float, float]) -> KubeError:
+        failure = explain(e, connect_timeout=timeout[0], read_timeout=timeout[1])
+        remedy = failure.remedy or (
+            f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
+        )
+        text = f"{target}: {self.who}: {failure.text}"
+        return TransportError(text, remedy, target=target, sent=failure.sent)
 
     def _kubectl(self) -> str:
         return "kubectl" if self.context == "in-cluster" else f"kubectl --context {self.context}"
-
-
-def _chain(e: BaseException) -> list[BaseException]:
-    """The exception and what it wraps, outermost first; urllib3 also keeps causes in attributes."""
-    chain: list[BaseException] = []
-    todo: list[Any] = [e]
-    while todo:
-        c = todo.pop(0)
-        if isinstance(c, BaseException) and c not in chain:
-            chain.append(c)
-            todo += [getattr(c, "original_error", None), getattr(c, "reason", None), c.__cause__, *c.args]
-            # The context may be an older error that somebody up the stack is just handling.
-            if isinstance(c, ApiException):
-                todo.append(c.__context__)
-    return chain

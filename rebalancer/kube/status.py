@@ -74,7 +74,9 @@ def error_of(code: int, headers: Mapping[str, str], body: bytes, target: Target,
     causes = "; ".join(c.message for c in details.causes if c.message and c.message not in text)
     return status_class(code)(
         f"{target}: {text}" + (f" ({causes})" if causes else ""),
-        _remedy(code, text, target, who),
+        _remedy(
+            code, text, target, who, by_budget=any(c.reason == "DisruptionBudget" for c in details.causes)
+        ),
         target=target,
         code=code,
         reason=status.reason,
@@ -97,7 +99,7 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header is not None and header.strip().isdigit() else None
 
 
-def _remedy(code: int, text: str, target: Target, who: str) -> str:
+def _remedy(code: int, text: str, target: Target, who: str, *, by_budget: bool = False) -> str:
     if code == 401:
         return f"the credentials for {who} are missing, wrong or expired, also after refreshing them once"
     if code == 403 and ("admission webhook" in text or "ValidatingAdmissionPolicy" in text):
@@ -112,6 +114,8 @@ def _remedy(code: int, text: str, target: Target, who: str) -> str:
         return f"bind {role} with the rule {target.rule}; check with `{check}`"
     if code == 404 and target.resource is not None and not target.name:
         return f"the API {target.resource.group or 'core'}/{target.resource.version} is not served by {who}"
+    if by_budget:
+        return "the budget has to regain an allowance: more healthy pods, or a looser budget"
     if code == 429:
         return "the API server asks for patience; if it lasts, see its flow-control metrics"
     if code >= 500:
