@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rebalancer.sandbox import gc
+from rebalancer.sandbox import owners
 from rebalancer.sandbox.errors import conflict
 from rebalancer.sandbox.history import Record
 from rebalancer.sandbox.objects import Object, copied, seconds_of, stamp
@@ -49,7 +49,7 @@ def delete(store: Store, resource: Resource, record: Record, wanted: Deletion) -
     if wanted.dry_run:
         return record.obj, resource.kind != "Pod"
     if wanted.propagation in ("Foreground", "Orphan"):
-        gc.before_delete(store, resource, record, wanted.propagation)
+        owners.before_delete(store, resource, record, wanted.propagation)
         record = store.record(
             resource, record.obj["metadata"]["name"], record.obj["metadata"].get("namespace")
         )

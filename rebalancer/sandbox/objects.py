@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from rebalancer.sandbox.errors import Cause
 
 Object = dict[str, Any]
@@ -23,13 +25,13 @@ DNS_SUBDOMAIN = (
 )
 
 
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
+
+
 def copied(value: Any) -> Any:
-    """A deep copy of JSON; several times as fast as `copy.deepcopy`."""
-    if type(value) is dict:
-        return {key: copied(item) for key, item in value.items()}
-    if type(value) is list:
-        return [copied(item) for item in value]
-    return value
+    """A deep copy of JSON. Through bytes and back: the quickest way there is in Python."""
+    return _from_json(_to_json(value))
 
 
 def stamp(seconds: float) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from rebalancer.sandbox import admission, events, gc, lifecycle
+from rebalancer.sandbox import admission, events, lifecycle, loading, owners
 from rebalancer.sandbox.errors import (
     ApiError,
     already_exists,
@@ -56,7 +56,6 @@ _SYSTEM = (
     "generation",
     "selfLink",
 )
-_BORN = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class Store:
@@ -181,62 +180,25 @@ class Store:
         """Put objects in as they are (names, uids, versions), without events, admission or defaults;
         a List counts as its items. Namespaces that they need come to be. Returns the kinds
         (`apiVersion/kind`) that are not served and were left out."""
-        skipped: dict[str, None] = {}
-        batches: dict[str, list[Record]] = {}
         with self.lock:
-            known = set(self.collection(NAMESPACES).records)
-            namespaces = dict.fromkeys(name for name in _BORN if name not in known)
-            for obj in _flat(objects):
-                try:
-                    resource = of_object(obj)
-                except KeyError:
-                    skipped[f"{obj.get('apiVersion')}/{obj.get('kind')}"] = None
-                    continue
-                obj = copied(obj)
-                metadata = obj.setdefault("metadata", {})
-                if resource.namespaced:
-                    namespaces[metadata.setdefault("namespace", "default")] = None
-                elif resource is NAMESPACES:
-                    known.add(metadata["name"])
-                batches.setdefault(resource.storage, []).append(self._adopted(resource, obj))
-            for name in sorted(set(namespaces) - known):
-                space: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-                admission.default(space)
-                batches.setdefault("namespaces", []).append(self._adopted(NAMESPACES, space))
-            classes = self.collection(PRIORITY_CLASSES).records
-            loaded = {record.key for record in batches.get(PRIORITY_CLASSES.storage, ())}
-            for born in _priority_classes():
-                if born["metadata"]["name"] not in loaded and born["metadata"]["name"] not in classes:
-                    record = self._adopted(PRIORITY_CLASSES, born)
-                    batches.setdefault(PRIORITY_CLASSES.storage, []).append(record)
-            # Above every loaded version, so that what happens next is newer than all of it.
-            top = max((record.rv for batch in batches.values() for record in batch), default=0)
-            self._revision = max(self._revision, top)
-            for storage, batch in batches.items():
-                collection = self._collections[storage]
-                for record in batch:
-                    if not record.rv:
-                        self._revision += 1
-                        record.rv = self._revision
-                        record.obj["metadata"]["resourceVersion"] = str(record.rv)
-                    self._index(collection.resource, record, collection.records.get(record.key))
-                collection.load(batch)
+            skipped = loading.load(self, objects)
             for collection in self._collections.values():
                 collection.compact(self._revision)
             self.changed.notify_all()
-        return list(skipped)
+        return skipped
 
-    def _adopted(self, resource: Resource, obj: Object) -> Record:
-        metadata = obj["metadata"]
-        metadata.setdefault("uid", new_uid(self.rng))
-        metadata.setdefault("creationTimestamp", self.now())
-        if resource.generation:
-            metadata.setdefault("generation", 1)
-        if resource.storage == EVENTS.storage:
-            obj = events.to_core(obj)
-        version = str(metadata.get("resourceVersion", ""))
-        key = key_of(metadata.get("namespace") if resource.namespaced else None, metadata["name"])
-        return Record(key, obj, int(version) if version.isdigit() else 0)
+    def settle(self, resource: Resource, records: Iterable[Record]) -> None:
+        """Take over loaded records, versions above all of them: those without one get the next."""
+        batch = [*records]
+        self._revision = max(self._revision, *(record.rv for record in batch), 0)
+        collection = self._collections[resource.storage]
+        for record in batch:
+            if not record.rv:
+                self._revision += 1
+                record.rv = self._revision
+                record.obj["metadata"]["resourceVersion"] = str(record.rv)
+            self._index(resource, record, collection.records.get(record.key))
+        collection.load(batch)
 
     def create(
         self,
@@ -480,7 +442,7 @@ class Store:
         """Take it out with `last` as its last state; dependents follow. The lock is held."""
         collection = self._collections[resource.storage]
         gone = self._commit("DELETED", collection, record.key, last, record, False)
-        gc.cascade(self, gone)
+        owners.cascade(self, gone)
         if resource.namespaced:
             lifecycle.end_namespace(self, gone["metadata"]["namespace"])
         return gone
@@ -528,41 +490,3 @@ def _owners(record: Record | None) -> set[str]:
     if record is None:
         return set()
     return {owner["uid"] for owner in record.obj["metadata"].get("ownerReferences") or () if "uid" in owner}
-
-
-def _flat(objects: Iterable[Object]) -> Iterable[Object]:
-    for obj in objects:
-        items = obj.get("items")
-        if isinstance(items, list) and str(obj.get("kind", "")).endswith("List"):
-            # Items of a typed list come without their kind.
-            kind = {"apiVersion": obj.get("apiVersion"), "kind": str(obj["kind"]).removesuffix("List")}
-            yield from _flat(item if "kind" in item else {**kind, **item} for item in items)
-        else:
-            yield obj
-
-
-def _priority_classes() -> Objects:
-    cluster = "but can be moved to another node if necessary."
-    rows = (
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            f"Used for system critical pods that must run in the cluster, {cluster}",
-        ),
-        (
-            "system-node-critical",
-            2_000_001_000,
-            "Used for system critical pods that must not be moved from their current node.",
-        ),
-    )
-    return [
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "description": text,
-            "preemptionPolicy": "PreemptLowerPriority",
-        }
-        for name, value, text in rows
-    ]
