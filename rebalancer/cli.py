@@ -1,5 +1,0 @@
-"""Command line."""
-
-def main() -> None:
-    """Entry point."""
-

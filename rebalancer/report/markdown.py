@@ -1,0 +1,117 @@
+"""The report for pull requests and chat: GitHub's Markdown, in which a name is never markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rebalancer.report import text
+from rebalancer.report.document import Report
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
+_MOST_ROWS = 100
+
+
+def to_markdown(report: Report) -> str:
+    """The whole report as Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield "## Topology spread"
+    yield ""
+    yield f"**{escape(text.headline(report))}**"
+    yield ""
+    yield f"{escape(text.facts(report))} · {report.generated_at}"
+    if skewed := text.out_of_scope(report):
+        yield ""
+        yield escape(skewed)
+    violated = text.worst_first(report.constraints)
+    if violated:
+        yield from _heading("Violated constraints")
+        yield from _table(
+            ("workload", "key", "maxSkew", "domains now → planned", "lost with the fullest", "status"),
+            (
+                (
+                    code(text.name_of(c)),
+                    code(text.short_key(c.topology_key)),
+                    str(c.max_skew),
+                    code(text.change(c)),
+                    f"{text.percent(c.worst_domain_loss)}, best {text.percent(c.best_domain_loss)}",
+                    c.status,
+                )
+                for c in violated
+            ),
+        )
+    if report.evictions:
+        yield from _heading(f"Plan: {text.plural(len(report.evictions), 'eviction')}")
+        yield from _table(
+            ("wave", "evict", "from", "to", "why"),
+            (
+                (
+                    str(e.wave),
+                    code(f"{e.namespace}/{e.pod}"),
+                    code(e.node),
+                    code(text.listing(e.destination.nodes)) + ("" if e.destination.certain else " (likely)"),
+                    escape(e.reason),
+                )
+                for e in report.evictions
+            ),
+        )
+    left = [c for c in violated if c.reasons]
+    if left:
+        yield from _heading("What stays, and why")
+        for c in left[:_MOST_ROWS]:
+            whose = f"{code(text.name_of(c))} {code(text.short_key(c.topology_key))}"
+            yield f"- {whose}, excess {c.residual_excess}"
+            for why in c.reasons:
+                remedy = f" → {escape(why.remedy)}" if why.remedy else ""
+                yield f"  - **{why.code}** {escape(why.message)}{remedy}"
+    groups = text.blocked_groups(report.blocked)
+    if groups:
+        yield from _heading(f"Not evicted: {text.plural(len(report.blocked), 'pod')}")
+        yield from _table(
+            ("pods", "reason", "for example", "message"),
+            ((str(len(g.pods)), g.reason, code(text.listing(g.pods)), escape(g.message)) for g in groups),
+        )
+    if report.findings:
+        yield from _heading("Findings")
+        for f in report.findings:
+            remedy = f" → {escape(f.remedy)}" if f.remedy else ""
+            yield f"- **{f.severity.value}** {code(f.object)} ({f.code}): {escape(f.message)}{remedy}"
+    for title, sentences in (("Assumed", report.assumptions), ("Not known", report.warnings)):
+        if sentences:
+            yield from _heading(title)
+            yield from (f"- {escape(s)}" for s in sentences)
+
+
+def _heading(title: str) -> Iterator[str]:
+    yield ""
+    yield f"### {title}"
+    yield ""
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + " --- |" * len(head)
+    left = 0
+    for number, row in enumerate(rows):
+        if number < _MOST_ROWS:
+            yield f"| {' | '.join(row)} |"
+        else:
+            left += 1
+    if left:
+        yield ""
+        yield f"… and {left:,} more; the JSON has all."
+
+
+def escape(words: str) -> str:
+    """Text in which nothing is markup, a mention, a link or a second line."""
+    plain = text.clean(" ".join(words.split("\n"))).replace("&", "&amp;")
+    return _SPECIAL.sub(r"\\\1", plain).replace("@", "&#64;").replace("://", ":&#47;/")
+
+
+def code(words: str) -> str:
+    """A name as a code span, also inside a table cell; a backtick in it cannot end the span."""
+    plain = text.clean(words).replace("`", "'").replace("|", "\\|")
+    return f"`{plain}`" if plain.strip() else "—"

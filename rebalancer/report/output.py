@@ -1,0 +1,72 @@
+"""The formats by name."""
+
+from __future__ import annotations
+
+import io
+from typing import IO, Any
+
+import msgspec
+
+from rebalancer.report.document import Report
+from rebalancer.report.formats import Format
+from rebalancer.report.text import HIDDEN
+
+_PIPED_WIDTH = 140
+"""Columns where there is no terminal: enough for most rows on one line."""
+
+
+def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> str:
+    """The report in a format. `stream` is where it will be written, which decides width and colour of the
+    tables; None: plain, of a fixed width."""
+    if format is Format.JSON:
+        return to_json(report)
+    if format is Format.YAML:
+        return to_yaml(report)
+    if format is Format.MARKDOWN:
+        from rebalancer.report.markdown import to_markdown
+
+        return to_markdown(report)
+    return _table(report, wide=format is Format.WIDE, stream=stream)
+
+
+def to_json(report: Report) -> str:
+    """JSON, indented; characters that could act on a terminal are escaped."""
+    encoded = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    # Only strings hold such characters, and there an escape means the same.
+    return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", encoded) + "\n"
+
+
+def to_yaml(report: Report) -> str:
+    """The same document as YAML; anything beyond printable ASCII is escaped."""
+    import yaml
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        """Equal parts are written out again: an anchor would be a riddle to a reader."""
+
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    plain = msgspec.to_builtins(report)
+    return str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, width=110, default_flow_style=False))
+
+
+def _table(report: Report, *, wide: bool, stream: IO[str] | None) -> str:
+    from rich.console import Console
+
+    from rebalancer.report.table import write_table
+
+    target = Console(file=stream) if stream is not None else Console(file=io.StringIO(), force_terminal=False)
+    width = target.width if target.is_terminal else _PIPED_WIDTH
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(width, 200) if wide and not target.is_terminal else width,
+        force_terminal=target.is_terminal,
+        color_system=target.color_system if target.is_terminal else None,  # type: ignore[arg-type]
+        no_color=target.no_color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    write_table(report, console, wide=wide)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))

@@ -1,0 +1,233 @@
+"""The report for a terminal: as wide as the terminal, coloured only there, every name as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from rebalancer.report import text
+from rebalancer.report.document import ConstraintReport, EvictionReport, Report
+
+_STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yellow", "unfixable": "red"}
+_SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
+_INDENT = 2
+_MOST_ROWS = 50
+"""So many violated constraints and moves are listed in the narrow form; `wide` lists all."""
+
+
+def write_table(report: Report, console: Console, *, wide: bool = False) -> None:
+    """Writes the report to the console; `wide` with every pod, owner, uid, and balanced constraints."""
+    view = _View(report, console, wide)
+    view.summary()
+    view.constraints()
+    view.plan()
+    view.stays()
+    view.findings()
+    view.rests_on()
+    view.next()
+
+
+class _View:
+    """Sections of the report in the order in which they are read."""
+
+    def __init__(self, report: Report, console: Console, wide: bool) -> None:
+        self.report = report
+        self.console = console
+        self.wide = wide
+
+    def summary(self) -> None:
+        """The verdict, and what was looked at."""
+        style = "bold yellow" if self.report.summary.violated else "bold green"
+        self.console.print(_plain(text.headline(self.report), style))
+        self.console.print(_plain(text.facts(self.report), "dim"))
+        if skewed := text.out_of_scope(self.report):
+            self.console.print(_plain(skewed, "dim"))
+
+    def constraints(self) -> None:
+        """Violated constraints, worst first: counts now and after."""
+        rows = text.worst_first(self.report.constraints)
+        if self.wide:
+            rows += [c for c in self.report.constraints if not (c.excess and c.in_scope)]
+        if not rows:
+            return
+        self._title("Constraints" if self.wide else "Violated constraints")
+        table = _table("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
+        if self.wide:
+            table.add_column("SELECTOR", overflow="fold")
+        for c in self._first(rows):
+            table.add_row(
+                _plain(text.name_of(c)),
+                _plain(c.topology_key if self.wide else text.short_key(c.topology_key)),
+                _plain(str(c.max_skew)),
+                _plain(_skew(c)),
+                _plain(text.change(c)),
+                _plain(f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)"),
+                _plain(_status(c), _STATUS_STYLE.get(c.status, "") if c.in_scope else "dim"),
+                *([_plain(c.selector if c.selector is not None else "(none)")] if self.wide else []),
+            )
+        self._print(table)
+        self._rest(len(rows), "constraint")
+
+    def plan(self) -> None:
+        """The evictions, wave by wave, each with what it mends."""
+        if not self.report.evictions:
+            return
+        self._title("Plan")
+        table = _table("WAVE", "EVICT", "FROM", "TO", "WHY")
+        if self.wide:
+            for name in ("OWNER", "UID"):
+                table.add_column(name, overflow="fold")
+        before = 0
+        for e in self._first(list(self.report.evictions)):
+            table.add_row(
+                _plain(str(e.wave) if e.wave != before else ""),
+                _plain(f"{e.namespace}/{e.pod}"),
+                _plain(_leaving(e)),
+                self._target(e),
+                _plain(e.reason, "dim"),
+                *([_plain(e.owner), _plain(e.uid)] if self.wide else []),
+            )
+            before = e.wave
+        self._print(table)
+        self._rest(len(self.report.evictions), "eviction")
+        if len(self.report.waves) > 1:
+            note = "A wave begins when the pods of the one before are gone and their replacements Ready."
+            self._print(_plain(note, "dim"))
+
+    def stays(self) -> None:
+        """What remains broken and why, and which pods are not evicted and why."""
+        left = [c for c in text.worst_first(self.report.constraints) if c.reasons]
+        if left:
+            self._title("What stays, and why")
+            for c in self._first(left):
+                head = f"{text.name_of(c)}, {text.short_key(c.topology_key)}"
+                excess = f": excess {c.residual_excess:,} stays" if c.residual_excess else ""
+                self._print(_plain(head + excess, "bold"))
+                for why in c.reasons:
+                    self._why(why.code, why.message, why.remedy, 2)
+            self._rest(len(left), "constraint")
+        groups = text.blocked_groups(self.report.blocked)
+        if not groups:
+            return
+        self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
+        if self.wide:
+            table = _table("POD", "REASON", "MESSAGE")
+            for b in self.report.blocked:
+                table.add_row(_plain(f"{b.namespace}/{b.pod}"), _plain(b.reason, "yellow"), _plain(b.message))
+            self._print(table)
+            return
+        table = _table("PODS", "REASON", "FOR EXAMPLE")
+        for g in groups:
+            example = Text.assemble(_plain(text.listing(g.pods)), "\n", _plain(g.message, "dim"))
+            if g.messages > 1:
+                example.append(f" (one of {g.messages:,} messages)", "dim")
+            if g.remedy:
+                example.append_text(_plain(f"\n→ {g.remedy}", "cyan"))
+            table.add_row(_plain(f"{len(g.pods):,}"), _plain(g.reason, "yellow"), example)
+        self._print(table)
+
+    def findings(self) -> None:
+        """What no eviction cures."""
+        if not self.report.findings:
+            return
+        self._title("Findings")
+        for f in self._first(list(self.report.findings)):
+            line = Text.assemble(
+                _plain(f.severity.value, _SEVERITY_STYLE.get(f.severity.value, "")),
+                " ",
+                _plain(f"{f.object} ({f.code}): {f.message}"),
+            )
+            self._print(line)
+            if f.remedy:
+                self._print(_plain(f"→ {f.remedy}", "cyan"), 2)
+        self._rest(len(self.report.findings), "finding")
+
+    def rests_on(self) -> None:
+        """Assumptions, and what was missing."""
+        for title, sentences in (
+            ("Assumed", self.report.assumptions),
+            ("Not known", self.report.warnings),
+        ):
+            if sentences:
+                self._title(title)
+                for sentence in sentences:
+                    self._print(Text.assemble(("- ", "dim"), _plain(sentence, "dim")))
+
+    def next(self) -> None:
+        """What to do with the report."""
+        if steps := text.next_steps(self.report):
+            self._title("Next")
+            for step in steps:
+                self._print(_plain(step))
+
+    def _target(self, e: EvictionReport) -> Text:
+        """Where the replacement lands."""
+        where = text.listing(e.destination.nodes, 12) if self.wide else _landing(e)
+        return Text.assemble(_plain(where), *([] if e.destination.certain else [(" likely", "yellow")]))
+
+    def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
+        self._print(Text.assemble(_plain(code, "yellow"), " ", _plain(message)), indent)
+        if remedy:
+            self._print(_plain(f"→ {remedy}", "cyan"), indent + 2)
+
+    def _first(self, rows: Iterable[object]) -> list:  # type: ignore[type-arg]
+        return list(rows) if self.wide else list(rows)[:_MOST_ROWS]
+
+    def _rest(self, count: int, noun: str) -> None:
+        if not self.wide and count > _MOST_ROWS:
+            self._print(_plain(f"… and {text.plural(count - _MOST_ROWS, 'more ' + noun)}: -o wide", "dim"))
+
+    def _title(self, title: str) -> None:
+        self.console.print()
+        self.console.print(_plain(title, "bold underline"))
+
+    def _print(self, what: Text | Table, indent: int = 0) -> None:
+        self.console.print(Padding(what, (0, 0, 0, _INDENT + indent)))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        right = name in ("MAX", "PODS")
+        table.add_column(name, overflow="fold", justify="right" if right else "left")
+    return table
+
+
+def _plain(words: str, style: str = "") -> Text:
+    """Text as it is: no markup is read in it, and control characters are made visible."""
+    return Text("\n".join(text.clean(line) for line in words.split("\n")), style=style)
+
+
+def _skew(c: ConstraintReport) -> str:
+    after = max(c.after.values(), default=0) - min(c.after.values(), default=0)
+    return f"{c.skew} → {after}" if c.after != c.domains else str(c.skew)
+
+
+def _status(c: ConstraintReport) -> str:
+    return c.status if c.in_scope else f"{c.status}, out of scope"
+
+
+def _leaving(e: EvictionReport) -> str:
+    """The node with its domain in the first constraint that the eviction mends: a-0 (zone a)."""
+    return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
+
+
+def _landing(e: EvictionReport) -> str:
+    """One node with its domain, or the domains of several: zone b, c (4 nodes)."""
+    nodes = e.destination.nodes
+    if not e.fixes:
+        return text.listing(nodes, 2)
+    key, domains = e.fixes[0].topology_key, e.fixes[0].targets
+    if len(nodes) == 1:
+        return _in_domain(nodes[0], key, domains[0])
+    if len(domains) == len(nodes):
+        return text.listing(domains, 2)
+    return f"{text.short_key(key)} {text.listing(domains)} ({len(nodes):,} nodes)"
+
+
+def _in_domain(node: str, key: str, domain: str) -> str:
+    return node if domain in (node, "") else f"{node} ({text.short_key(key)} {domain})"

@@ -1,0 +1,192 @@
+"""Words and figures that the formats share, and what makes names from a hostile snapshot harmless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from rebalancer.report.document import BlockedReport, ConstraintReport, Report
+
+_SHORT_KEYS = {
+    "topology.kubernetes.io/zone": "zone",
+    "topology.kubernetes.io/region": "region",
+    "kubernetes.io/hostname": "hostname",
+}
+_FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+HIDDEN = re.compile(f"[{_FORMATTING}]")
+"""Characters that JSON lets through and a terminal or a reader would act on."""
+_UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
+_MOST_DOMAINS = 8
+_EXAMPLES = 3
+
+
+def clean(text: str) -> str:
+    """The text with everything that moves a cursor or turns the reading direction made visible: \\x1b."""
+    return _UNSAFE.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """1 pod, 2 pods."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def listing(names: Iterable[str], limit: int = _EXAMPLES) -> str:
+    """a, b, c and 4 more."""
+    every = list(names)
+    more = f" and {len(every) - limit:,} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more
+
+
+def short_key(key: str) -> str:
+    """The well-known topology keys by their last word, others in full."""
+    return _SHORT_KEYS.get(key, key)
+
+
+def counts(domains: Mapping[str, int]) -> str:
+    """a=5 b=1 c=1; many domains by their range."""
+    if len(domains) <= _MOST_DOMAINS:
+        return " ".join(f"{name or '(none)'}={count}" for name, count in domains.items()) or "no domain"
+    return f"{len(domains):,} domains with {_range(domains)}"
+
+
+def change(constraint: ConstraintReport) -> str:
+    """a=5 b=1 c=1 → a=3 b=2 c=2; of many domains those that change."""
+    before, after = constraint.domains, constraint.after
+    if len(before) <= _MOST_DOMAINS:
+        return counts(before) if before == after else f"{counts(before)} → {counts(after)}"
+    changed = [f"{n}={c}→{after.get(n, 0)}" for n, c in before.items() if after.get(n, 0) != c]
+    if not changed:
+        return counts(before)
+    return f"{counts(before)} → {_range(after)}: {' '.join(changed[:_MOST_DOMAINS])}" + (
+        f" and {len(changed) - _MOST_DOMAINS:,} more" if len(changed) > _MOST_DOMAINS else ""
+    )
+
+
+def _range(domains: Mapping[str, int]) -> str:
+    low, high = min(domains.values()), max(domains.values())
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def name_of(constraint: ConstraintReport) -> str:
+    """Whose constraint it is: its workloads in their namespace, else its selector."""
+    whose = listing((w.rpartition("/")[2] for w in constraint.workloads), 2)
+    return f"{constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
+
+
+def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
+    """Violated ones in scope: what stays broken first, then the largest excess, then by name."""
+    violated = (c for c in constraints if c.excess and c.in_scope)
+    return sorted(
+        violated, key=lambda c: (-c.residual_excess, -c.excess, c.namespace, name_of(c), c.topology_key)
+    )
+
+
+class BlockedGroup(Struct, frozen=True):
+    """Pods that stay for one reason; `message` is the first one's."""
+
+    reason: str
+    pods: tuple[str, ...]
+    message: str
+    messages: int
+    remedy: str
+
+
+def blocked_groups(blocked: Iterable[BlockedReport]) -> list[BlockedGroup]:
+    """Blocked pods by reason, the largest group first."""
+    by: dict[str, list[BlockedReport]] = {}
+    for b in blocked:
+        by.setdefault(b.reason, []).append(b)
+    return [
+        BlockedGroup(
+            reason=reason,
+            pods=tuple(f"{b.namespace}/{b.pod}" for b in group),
+            message=group[0].message,
+            messages=len({b.message for b in group}),
+            remedy=next((b.remedy for b in group if b.remedy), ""),
+        )
+        for reason, group in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def headline(report: Report) -> str:
+    """The verdict in one or two sentences."""
+    s = report.summary
+    in_scope = sum(1 for c in report.constraints if c.in_scope)
+    if not report.constraints:
+        return "No topology spread constraint in this cluster: there is nothing to restore."
+    if not s.violated:
+        return f"Nothing to do: {_hold(in_scope)}"
+    broken = f"{s.violated:,} of {in_scope:,} constraints violated, excess {s.excess:,}."
+    if not s.evictions:
+        return f"{broken} No eviction would help; why is told below."
+    one = s.evictions == 1
+    moves = f"{plural(s.evictions, 'eviction')} in {plural(len(report.waves), 'wave')}"
+    if s.residual_excess:
+        result = f"{'brings' if one else 'bring'} it down to {s.residual_excess:,}"
+    else:
+        result = f"{'restores' if one else 'restore'} balance"
+    return f"{broken} {moves} {result}{_bound(report)}."
+
+
+def _hold(in_scope: int) -> str:
+    if not in_scope:
+        return "no constraint is in scope."
+    return "the only constraint holds." if in_scope == 1 else f"all {in_scope:,} constraints hold."
+
+
+def _bound(report: Report) -> str:
+    s = report.summary
+    if s.optimal:
+        return "; fewer cannot do it"
+    if s.evictions > s.lower_bound:
+        return (
+            f"; at least {s.lower_bound:,} are needed, it is not proved that {s.evictions:,} are the fewest"
+        )
+    return ""
+
+
+def out_of_scope(report: Report) -> str:
+    """What is skewed and not acted on, "" if nothing."""
+    skewed = sum(1 for c in report.constraints if c.excess and not c.in_scope)
+    if not skewed:
+        return ""
+    verb = "is" if skewed == 1 else "are"
+    return f"{plural(skewed, 'constraint')} out of scope (soft, or by settings) {verb} skewed too: -o wide."
+
+
+def facts(report: Report) -> str:
+    """What was looked at, in one line."""
+    s = report.summary
+    parts = [
+        report.cluster or report.source or "cluster",
+        plural(s.nodes, "node"),
+        plural(s.pods, "pod"),
+        plural(s.constraints, "constraint"),
+        f"{s.seconds:.1f} s" if s.seconds >= 0.05 else f"{s.seconds * 1000:.0f} ms",
+    ]
+    return " · ".join(parts)
+
+
+def percent(share: float) -> str:
+    """A share as whole percent."""
+    return f"{share:.0%}"
+
+
+def next_steps(report: Report) -> list[str]:
+    """What to do with it."""
+    steps = []
+    if report.evictions:
+        steps.append("Nothing was changed. To carry it out: rebalancer once --execute")
+        steps.append(
+            "To review it first: -o json --output-file plan.json, then rebalancer once --plan plan.json"
+        )
+    if report.blocked or any(c.residual_excess for c in report.constraints):
+        steps.append("Every pod and constraint with its reason: -o wide, or -o json")
+    return steps

@@ -1,0 +1,235 @@
+"""Settings from a file, the environment and flags; each mistake is told with the place it was made in.
+
+pydantic-settings merges the sources and validates. Its own readers would pass over a missing file and over
+environment variables that mean no setting, so both are read here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
+
+from rebalancer.errors import UserError
+from rebalancer.settings.model import Settings
+
+PREFIX = "REBALANCER_"
+RESERVED = frozenset({"REBALANCER_CONFIG", "REBALANCER_DEBUG"})
+"""Variables with the prefix that are no settings: the file's path, and tracebacks."""
+_SERVICE_LINK = re.compile(
+    r"^REBALANCER_([A-Z0-9_]+_)?(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
+)
+"""What the kubelet sets in every pod of a namespace that has a Service named rebalancer…."""
+
+
+class SettingsError(UserError):
+    """Settings that cannot be used; `problems` has one sentence for each mistake, with its place."""
+
+    def __init__(self, problems: list[str], remedy: str = "") -> None:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        super().__init__(problems[0] + more, remedy)
+        self.problems = problems
+
+
+def load_settings(
+    file: str | os.PathLike[str] | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings of all sources together.
+
+    `file`: a YAML file, default `REBALANCER_CONFIG`, else none. `flags`: nested mapping of what the command
+    line says, in camelCase. Raises SettingsError.
+    """
+    path = Path(file) if file is not None else (Path(p) if (p := env.get("REBALANCER_CONFIG")) else None)
+    in_file = _read(path) if path is not None else {}
+    in_env, variables = _environment(env)
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("command line", flags or {}),
+        ("", in_env),
+        (str(path), in_file),
+    ]
+
+    class Sources(Settings):
+        """The same settings; sources highest first."""
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            """In place of the library's own readers."""
+            return tuple(InitSettingsSource(settings_cls, init_kwargs=dict(layer)) for _, layer in layers)
+
+    try:
+        merged = Sources()
+    except ValidationError as e:
+        raise SettingsError([_problem(error, layers, variables) for error in e.errors()]) from e
+    return Settings.model_construct(**{name: getattr(merged, name) for name in Settings.model_fields})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        what = e.strerror.lower() if isinstance(e, OSError) and e.strerror else str(e)
+        raise SettingsError([f"configuration {path}: {what}"]) from e
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark
+        at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise SettingsError([f"{path}{at}: not valid YAML: {e.problem}"]) from e
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise SettingsError([f"{path}: a mapping of settings is expected"], "see `rebalancer config show`")
+    return _without_empty_groups(value, Settings)
+
+
+def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """`policy:` with everything below it commented out is a null in YAML, and means nothing."""
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = next((f.annotation for n, f in model.model_fields.items() if key == (f.alias or n)), None)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            if value is None:
+                continue
+            if isinstance(value, dict):
+                value = _without_empty_groups(value, inner)
+        kept[str(key)] = value
+    return kept
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key must not occur twice: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key!r} is given twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings in the environment as a nested mapping, and each one's variable by dotted path.
+
+    REBALANCER_POLICY__MIN_POD_AGE and REBALANCER_POLICY__MINPODAGE both mean policy.minPodAge. Values are
+    read as YAML where the setting is no plain text; a list may also be written a,b,c.
+    """
+    found: dict[str, Any] = {}
+    variables: dict[str, str] = {}
+    problems: list[str] = []
+    for variable in sorted(v for v in env if v.startswith(PREFIX)):
+        if variable in RESERVED or _SERVICE_LINK.match(variable):
+            continue
+        path = _path(variable)
+        if path is None:
+            close = difflib.get_close_matches(variable, [v for v, _ in environment_names()], n=1, cutoff=0.7)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            problems.append(f"environment variable {variable} is no setting{hint}")
+            continue
+        *groups, key = path
+        target = found
+        for group in groups:
+            target = target.setdefault(group, {})
+        target[key] = _value(env[variable], _field(path))
+        variables[".".join(path)] = variable
+    if problems:
+        raise SettingsError(problems)
+    return found, variables
+
+
+def environment_names() -> Iterator[tuple[str, str]]:
+    """Every setting's environment variable, and its dotted path."""
+    for path, _ in walk(Settings):
+        yield PREFIX + "__".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", p).upper() for p in path), ".".join(path)
+
+
+def walk(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every single setting below a group, with its path of keys as YAML writes them."""
+    for name, field in model.model_fields.items():
+        path = (*above, field.alias or name)
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            yield from walk(group, path)
+        else:
+            yield path, field
+
+
+def _path(variable: str) -> tuple[str, ...] | None:
+    wanted = [p.replace("_", "").lower() for p in variable.removeprefix(PREFIX).split("__")]
+    return next((path for path, _ in walk(Settings) if [p.lower() for p in path] == wanted), None)
+
+
+def _field(path: tuple[str, ...]) -> FieldInfo:
+    return next(field for p, field in walk(Settings) if p == path)
+
+
+def _value(text: str, field: FieldInfo) -> Any:
+    """The text as the setting's type wants it."""
+    kind = str(field.annotation)
+    if not (kind.startswith("tuple") or "LabelSelector" in kind or "None" in kind):
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if kind.startswith("tuple") and not isinstance(value, list):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return value
+
+
+def _problem(
+    error: ErrorDetails, layers: list[tuple[str, Mapping[str, Any]]], variables: Mapping[str, str]
+) -> str:
+    """One mistake: where it was made, which setting, what is wrong."""
+    path = tuple(str(p) for p in error["loc"])
+    dotted = ".".join(path)
+    source = next((name for name, layer in layers if _contains(layer, path)), "")
+    if not source:
+        variable = next((v for p, v in variables.items() if dotted == p or dotted.startswith(p + ".")), "")
+        source = f"environment variable {variable}" if variable else "settings"
+    if error["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], _siblings(path), n=1, cutoff=0.6)
+        hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_siblings(path))}"
+        return f"{source}: {dotted} is no setting{hint}"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"{source}: {dotted}: a mapping with {', '.join(_siblings((*path, '')))} is expected"
+    what = error["msg"].removeprefix("Value error, ")
+    return f"{source}: {dotted}: {what[:1].lower() + what[1:] if what[:1].isalpha() else what}"
+
+
+def _contains(layer: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    value: Any = layer
+    for part in path:
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        else:
+            return not isinstance(value, Mapping) and value is not layer
+    return True
+
+
+def _siblings(path: tuple[str, ...]) -> list[str]:
+    """The keys that the last group on the path knows."""
+    model: type[BaseModel] = Settings
+    for part in path[:-1]:
+        inner = next((f.annotation for n, f in model.model_fields.items() if part == (f.alias or n)), None)
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        model = inner
+    return [f.alias or n for n, f in model.model_fields.items()]

@@ -1,0 +1,54 @@
+"""Settings → the options that planner and policy take."""
+
+from __future__ import annotations
+
+from rebalancer.model.selectors import LabelSelector, Selector, canonical
+from rebalancer.planner.options import PlanOptions
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.settings.model import Settings
+
+
+def plan_options(settings: Settings) -> PlanOptions:
+    """How to plan under these settings."""
+    planner = settings.planner
+    return PlanOptions(
+        policy=policy_options(settings),
+        certainty=planner.certainty,
+        soft=planner.soft_constraints,
+        effort=planner.effort,
+    )
+
+
+def policy_options(settings: Settings) -> PolicyOptions:
+    """Who may be evicted, and how much, under these settings."""
+    scope, policy, evictions = settings.scope, settings.policy, settings.evictions
+    return PolicyOptions(
+        namespaces_include=scope.namespaces.include,
+        namespaces_exclude=scope.namespaces.exclude,
+        namespace_selector=_selector(scope.namespace_selector),
+        label_selector=_selector(scope.label_selector),
+        owner_kinds_exclude=scope.owner_kinds_exclude,
+        owner_kinds_allow=scope.owner_kinds_allow,
+        own_namespace=scope.own_namespace,
+        mode=scope.mode,
+        evict_local_storage_pods=policy.evict_local_storage_pods,
+        evict_system_critical_pods=policy.evict_system_critical_pods,
+        protect_pvc_pods=policy.protect_pvc_pods,
+        protect_resource_claim_pods=policy.protect_resource_claim_pods,
+        protect_pods_without_pdb=policy.protect_pods_without_pdb,
+        protect_paused=policy.protect_paused,
+        priority_threshold=policy.priority_threshold,
+        priority_threshold_class=policy.priority_threshold_class,
+        min_replicas=policy.min_replicas,
+        min_pod_age=policy.min_pod_age,
+        foreign_annotations=policy.honor_annotations_of,
+        max_total=evictions.max_total,
+        max_per_node=evictions.max_per_node,
+        max_per_namespace=evictions.max_per_namespace,
+        max_per_owner=evictions.max_per_owner,
+        max_per_domain=evictions.max_per_domain,
+    )
+
+
+def _selector(written: LabelSelector | None) -> Selector | None:
+    return canonical(written) if written is not None else None
