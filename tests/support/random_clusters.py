@@ -35,12 +35,13 @@ class _Limits:
     replicas: tuple[int, int]
     pods: int
     keys: tuple[int, int]
+    leaning: tuple[int, ...]
 
 
 _LIMITS: dict[Size, _Limits] = {
-    "tiny": _Limits((2, 5), (1, 3), (2, 7), 10, (1, 1)),
-    "small": _Limits((3, 9), (1, 4), (2, 9), 40, (1, 2)),
-    "full": _Limits((6, 30), (2, 12), (2, 14), 150, (1, 3)),
+    "tiny": _Limits((2, 5), (1, 3), (2, 7), 10, (1, 1), (30, 60, 80)),
+    "small": _Limits((3, 9), (1, 4), (2, 9), 40, (1, 2), (0, 20, 40, 60)),
+    "full": _Limits((6, 30), (2, 12), (2, 14), 150, (1, 3), (0, 15, 30, 50)),
 }
 _KEYS = ("zone", "hostname", "rack")
 _KINDS = (
@@ -53,12 +54,17 @@ class _Dice:
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
+        self._wild = self.chance(50)
 
     def between(self, bounds: tuple[int, int]) -> int:
         return self._rng.randint(*bounds)
 
     def chance(self, percent: int) -> bool:
         return self._rng.randint(1, 100) <= percent
+
+    def odd(self, percent: int) -> bool:
+        """A chance that only every other cluster takes at all: what is rare outside of tests."""
+        return self._wild and self.chance(percent)
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self._rng.randint(0, len(options) - 1)]
@@ -81,7 +87,7 @@ def random_cluster(rng: Random, size: Size = "small", *, pending: bool = False, 
         count = min(dice.between(limits.replicas), left)
         left -= count
         if count:
-            owners.append(_place(dice, owner, machines, count))
+            owners.append(_place(dice, limits, owner, machines, count))
     _furnish(dice, machines, owners)
     found = objects(machines, owners, [b for owner in owners for b in _budgets(dice, owner)])
     return _with_pending(dice, found) if pending else found
@@ -102,7 +108,7 @@ def _nodes(dice: _Dice, limits: _Limits) -> list[NodeBuilder]:
         made = node(f"{zone}-{i}").zone(zone).label("rack", f"r{dice.between((0, 2))}")
         if dice.chance(60):
             made.label("disk", "ssd")
-        if dice.chance(4):
+        if dice.odd(8):
             made.without_label(dice.pick(("zone", "rack")))
         if dice.chance(8):
             made.taint("dedicated", "gpu", dice.pick(("NoSchedule", "NoSchedule", "PreferNoSchedule")))
@@ -114,7 +120,7 @@ def _nodes(dice: _Dice, limits: _Limits) -> list[NodeBuilder]:
 
 def _workload(dice: _Dice, index: int, earlier: Sequence[OwnerBuilder], keys: Sequence[str]) -> OwnerBuilder:
     made = workload(f"w{index}", dice.pick(_KINDS))
-    if earlier and dice.chance(35):
+    if earlier and dice.odd(70):
         made.labels(app=dice.pick(earlier).pod_labels["app"])
     made.labels(rev=dice.pick(("1", "2")))
     made.requests(cpu=dice.pick(("100m", "100m", "200m", "500m")), memory=dice.pick(("64Mi", "256Mi")))
@@ -140,26 +146,28 @@ def _spread(dice: _Dice, made: OwnerBuilder, key: str) -> None:
     selector: dict[str, str] | Json = {"app": made.pod_labels["app"]}
     if dice.chance(25):
         selector = {"owner": made.name}
-    elif dice.chance(8):
+    elif dice.odd(12):
         expression = {"key": "app", "operator": "In", "values": ["w0", made.pod_labels["app"]]}
         selector = {"matchExpressions": [expression]}
-    elif dice.chance(4):
+    elif dice.odd(8):
         selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
-    elif dice.chance(3):
+    elif dice.odd(6):
         selector = {"app": "another"}
     made.spread(
         key,
         dice.pick((1, 1, 1, 1, 2, 2, 3)),
         selector=selector,
-        min_domains=dice.pick((2, 3, 4)) if dice.chance(8) else None,
-        taints_policy="Honor" if dice.chance(15) else "",
-        affinity_policy="Ignore" if dice.chance(8) else "",
+        min_domains=dice.pick((2, 3, 4)) if dice.odd(12) else None,
+        taints_policy="Honor" if dice.odd(25) else "",
+        affinity_policy="Ignore" if dice.odd(12) else "",
         match_label_keys=("rev",) if dice.chance(12) else (),
         soft=dice.chance(6),
     )
 
 
-def _place(dice: _Dice, owner: OwnerBuilder, machines: Sequence[NodeBuilder], count: int) -> OwnerBuilder:
+def _place(
+    dice: _Dice, limits: _Limits, owner: OwnerBuilder, machines: Sequence[NodeBuilder], count: int
+) -> OwnerBuilder:
     """Pods lean to a few nodes; a few are where the scheduler would no longer put them."""
     shape = {"metadata": {"labels": {}}, "spec": owner.spec()}
     names = [m.object["metadata"]["name"] for m in machines]
@@ -168,13 +176,13 @@ def _place(dice: _Dice, owner: OwnerBuilder, machines: Sequence[NodeBuilder], co
         for m in machines
         if filters.node_affinity(shape, m.object) and filters.taint_toleration(shape, m.object)
     ]
-    if not allowed or dice.chance(6):
+    if not allowed or dice.odd(12):
         allowed = names
     if owner.kind == "DaemonSet":
         return owner.on_nodes(allowed[:count])
     start = dice.between((0, len(allowed) - 1))
     leaning = [dice.pick(allowed) for _ in range(dice.between((1, 3)))]
-    weight = dice.pick((0, 15, 30, 60))
+    weight = dice.pick(limits.leaning)
     chosen = [
         dice.pick(leaning) if dice.chance(weight) else allowed[(start + i) % len(allowed)]
         for i in range(count)

@@ -1,0 +1,174 @@
+"""All that the judge holds against a plan of one cluster, as a list of findings by category.
+
+Categories, beside the kinds of `flight.Problem` (also with the prefix "any-order-", where replacements land
+between evictions or victims are gone early):
+
+exception            planning raised
+misreported          excess or residual excess is not what is counted
+not-deterministic    planning twice gave two plans
+not-idempotent       planning on the result gave moves
+residual             more excess left than can be walked to
+evictions            more evictions than are needed for the same excess (beyond 10 pods: than bound + 1)
+false-optimal        `optimal`, though better can be walked to
+false-bound          `lower_bound` above what suffices
+beats-search         less excess or fewer evictions than the search thought possible: one of them errs
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Plan
+from tests.support.bound import Bound, bound
+from tests.support.budget import with_status
+from tests.support.build import NOW, decoded
+from tests.support.cells import Cells, UnsupportedError
+from tests.support.exhaustive import Best, adaptive, fixed
+from tests.support.flight import ANY, PLAIN, Timing
+from tests.support.judge import State, total_excess
+from tests.support.plain import Json
+from tests.support.plans import told, waves_of
+from tests.support.reach import witness
+from tests.support.walk import Result, play, play_all
+
+Planner = Callable[[Snapshot], Plan]
+EXHAUSTIVE = 10
+"""Pods up to which everything is tried."""
+
+
+@dataclass
+class Verdict:
+    """Findings as (category, text), and figures for statistics."""
+
+    findings: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    plan: Plan | None = None
+    seconds: float = 0.0
+    excess: int = 0
+    bound: Bound | None = None
+    best: Best | None = None
+
+    def blame(self, category: str, text: str) -> None:
+        """Adds a finding unless it is there."""
+        if (category, text) not in self.findings:
+            self.findings.append((category, text))
+
+
+def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare: bool = True) -> Verdict:
+    """Plans the cluster and holds the plan against everything the judge knows."""
+    verdict, state = Verdict(), State.of(listed)
+    verdict.excess = total_excess(state)
+    began = time.perf_counter()
+    plan = _planned(planner, listed, verdict)
+    verdict.seconds = time.perf_counter() - began
+    if plan is None:
+        return verdict
+    verdict.plan = plan
+    again = _planned(planner, listed, verdict)
+    if again is not None and told(again) != told(plan):
+        verdict.blame("not-deterministic", f"{told(plan)}\n{told(again)}")
+    if plan.excess != verdict.excess:
+        verdict.blame("misreported", f"excess is {verdict.excess}, the plan says {plan.excess}")
+    ends = _ends(state, plan, verdict, plays)
+    certain = all(m.certain for m in plan.moves)
+    for end in ends:
+        left = total_excess(end.state)
+        if certain and left != plan.residual_excess:
+            verdict.blame("misreported", f"residual is {left}, the plan says {plan.residual_excess}")
+    for end in ends[:3]:
+        after = _planned(planner, after_walk(end.state), verdict, later=3600)
+        if after is not None and after.moves:
+            verdict.blame("not-idempotent", told(after))
+    if compare:
+        _compare(state, plan, verdict, max(total_excess(e.state) for e in ends))
+    return verdict
+
+
+def after_walk(state: State) -> list[Json]:
+    """The objects of a state, budgets with the status that the controller has written since."""
+    fresh = [
+        {k: v for k, v in o.items() if k != "status"} if o["kind"] == "PodDisruptionBudget" else o
+        for o in state.objects()
+    ]
+    return with_status(fresh)
+
+
+def _planned(planner: Planner, listed: list[Json], verdict: Verdict, later: float = 0.0) -> Plan | None:
+    try:
+        return planner(decoded(listed, now=NOW + later))
+    except Exception:
+        verdict.blame("exception", traceback.format_exc(limit=-4))
+        return None
+
+
+def _ends(state: State, plan: Plan, verdict: Verdict, plays: int) -> list[Result]:
+    """Where playing the plan led, its problems noted: everything on small clusters, chance on others."""
+    waves = waves_of(plan)
+    ends: list[Result] = []
+    timings: list[tuple[Timing, str]] = [(PLAIN, ""), (ANY, "any-order-")]
+    for timing, prefix in timings:
+        found: list[Result] = []
+        complete = False
+        if len(state.pods) <= EXHAUSTIVE:
+            found, complete = play_all(state, waves, timing)
+        if not complete:
+            found += [play(state, waves, Random(seed), timing) for seed in range(plays)]
+        for problem in {p for result in found for p in result.problems}:
+            if not prefix or problem.kind not in {k for k, _ in verdict.findings}:
+                verdict.blame(prefix + problem.kind, problem.text)
+        if not prefix:
+            ends = found
+    return ends
+
+
+def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:
+    try:
+        cells = Cells.of(state)
+    except UnsupportedError:
+        return
+    if state.pending():
+        return
+    goal = verdict.bound = bound(cells, seconds=10)
+    value = (left, len(plan.moves))
+    if goal.proved and plan.lower_bound > goal.evictions:
+        verdict.blame(
+            "false-bound", f"lower bound {plan.lower_bound}, {goal.evictions} suffice in the end state"
+        )
+    if goal.proved and plan.lower_bound < goal.evictions:
+        verdict.notes.append(("loose-bound", f"lower bound {plan.lower_bound} where {goal.evictions} is one"))
+    if len(state.pods) <= EXHAUSTIVE:
+        best = verdict.best = fixed(cells, goal.excess)
+        if best.complete and value != best.value:
+            category = (
+                "beats-search" if value < best.value else "residual" if left > best.excess else "evictions"
+            )
+            verdict.blame(category, f"plan {value}, search {best.value} evicting {_named(cells, best)}")
+        if plan.optimal and best.value < value:
+            verdict.blame("false-optimal", f"plan {value}, search {best.value}")
+        game = adaptive(cells, goal.excess)
+        if game.value < best.value:
+            verdict.notes.append(("adaptive-better", f"fixed {best.value}, adaptive {game.value}"))
+        return
+    if left == goal.excess:
+        if goal.proved and len(plan.moves) > goal.evictions + 1:
+            verdict.blame("evictions", f"{len(plan.moves)}, the bound is {goal.evictions}")
+    elif left > goal.excess:
+        walked = witness(cells, goal)
+        if walked[0] < left:
+            verdict.blame(
+                "residual", f"plan {value}, walked to {walked}, bound {(goal.excess, goal.evictions)}"
+            )
+        if plan.optimal and walked < value:
+            verdict.blame("false-optimal", f"plan {value}, walked to {walked}")
+    else:
+        verdict.blame("beats-search", f"plan {value} below the bound {(goal.excess, goal.evictions)}")
+
+
+def _named(cells: Cells, best: Best) -> list[str]:
+    """Victims as node and labels."""
+    return [f"{dict(cells.kinds[k].labels)} on {cells.nodes[n]}" for k, n in best.victims]
