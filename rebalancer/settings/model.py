@@ -23,7 +23,6 @@ class Group(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
-        populate_by_name=True,
         extra="forbid",
         frozen=True,
         arbitrary_types_allowed=True,
