@@ -203,6 +203,14 @@ def default(obj: Object) -> None:
                 spec.setdefault(name, value)
 
 
+def defaulted_spec(obj: Object) -> Object:
+    """`default` for an update: all but the status, which is not this write's to change."""
+    status = obj.pop("status", None)
+    default(obj)
+    obj.pop("status", None)
+    return obj if status is None else {**obj, "status": status}
+
+
 def check_name(resource: Resource, name: str, generate: str) -> None:
     """ApiError 422 for a name that the server would not take."""
     if not name:

@@ -315,7 +315,7 @@ class Store:
         elif resource.has_status:
             new = {key: value for key, value in new.items() if key != "status"}
             if "status" in old:
-                new["status"] = old["status"]
+                new["status"] = copied(old["status"])
         new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
         metadata = new["metadata"]
         metadata.pop("managedFields", None)
@@ -327,14 +327,14 @@ class Store:
         if resource.kind == "Pod" and not subresource:
             admission.check_pod_update(old, new, resource)
         elif not subresource and resource.kind != "Namespace":
-            kept = new.get("status")
-            admission.default(new)
-            if kept is not None:
-                new["status"] = kept
+            # What was loaded came without defaults: that they appear now is no change of its own.
+            old = admission.defaulted_spec(copied(old))
+            new = admission.defaulted_spec(new)
+            metadata = new["metadata"]
         if resource.storage != EVENTS.storage and not subresource:
             admission.validate(new, resource)
         if new == old:
-            return old
+            return record.obj
         if resource.generation and any(
             old.get(key) != new.get(key)
             for key in {*old, *new} - {"metadata", "status", "kind", "apiVersion"}

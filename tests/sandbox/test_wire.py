@@ -59,11 +59,11 @@ def initial() -> list[dict[str, Any]]:
     for line in BY_NAME["watch-metadata-only"]["response"]["lines"]:
         metadata = {k: v for k, v in line["object"]["metadata"].items() if k != "managedFields"}
         metadata["resourceVersion"] = min(metadata["resourceVersion"], "262")
-        sets.append(
-            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": {}, "status": {}}
-        )
-    top = {"apiVersion": "v1", "kind": "ConfigMap",
-           "metadata": {"name": "top", "namespace": "kube-system", "resourceVersion": str(START)}}  # fmt: skip
+        bare = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {}, "status": {}}
+        sets.append({**bare, "metadata": metadata})
+    top: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap"}
+    version = str(START)
+    top |= {"metadata": {"name": "top", "namespace": "kube-system", "resourceVersion": version}}
     return [
         *items("list-nodes", "Node"),
         *items("list-last-page", "Pod"),
