@@ -8,7 +8,7 @@ import typer
 
 from rebalancer import __version__
 from rebalancer.cli.config import app as config_app
-from rebalancer.cli.report import report
+from rebalancer.cli.report import EXAMPLES, report
 
 _EXAMPLES = """\b
 Examples:
@@ -56,5 +56,5 @@ def _common(
     pass
 
 
-app.command()(report)
+app.command(epilog=EXAMPLES)(report)
 app.add_typer(config_app, name="config")

@@ -11,9 +11,10 @@ import typer
 
 from rebalancer.cli import options
 from rebalancer.cli.exits import ExitCode
+from rebalancer.cli.progress import progress
 from rebalancer.report.formats import Format, format_of
 
-_EXAMPLES = """\b
+EXAMPLES = """\b
 Examples:
   rebalancer report
   rebalancer report --snapshot cluster.json -o wide
@@ -55,16 +56,17 @@ def report(
 
     settings = load_settings(config, flags=_flags(namespace))
     began = time.perf_counter()
-    loaded = load_snapshot(
-        Source(
-            snapshots=tuple(snapshot or ()),
-            now=now,
-            kubeconfig=kubeconfig or "",
-            context=context or "",
-            impersonate=impersonate or "",
-        )
+    source = Source(
+        snapshots=tuple(snapshot or ()),
+        now=now,
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        impersonate=impersonate or "",
     )
-    planned = plan(loaded.snapshot, plan_options(settings))
+    with progress("reading the cluster"):
+        loaded = load_snapshot(source)
+    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
+        planned = plan(loaded.snapshot, plan_options(settings))
     document = build_report(
         planned,
         loaded.snapshot,
@@ -93,6 +95,3 @@ def _write(file: Path, content: str) -> None:
         file.write_text(content, encoding="utf-8")
     except OSError as e:
         raise UserError(f"{file}: cannot be written: {(e.strerror or str(e)).lower()}") from e
-
-
-report.__doc__ = f"{report.__doc__}\n{_EXAMPLES}"

@@ -44,35 +44,23 @@ CLUSTER_SCOPED = frozenset(
 )
 
 _CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("PodDisruptionBudget",),
-        "disruption budgets are unknown, so the API server may refuse evictions that are planned",
-    ),
+    (("PodDisruptionBudget",), "the API server may refuse evictions that are planned"),
     (
         ("ReplicaSet", "StatefulSet", "ReplicationController"),
-        "pods that such a one owns stay where they are: what their replacement would look like is unknown",
+        "pods that one of these owns stay where they are",
     ),
-    (
-        ("Deployment", "ControllerRevision"),
-        "rollouts, pauses and the revision a pod comes back at are told from ReplicaSets and pods alone",
-    ),
-    (("DaemonSet", "Job"), "their pods are recognised by their owner reference alone"),
-    (("Service",), "constraints that pods get by default from a Service are not seen"),
-    (
-        ("PersistentVolume", "PersistentVolumeClaim"),
-        "which nodes reach a pod's volumes is unknown, so pods that mount a claim are not moved",
-    ),
+    (("Deployment", "ControllerRevision"), "rollouts and pauses are told from ReplicaSets and pods alone"),
+    (("DaemonSet", "Job"), "their pods are recognised by the owner reference alone"),
+    (("Service",), "constraints that pods get by default through one are not seen"),
+    (("PersistentVolume", "PersistentVolumeClaim"), "pods that mount a claim are not moved"),
     (
         ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
-        "where volumes that are not bound yet can be made, and how many more a node can attach, is unknown",
+        "where new volumes can be made and attached is not known",
     ),
-    (("Namespace",), "affinity terms with a namespaceSelector cannot be resolved"),
+    (("Namespace",), "namespace selectors of affinity terms cannot be resolved"),
     (("PriorityClass",), "priorities are taken from the pods alone"),
-    (
-        ("HorizontalPodAutoscaler",),
-        "an autoscaler that is about to change the number of replicas is not seen",
-    ),
-    (("ResourceQuota",), "a quota that would keep a replacement from being created is not seen"),
+    (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
+    (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
 )
 
 

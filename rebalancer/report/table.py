@@ -77,9 +77,9 @@ class _View:
         if not self.report.evictions:
             return
         self._title("Plan")
-        table = _table("WAVE", "EVICT", "FROM", "TO", "WHY")
+        table = _table("WAVE", "EVICT", "FROM", "TO", "MENDS")
         if self.wide:
-            for name in ("OWNER", "UID"):
+            for name in ("WHY", "OWNER", "UID"):
                 table.add_column(name, overflow="fold")
         before = 0
         for e in self._first(list(self.report.evictions)):
@@ -88,8 +88,8 @@ class _View:
                 _plain(f"{e.namespace}/{e.pod}"),
                 _plain(_leaving(e)),
                 self._target(e),
-                _plain(e.reason, "dim"),
-                *([_plain(e.owner), _plain(e.uid)] if self.wide else []),
+                _plain(text.mends(e, self.report), "dim"),
+                *([_plain(e.reason), _plain(e.owner), _plain(e.uid)] if self.wide else []),
             )
             before = e.wave
         self._print(table)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.report.document import BlockedReport, ConstraintReport, Report
+from rebalancer.report.document import BlockedReport, ConstraintReport, EvictionReport, Report
 
 _SHORT_KEYS = {
     "topology.kubernetes.io/zone": "zone",
@@ -78,6 +78,15 @@ def name_of(constraint: ConstraintReport) -> str:
     """Whose constraint it is: its workloads in their namespace, else its selector."""
     whose = listing((w.rpartition("/")[2] for w in constraint.workloads), 2)
     return f"{constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
+
+
+def mends(eviction: EvictionReport, report: Report) -> str:
+    """The constraints that an eviction helps: web zone, hostname."""
+    keys: dict[str, list[str]] = {}
+    for fix in eviction.fixes:
+        whose = name_of(report.constraints[fix.constraint]).partition("/")[2]
+        keys.setdefault(whose, []).append(short_key(fix.topology_key))
+    return "; ".join(f"{whose} {', '.join(dict.fromkeys(k))}" for whose, k in keys.items())
 
 
 def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
@@ -183,7 +192,8 @@ def next_steps(report: Report) -> list[str]:
     """What to do with it."""
     steps = []
     if report.evictions:
-        steps.append("Nothing was changed. To carry it out: rebalancer once --execute")
+        where = "" if report.cluster else " on the cluster"
+        steps.append(f"Nothing was changed. To carry it out{where}: rebalancer once --execute")
         steps.append(
             "To review it first: -o json --output-file plan.json, then rebalancer once --plan plan.json"
         )
