@@ -30,8 +30,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     """Protections, scope and caps. Durations in seconds.
 
     Bare, Job-owned, DaemonSet and static pods are never evicted: nothing would replace them elsewhere, or it
-    would count as a failure. `evict_*` open what is protected by default, `protect_*` close what is open by default; both follow the
-    descheduler's DefaultEvictor. Caps count evictions of one cycle; None = no cap.
+    would count as a failure. `evict_*` open what is protected by default, `protect_*` close what is
+    open; both follow the descheduler's DefaultEvictor. Caps count evictions of one cycle; None = no cap.
     """
 
     namespaces_include: tuple[str, ...] = ()

@@ -1,0 +1,169 @@
+"""Why an excess stays, and why a pod is left alone: typed reasons, with figures and remedies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.planner.classes import Classes, PodClass
+from rebalancer.planner.component import Component
+from rebalancer.planner.groups import Group
+from rebalancer.planner.plan import Blocked
+from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.trial import Refusal, Trial
+from rebalancer.spread.arrays import Ints
+
+Classed = Sequence[PodClass]
+
+_REMEDY = {
+    ReasonCode.NO_FEASIBLE_NODE: "make room, or add a node, in the emptier domains",
+    ReasonCode.PINNED_BY_VOLUME: "spread the volumes: a zonal volume keeps its pod in its zone",
+    ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
+    ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
+    ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
+}
+
+
+class Explainer:
+    """Explains what the finished simulation leaves behind."""
+
+    def __init__(self, simulation: Simulation, classes: Classes, trial: Trial) -> None:
+        self._simulation = simulation
+        self._classes = classes
+        self._trial = trial
+
+    def protected(self, group: Group, counts: Ints, classes: Classed) -> Iterator[Blocked]:
+        """Counted pods of the overfull domains that policy keeps where they are."""
+        for _, pod in self._overfull(group, counts, classes):
+            reason = self._classes.why_not.get(pod.uid or pod.key)
+            if reason is not None:
+                yield Blocked(pod, reason)
+
+    def stuck(self, component: Component, group: Group) -> Iterator[Blocked]:
+        """Pods of the overfull domains that policy would let go, and what keeps a move from helping."""
+        counts = group.counts(self._simulation.state)
+        judged: dict[tuple[int, int], Reason] = {}
+        for c, pod in self._overfull(group, counts, component.classes):
+            if not self._trial.may_go(pod):
+                continue
+            row = self._simulation.state.table.index[pod.node_name]
+            reason = judged.get((c.index, row))
+            if reason is None:
+                reason = judged[c.index, row] = self._judge(component, group, counts, c, row, pod)
+            yield Blocked(pod, reason)
+
+    def of_group(self, group: Group, counts: Ints, blocked: list[Blocked]) -> tuple[Reason, ...]:
+        """Why a group's excess stays: each kind of reason once, with how many pods it concerns."""
+        reasons: list[Reason] = []
+        if not group.enough_domains:
+            need = group.constraint.min_domains
+            reasons.append(
+                Reason(
+                    ReasonCode.TOO_FEW_DOMAINS,
+                    f"minDomains {need} with {group.size} eligible domains: the minimum counts as 0: no "
+                    f"domain may hold more than {group.constraint.max_skew}",
+                    {"minDomains": need, "domains": group.size},
+                    "add a domain, or lower minDomains",
+                )
+            )
+        pods = Counter(b.reason.code for b in blocked)
+        first = {b.reason.code: b.reason for b in reversed(blocked)}
+        for code, number in sorted(pods.items(), key=lambda item: (-item[1], item[0])):
+            r = first[code]
+            what = "1 pod" if number == 1 else f"{number} pods"
+            reasons.append(Reason(code, f"{what}: {r.message}", {**r.numbers, "pods": number}, r.remedy))
+        if not reasons:
+            reasons.append(
+                Reason(
+                    ReasonCode.NO_FEASIBLE_NODE,
+                    f"no pod that may move is in the fuller domains; highest count {int(counts.max())}, "
+                    f"lowest {int(counts.min())}",
+                )
+            )
+        return tuple(reasons)
+
+    def _overfull(self, group: Group, counts: Ints, classes: Classed) -> Iterator[tuple[PodClass, Pod]]:
+        """Counted pods, still in place, of the domains beyond the minimum + maxSkew."""
+        over = np.append(counts > group.minimum(counts) + group.constraint.max_skew, False)
+        for c in classes:
+            if group.index in c.counted:
+                for row in sorted(c.by_row):
+                    if over[group.rows[row]]:
+                        for pod in c.by_row[row]:
+                            if key_of(pod) in self._simulation.state.pods:
+                                yield c, pod
+
+    def _judge(
+        self, component: Component, group: Group, counts: Ints, c: PodClass, row: int, pod: Pod
+    ) -> Reason:
+        q = component.classes.index(c)
+        verdicts = list(self._trial.judge(component, self._placed(component), q, row, pod))
+        refusal = next((v for v in verdicts if isinstance(v, Refusal)), None)
+        replacement = self._classes.replacement(pod, c)
+        if group.index not in c.carried:
+            return Reason(
+                ReasonCode.NOT_CARRIED,
+                "is counted by the constraint but does not carry it: its replacement could land anywhere",
+                {},
+                _REMEDY[ReasonCode.NOT_CARRIED],
+            )
+        if replacement.claims and not (c.static & (group.rows != group.rows[row])).any():
+            return Reason(
+                ReasonCode.PINNED_BY_VOLUME,
+                f"its volume keeps it in {group.constraint.topology_key}={group.names[group.rows[row]]}",
+                {},
+                _REMEDY[ReasonCode.PINNED_BY_VOLUME],
+            )
+        if refusal is None or refusal.code == ReasonCode.NO_FEASIBLE_NODE:
+            return self._no_node(group, counts, replacement, pod)
+        message = {
+            ReasonCode.WOULD_RETURN: f"its replacement could come back ({refusal.nodes} nodes are open)",
+            ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
+            ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
+            ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
+        }.get(refusal.code, refusal.code.value)
+        return Reason(refusal.code, message, {"nodes": refusal.nodes}, _REMEDY.get(refusal.code, ""))
+
+    def _placed(self, component: Component) -> Ints:
+        return component.start
+
+    def _no_node(self, group: Group, counts: Ints, replacement: PodTemplate, pod: Pod) -> Reason:
+        """Counts, domain by domain, what rejects the replacement where it should go."""
+        simulation = self._simulation
+        with simulation.without(pod):
+            diagnosis = simulation.framework(replacement).diagnose(replacement)
+        low = np.flatnonzero(counts == counts.min())[:3]
+        sentences: list[str] = []
+        numbers: dict[str, int] = {}
+        for d in low:
+            rows = np.flatnonzero(group.rows == d)
+            why: Counter[str] = Counter()
+            for r in rows:
+                rejection = diagnosis.prefilter or diagnosis.nodes[int(r)]
+                why[" and ".join(rejection.reasons) if rejection else "would take it"] += 1
+            name = group.names[int(d)]
+            numbers[f"nodes {name}"] = len(rows)
+            detail = ", ".join(f"{n} {reason}" for reason, n in sorted(why.items()))
+            nodes = "1 node" if len(rows) == 1 else f"{len(rows)} nodes"
+            sentences.append(f"{group.constraint.topology_key}={name}: {nodes}: {detail}")
+        code = ReasonCode.NO_FEASIBLE_NODE
+        if self._would_preempt(replacement):
+            code = ReasonCode.NEEDS_PREEMPTION
+        return Reason(
+            code,
+            "its replacement would find no node; " + "; ".join(sentences),
+            numbers,
+            _REMEDY.get(code, ""),
+        )
+
+    def _would_preempt(self, replacement: PodTemplate) -> bool:
+        """Whether the scheduler could preempt: pods of lower priority are where it may go."""
+        static = self._simulation.static(replacement)
+        return replacement.preempts and any(
+            p.template.priority < replacement.priority and static[p.row]
+            for p in self._simulation.state.pods.values()
+        )

@@ -1,0 +1,131 @@
+"""Constraint groups: each resolved constraint with its eligible nodes, once, however many pods carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.constraint import Constraint
+
+
+class Group:
+    """A constraint over one set of eligible nodes.
+
+    `rows`: int64[N], each node's domain, -1 where the node is not eligible; `names[d]` is the label value.
+    """
+
+    def __init__(self, index: int, constraint: Constraint, eligible: Bools, state: ClusterState) -> None:
+        self.index = index
+        self.constraint = constraint
+        domains = state.table.domains(constraint.topology_key)
+        present = np.unique(domains.ids[eligible])
+        present = present[present >= 0]
+        names = [domains.names[i] for i in present]
+        order = sorted(range(len(names)), key=lambda i: natural(names[i]))
+        self.names = tuple(names[i] for i in order)
+        place = np.full(len(domains.names) + 1, -1, dtype=np.int64)
+        for new, old in enumerate(order):
+            place[present[old]] = new
+        self.rows: Ints = np.where(eligible, place[domains.ids], -1)
+        self.eligible = eligible
+        self.size = len(self.names)
+        self.enough_domains = self.size >= constraint.min_domains
+
+    def counts(self, state: ClusterState) -> Ints:
+        """int64[D]: pods that the scheduler counts in each domain."""
+        return self.by_domain(state.counts(self.constraint.namespace, self.constraint.selector))
+
+    def by_domain(self, per_node: Ints) -> Ints:
+        """int64[D] of an int64[N]."""
+        inside = self.rows >= 0
+        return np.bincount(self.rows[inside], weights=per_node[inside], minlength=self.size).astype(np.int64)
+
+    def minimum(self, counts: Ints) -> int:
+        """The global minimum; 0 with fewer eligible domains than minDomains."""
+        return int(counts.min()) if self.enough_domains and self.size else 0
+
+    def skew(self, counts: Ints) -> int:
+        """Highest count minus the global minimum."""
+        return int(counts.max()) - self.minimum(counts) if self.size else 0
+
+    def excess(self, counts: Ints) -> int:
+        """What of the skew exceeds maxSkew."""
+        return max(0, self.skew(counts) - self.constraint.max_skew)
+
+
+class Groups:
+    """All groups of a cluster, and which of them a template carries and which count it."""
+
+    def __init__(self, state: ClusterState, templates: Iterable[PodTemplate], *, hard: bool = True) -> None:
+        self._state = state
+        self._hard = hard
+        self.all: list[Group] = []
+        self._index: dict[tuple[Constraint, bytes], int] = {}
+        self._by_namespace: dict[str, list[Group]] = {}
+        self._carried: dict[int, tuple[int, ...]] = {}
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._keep: list[PodTemplate] = []
+        for t in templates:
+            self.carried(t)
+
+    def carried(self, template: PodTemplate) -> tuple[int, ...]:
+        """Indices of the groups of the template's own constraints, in its order."""
+        found = self._carried.get(id(template))
+        if found is None:
+            self._keep.append(template)
+            state = self._state
+            found = tuple(
+                self._group(c, state.eligible(template, c)) for c in state.constraints(template, self._hard)
+            )
+            self._carried[id(template)] = found
+        return found
+
+    def counted(self, template: PodTemplate) -> tuple[int, ...]:
+        """Indices of the groups that count a pod of this template. Ask after all groups are known."""
+        found = self._counted.get(id(template))
+        if found is None:
+            self._keep.append(template)
+            found = tuple(
+                g.index
+                for g in self._by_namespace.get(template.namespace, ())
+                if g.constraint.counts(template.namespace, template.labels)
+            )
+            self._counted[id(template)] = found
+        return found
+
+    def _group(self, constraint: Constraint, eligible: Bools) -> int:
+        key = (constraint, eligible.tobytes())
+        found = self._index.get(key)
+        if found is None:
+            found = self._index[key] = len(self.all)
+            group = Group(found, constraint, eligible, self._state)
+            self.all.append(group)
+            self._by_namespace.setdefault(constraint.namespace, []).append(group)
+        return found
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A key that sorts node-2 before node-10."""
+    parts: list[tuple[int, int | str]] = []
+    digits = ""
+    text = ""
+    for ch in name:
+        if ch.isascii() and ch.isdigit():
+            if text:
+                parts.append((1, text))
+                text = ""
+            digits += ch
+        else:
+            if digits:
+                parts.append((0, int(digits)))
+                digits = ""
+            text += ch
+    if digits:
+        parts.append((0, int(digits)))
+    if text:
+        parts.append((1, text))
+    return tuple(parts)

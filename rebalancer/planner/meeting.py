@@ -1,0 +1,52 @@
+"""Whether two replacements that are placed at the same time can get in each other's way by more than room."""
+
+from __future__ import annotations
+
+from rebalancer.model.pod import PodAffinityTerm, PodTemplate
+from rebalancer.model.selectors import canonical
+
+
+class Meeting:
+    """The replacements of one wave, as far as ports, volumes and required (anti-)affinity go."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, PodTemplate] = {}
+        self._ports: set[tuple[int, str]] = set()
+        self._coupled: dict[int, PodTemplate] = {}
+
+    def touches(self, template: PodTemplate) -> bool:
+        """Whether a newcomer could be in the way of a member, or a member in its."""
+        if any((p.port, p.protocol) in self._ports for p in template.host_ports):
+            return True
+        if any(_selects(member, template) for member in self._coupled.values()):
+            return True
+        return bool(_terms(template)) and any(_selects(template, m) for m in self._members.values())
+
+    def add(self, template: PodTemplate) -> None:
+        """Takes a newcomer in."""
+        self._members[id(template)] = template
+        self._ports.update((p.port, p.protocol) for p in template.host_ports)
+        if _terms(template):
+            self._coupled[id(template)] = template
+
+
+def _terms(template: PodTemplate) -> tuple[PodAffinityTerm, ...]:
+    a = template.affinity
+    if a is None:
+        return ()
+    return tuple(
+        t for part in (a.pod_affinity, a.pod_anti_affinity) if part is not None for t in part.required
+    )
+
+
+def _selects(one: PodTemplate, other: PodTemplate) -> bool:
+    """Whether a required term of `one` may select `other`; a namespaceSelector may select any namespace."""
+    for term in _terms(one):
+        if term.label_selector is None:
+            continue
+        namespaces = term.namespaces or (one.namespace,)
+        if (term.namespace_selector is not None or other.namespace in namespaces) and canonical(
+            term.label_selector
+        ).matches(other.labels):
+            return True
+    return False

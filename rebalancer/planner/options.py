@@ -1,0 +1,28 @@
+"""What an operator decides about planning."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.policy.options import PolicyOptions
+
+Certainty = Literal["certain", "likely"]
+SoftConstraints = Literal["ignore", "predicted"]
+
+
+class PlanOptions(Struct, frozen=True, kw_only=True):
+    """How to plan.
+
+    `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
+    that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
+    `effort`: candidate moves that the search tries per component before it settles for less.
+    """
+
+    policy: PolicyOptions = PolicyOptions()
+    certainty: Certainty = "certain"
+    soft: SoftConstraints = "ignore"
+    scheduler: SchedulerConfig | None = None
+    effort: int = 2000

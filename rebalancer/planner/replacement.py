@@ -1,0 +1,68 @@
+"""The pod that an owner makes in place of an evicted one.
+
+Built from the owner's template, plus what admission had added to the evicted pod (tolerations, merged
+selectors, injected containers), without a node. Where nothing differs, it *is* the evicted pod's template,
+so that everything remembered for that template holds for the replacement too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.workload import Workload
+from rebalancer.spread.constraint import resolve
+
+
+class Replacements:
+    """Replacement templates, one for each (owner, template)."""
+
+    def __init__(self) -> None:
+        self._memo: dict[tuple[str, int], tuple[PodTemplate, PodTemplate]] = {}
+
+    def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
+        """The replacement of a pod of this template under this owner."""
+        key = (owner.key, id(template))
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = (template, _build(template, owner.template))
+        return found[1]
+
+
+def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
+    if owner is None or owner is pod:
+        return pod
+    changes: dict[str, object] = {}
+    labels = {**pod.labels, **owner.labels}
+    if labels != pod.labels:
+        changes["labels"] = labels
+    selector = {**pod.node_selector, **owner.node_selector}
+    if selector != pod.node_selector:
+        changes["node_selector"] = selector
+    if (
+        owner.affinity is not pod.affinity
+        and owner.affinity is not None
+        and not _same(owner.affinity, pod.affinity)
+    ):
+        changes["affinity"] = owner.affinity
+    tolerations = tuple(dict.fromkeys((*owner.tolerations, *pod.tolerations)))
+    if set(tolerations) != set(pod.tolerations):
+        changes["tolerations"] = tolerations
+    # The larger of both: an autoscaler may have set the pod's requests, or someone resized it in place.
+    requests = {
+        r: max(pod.requests.get(r, 0), owner.requests.get(r, 0)) for r in {**pod.requests, **owner.requests}
+    }
+    if requests != pod.requests:
+        changes["requests"] = requests
+    if owner.scheduler_name != pod.scheduler_name:
+        changes["scheduler_name"] = owner.scheduler_name
+    if owner.spread is not pod.spread and owner.spread:
+        relabelled = msgspec.structs.replace(pod, labels=labels)
+        mine = tuple(resolve(c, relabelled) for c in pod.spread)
+        if tuple(resolve(c, relabelled) for c in owner.spread) != mine:
+            changes["spread"] = owner.spread
+    return msgspec.structs.replace(pod, **changes) if changes else pod
+
+
+def _same(a: object, b: object) -> bool:
+    return msgspec.json.encode(a) == msgspec.json.encode(b)

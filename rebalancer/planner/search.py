@@ -1,0 +1,226 @@
+"""From counts to a sequence that the scheduler follows.
+
+The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a replacement
+lands. So a move is taken only if on *every* node that the filter leaves the bound falls by one: then the
+plan is on course wherever the replacement goes. If the bound's moves cannot be walked so, the search allows
+one more, and more excess last: iterative deepening, bounded in candidates tried, not in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.planner.component import Component
+from rebalancer.planner.potential import Course, Potential
+from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.trial import Trial, Verdict
+from rebalancer.spread.arrays import Ints, Rows
+
+DETOURS = 3
+"""Moves beyond the bound that are allowed before more excess is accepted."""
+
+
+class Step(Struct, frozen=True, eq=False):
+    """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it."""
+
+    pod: Pod
+    q: int
+    row: int
+    landed: int
+    verdict: Verdict
+
+
+class Walk(Struct, frozen=True, eq=False):
+    """The best walk found, which ends at an excess of `residual`.
+
+    `least`, `bound`: excess and moves of the best final state; `proved`: the walk reaches just that.
+    """
+
+    steps: tuple[Step, ...]
+    least: int
+    bound: int
+    residual: int
+    proved: bool
+
+
+class Search:
+    """Finds the best walk of one component. It leaves the simulation's state as it was."""
+
+    def __init__(self, simulation: Simulation, component: Component, trial: Trial, effort: int) -> None:
+        self._simulation = simulation
+        self._component = component
+        self._trial = trial
+        self._effort = effort
+        self.potential = Potential(component)
+        self._dead: set[tuple[bytes, int, int]] = set()
+
+    def run(self) -> Walk:
+        """The least excess, then the fewest moves, that can be walked to."""
+        c, potential = self._component, self.potential
+        now = sum(c.excesses(c.start))
+        if not c.classes:
+            return Walk((), now, 0, now, proved=True)
+        least = potential.least(c.start)
+        bound = potential.moves(c.start, least) or 0
+        for residual in range(least, now):
+            moves = potential.moves(c.start, residual)
+            for extra in range(DETOURS + 1):
+                steps = self._walk(c.start, residual, moves + extra) if moves is not None else None
+                if steps is not None:
+                    proved = potential.exact and residual == least and len(steps) == bound
+                    return Walk(tuple(steps), least, bound, residual, proved)
+                if self._effort <= 0:
+                    return self._greedy(least, bound, now)
+        return Walk((), least, bound, now, proved=potential.exact and least == now)
+
+    def _walk(self, placed: Ints, residual: int, allowed: int) -> list[Step] | None:
+        """Steps to `residual` in at most `allowed` moves, on course at each; None if there are none."""
+        if sum(self._component.excesses(placed)) <= residual:
+            return []
+        needed = self.potential.moves(placed, residual)
+        dead = (placed.tobytes(), residual, allowed)
+        if needed is None or needed > allowed or dead in self._dead:
+            return None
+        for steps in self._on_course(placed, residual, allowed):
+            for step in steps:
+                with self._simulation.moved(step.pod, step.verdict.replacement, step.landed):
+                    rest = self._walk(after(placed, step), residual, allowed - 1)
+                if rest is not None:
+                    return [step, *rest]
+                if self._effort <= 0:
+                    return None
+        self._dead.add(dead)
+        return None
+
+    def _greedy(self, least: int, bound: int, now: int) -> Walk:
+        """Move after move on course to the least excess, as far as it goes; when no whole walk was found."""
+        c, placed = self._component, self._component.start
+        steps: list[Step] = []
+        best = (now, 0)
+        self._effort = 100 + 10 * int(c.start.sum())
+        with ExitStack() as made:
+            while (left := self.potential.moves(placed, least)) and self._effort > 0:
+                found = next(self._on_course(placed, least, left), None)
+                if found is None:
+                    break
+                step = next(found)
+                steps.append(step)
+                placed = after(placed, step)
+                made.enter_context(self._simulation.moved(step.pod, step.verdict.replacement, step.landed))
+                best = min(best, (sum(c.excesses(placed)), len(steps)))
+        # Moves that in the end removed no excess are not worth an eviction.
+        return Walk(tuple(steps[: best[1]]), least, bound, best[0], proved=False)
+
+    def _on_course(self, placed: Ints, residual: int, allowed: int) -> Iterator[Iterator[Step]]:
+        """Moves after which less than `allowed` moves are left, each once for every distinct landing.
+
+        First those for which this is so wherever the replacement lands. Then those for which it is so on the
+        best-scored nodes, while elsewhere no more is left than before.
+        """
+        course = self.potential.course(placed, residual)
+        if course is None:
+            return
+        twins = self.potential.twins(placed)
+        second: list[tuple[Pod, int, int, Verdict, dict[int, int]]] = []
+        for q, row, pod in self._candidates(course, twins):
+            if self._effort <= 0:
+                return
+            self._effort -= 1
+            for verdict in self._trial.judge(self._component, placed, q, row, pod):
+                if isinstance(verdict, Verdict):
+                    left = self._left(placed, q, row, verdict, twins, residual, allowed, course)
+                    if left is None:
+                        continue
+                    if max(left.values()) < allowed:
+                        yield self._steps(pod, q, row, verdict, twins, verdict.destinations)
+                        break
+                    if min(left.values()) < allowed:
+                        second.append((pod, q, row, verdict, left))
+        for pod, q, row, verdict, left in second:
+            best = self._simulation.preferred(pod, verdict.replacement, verdict.landing)
+            if all(left[int(t)] < allowed for t in twins[best]):
+                yield self._steps(pod, q, row, verdict, twins, best)
+
+    def _left(
+        self,
+        placed: Ints,
+        q: int,
+        row: int,
+        verdict: Verdict,
+        twins: Ints,
+        residual: int,
+        allowed: int,
+        course: Course,
+    ) -> dict[int, int] | None:
+        """Moves left after each distinct landing; None if one leaves more than `allowed`."""
+        nodes = verdict.destinations
+        left: dict[int, int] = {}
+        landed = placed.copy()
+        landed[q, row] -= 1
+        for twin in np.unique(twins[nodes]):
+            node = int(nodes[twins[nodes] == twin][0])
+            if course.gives[q, row] > 0 and course.takes[q, node] > 0:
+                moves: int | None = course.moves - 1
+            else:
+                landed[q, node] += 1
+                moves = self.potential.moves(landed, residual)
+                landed[q, node] -= 1
+            if moves is None or moves > allowed:
+                return None
+            left[int(twin)] = moves
+        return left
+
+    def _steps(
+        self, pod: Pod, q: int, row: int, verdict: Verdict, twins: Ints, nodes: Rows
+    ) -> Iterator[Step]:
+        """The move once for each distinct landing among `nodes`, the scheduler's favourite first."""
+        while len(nodes):
+            landed = self._simulation.favourite(verdict.replacement, nodes)
+            yield Step(pod, q, row, landed, verdict)
+            nodes = nodes[twins[nodes] != twins[landed]]
+
+    def _candidates(self, course: Course, twins: Ints) -> Iterator[tuple[int, int, Pod]]:
+        """Possible victims: where a best final state has fewer pods first, the better victim first.
+
+        First one for each set of interchangeable nodes; its twins come last, for where they lie may matter
+        to things that counts do not see.
+        """
+        best: dict[tuple[int, int], tuple[tuple[object, ...], int, int, Pod]] = {}
+        rest: list[tuple[tuple[object, ...], int, int, Pod]] = []
+        for q, pod_class in enumerate(self._component.classes):
+            for row in pod_class.by_row:
+                pod = self._next(q, row)
+                if pod is None:
+                    continue
+                entry = ((-int(course.gives[q, row]), self._trial.order(pod)), q, row, pod)
+                twin = (q, int(twins[row]))
+                if twin not in best:
+                    best[twin] = entry
+                elif entry[0] < best[twin][0]:
+                    rest.append(best[twin])
+                    best[twin] = entry
+                else:
+                    rest.append(entry)
+        for entries in (list(best.values()), rest):
+            for _, q, row, pod in sorted(entries, key=lambda e: e[0]):
+                yield q, row, pod
+
+    def _next(self, q: int, row: int) -> Pod | None:
+        """The best victim of a class on a node that is still there."""
+        for pod in self._component.classes[q].by_row[row]:
+            if self._trial.may_go(pod) and key_of(pod) in self._simulation.state.pods:
+                return pod
+        return None
+
+
+def after(placed: Ints, step: Step) -> Ints:
+    """The placement, int64[Q, N], after a step."""
+    result = placed.copy()
+    result[step.q, step.row] -= 1
+    result[step.q, step.landed] += 1
+    return result

@@ -1,0 +1,128 @@
+"""One candidate move, judged by the rules that no plan may break.
+
+Clause 2: no hard constraint whose selector matches the pod gets worse on any node where the replacement can
+land; the replacement has a node while its victim still holds its room. Clause 3: the pod's own constraints
+keep the replacement out of the domain it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner.classes import Classes
+from rebalancer.planner.component import Component
+from rebalancer.planner.options import Certainty
+from rebalancer.planner.simulation import Landing, Simulation
+from rebalancer.planner.victims import Order
+from rebalancer.planner.waiting import Waiting
+from rebalancer.spread.arrays import Ints, Rows
+
+
+class Verdict(Struct, frozen=True, eq=False):
+    """A move that holds on each of `destinations` (nodes by number).
+
+    `certain`: these are all that the filter leaves; else the best-scored ones. `fixes`: violated groups
+    (numbered over the whole cluster) that it serves.
+    """
+
+    replacement: PodTemplate
+    landing: Landing
+    destinations: Rows
+    certain: bool
+    fixes: tuple[int, ...]
+
+
+class Refusal(Struct, frozen=True, eq=False):
+    """A move that does not hold, and why; `nodes`: how many nodes the filter left."""
+
+    code: ReasonCode
+    nodes: int = 0
+
+
+class Trial:
+    """Judges candidate moves on the simulation's present state."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        classes: Classes,
+        order: Callable[[Pod], Order],
+        waiting: Waiting,
+        certainty: Certainty,
+    ) -> None:
+        self._simulation = simulation
+        self._classes = classes
+        self._waiting = waiting
+        self._certainty = certainty
+        self.order = order
+
+    def may_go(self, pod: Pod) -> bool:
+        """Whether policy lets the pod be evicted."""
+        return (pod.uid or pod.key) not in self._classes.why_not
+
+    def judge(
+        self, component: Component, placed: Ints, q: int, row: int, pod: Pod
+    ) -> Iterator[Verdict | Refusal]:
+        """The move of this pod, of the component's class q on node `row`: certain first, then likely."""
+        pod_class = component.classes[q]
+        replacement = self._classes.replacement(pod, pod_class)
+        landing = self._simulation.landing(pod, replacement, after_gone=pod_class.stateful)
+        if not landing.held.any():
+            yield Refusal(ReasonCode.NO_FEASIBLE_NODE)
+            return
+        if self._waiting.interferes(pod, replacement):
+            yield Refusal(ReasonCode.PENDING_PODS)
+            return
+        nodes = np.flatnonzero(landing.anywhere)
+        sure = not self._simulation.uncertainties(replacement)
+        if sure:
+            yield self._hold(component, placed, q, row, replacement, landing, nodes, certain=True)
+        elif self._certainty == "certain":
+            yield Refusal(ReasonCode.NOT_CERTAIN, len(nodes))
+        if self._certainty == "likely":
+            best = self._simulation.preferred(pod, replacement, landing)
+            yield self._hold(component, placed, q, row, replacement, landing, best, certain=False)
+
+    def _hold(
+        self,
+        component: Component,
+        placed: Ints,
+        q: int,
+        row: int,
+        replacement: PodTemplate,
+        landing: Landing,
+        nodes: Rows,
+        *,
+        certain: bool,
+    ) -> Verdict | Refusal:
+        kept_out = [i for i in component.carried[q] if _keeps_out(component.groups[i].rows, row, nodes)]
+        if not kept_out:
+            return Refusal(ReasonCode.WOULD_RETURN, len(nodes))
+        fixes = []
+        for i in component.counted[q]:
+            group = component.groups[i]
+            counts = component.counts(i, placed)
+            before = group.excess(counts)
+            if group.rows[row] >= 0:
+                counts[group.rows[row]] -= 1
+            for d in np.unique(group.rows[nodes]):
+                if d >= 0:
+                    counts[d] += 1
+                worse = group.excess(counts) > before
+                if d >= 0:
+                    counts[d] -= 1
+                if worse:
+                    return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
+            if before > 0 and _keeps_out(group.rows, row, nodes):
+                fixes.append(group.index)
+        return Verdict(replacement, landing, nodes, certain, tuple(fixes))
+
+
+def _keeps_out(domains: Ints, row: int, nodes: Rows) -> bool:
+    """Whether none of the nodes lies in the domain of node `row`."""
+    return domains[row] >= 0 and not bool((domains[nodes] == domains[row]).any())
