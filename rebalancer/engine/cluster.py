@@ -7,13 +7,19 @@ up to date for exactly the nodes that changed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.model.pod import PodTemplate
+from rebalancer.engine.interpod_terms import TermIndex
+from rebalancer.engine.resource_names import is_counted
+from rebalancer.engine.storage import Storage
+from rebalancer.engine.version import ServerVersion
+from rebalancer.engine.volume_use import VolumeUse
+from rebalancer.model.pod import HostPort, PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Columns, Ints, int64
@@ -23,8 +29,16 @@ from rebalancer.spread.nodes import ByIdentity, NodeTable
 from rebalancer.spread.tally import SpreadMeasure, Tally
 
 PODS = "pods"
+"""Also the name of the node's limit; a request of this name is not counted."""
 NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"
+
+
+def _held(template: PodTemplate) -> tuple[tuple[str, int], ...]:
+    """What a pod adds to `requested`; resources that the scheduler does not know are left out."""
+    counted = {name: int64(v) for name, v in template.requests.items() if v and is_counted(name)}
+    nonzero = {NONZERO_CPU: template.nonzero_cpu, NONZERO_MEMORY: template.nonzero_memory}
+    return tuple({PODS: 1, **counted, **nonzero}.items())
 
 
 class Placed(NamedTuple):
@@ -39,8 +53,8 @@ class ClusterState:
     """Pods on nodes as the scheduler's cache holds them. Keys are the caller's (a pod's uid, say).
 
     `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `nominated`: pods that
-    wait for room on a node, by node.
+    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: pods that hold a
+    host port. `nominated`: pods that wait for room on a node.
     """
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
@@ -48,13 +62,20 @@ class ClusterState:
         self.snapshot = snapshot
         self.config = config
         self.table = NodeTable.of(snapshot)
+        self.version = ServerVersion.parse(snapshot.server_version)
+        self.storage = Storage(snapshot)
         n = self.table.size
         self.pods: dict[Hashable, Placed] = {}
         self.nominated: dict[Hashable, Placed] = {}
+        self.guests: tuple[int, tuple[PodTemplate, ...]] | None = None
         self.requested: Columns[str] = Columns(n)
         self.tally = Tally(n)
+        self.ports: Columns[HostPort] = Columns(n)
+        self.volumes = VolumeUse(self.storage, n)
+        self.terms = TermIndex(snapshot)
         self.clock = 0
         self.stamp: Ints = np.zeros(n, dtype=np.int64)
+        self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
         self._allocatable: dict[str, Ints] = {}
         self._selectors = DefaultSelectors(snapshot)
         self._constraints: ByIdentity[tuple[tuple[Constraint, ...], tuple[Constraint, ...]]] = ByIdentity()
@@ -85,6 +106,8 @@ class ClusterState:
         other.nominated = dict(self.nominated)
         other.requested = self.requested.copy()
         other.tally = self.tally.copy()
+        other.ports = self.ports.copy()
+        other.volumes = self.volumes.copy()
         other.stamp = self.stamp.copy()
         return other
 
@@ -93,6 +116,8 @@ class ClusterState:
         if key in self.pods:
             raise KeyError(f"{key!r} is placed already")
         self.pods[key] = Placed(template, node_index, False)
+        if template.affinity is not None:
+            self.terms.learn(template)
         self.tally.add(template, node_index)
         self._hold(template, node_index, 1)
 
@@ -125,6 +150,20 @@ class ClusterState:
     def unnominate(self, key: Hashable) -> None:
         """The claim is gone. Raises KeyError if there is none."""
         del self.nominated[key]
+
+    @contextmanager
+    def assumed(self, row: int, pods: Iterable[tuple[Hashable, PodTemplate]]) -> Iterator[None]:
+        """While it lasts, these waiting pods run on the node: they are its `guests`."""
+        added = [(("nominated", key), template) for key, template in pods]
+        for key, template in added:
+            self.add(key, template, row)
+        self.guests = row, tuple(template for _, template in added)
+        try:
+            yield
+        finally:
+            self.guests = None
+            for key, _ in added:
+                self.remove(key)
 
     def counts(self, namespace: str, selector: Selector | None) -> Ints:
         """int64[N]: pods that a spread constraint counts on each node. Read-only, before the next change."""
@@ -191,12 +230,17 @@ class ClusterState:
         return found
 
     def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
+        held = self._held.get(template)
+        if held is None:
+            held = self._held.put(_held(template), template)
         add = self.requested.add
-        add(PODS, row, sign)
-        for name, amount in template.requests.items():
-            add(name, row, sign * int64(amount))
-        add(NONZERO_CPU, row, sign * int64(template.nonzero_cpu))
-        add(NONZERO_MEMORY, row, sign * int64(template.nonzero_memory))
+        for name, amount in held:
+            add(name, row, sign * amount)
+        if template.host_ports:
+            for port in template.host_ports:
+                self.ports.add(port, row, sign)
+        if template.volumes:
+            self.volumes.hold(template, row, sign)
         self._touch(row)
 
     def _touch(self, row: int) -> None:

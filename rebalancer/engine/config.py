@@ -1,7 +1,6 @@
-"""KubeSchedulerConfiguration, as far as it changes a verdict or a score.
+"""The scheduler's configuration, as far as it changes a verdict or a score. `config_file` reads it.
 
-Rules: pkg/scheduler/apis/config/v1 (defaults), pkg/scheduler/framework/runtime/framework.go
-(``expandMultiPointPlugins``).
+Rule: pkg/scheduler/apis/config/v1 (default_plugins.go, defaults.go).
 """
 
 from __future__ import annotations
@@ -12,25 +11,6 @@ from rebalancer.model.pod import NodeAffinity, TopologySpreadConstraint
 from rebalancer.spread.defaults import SYSTEM_DEFAULTS
 
 DEFAULT_SCHEDULER = "default-scheduler"
-
-MULTI_POINT: dict[str, int] = {
-    "SchedulingGates": 0,
-    "NodeUnschedulable": 0,
-    "NodeName": 0,
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodePorts": 0,
-    "NodeResourcesFit": 1,
-    "VolumeRestrictions": 0,
-    "NodeVolumeLimits": 0,
-    "VolumeBinding": 0,
-    "VolumeZone": 0,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
-"""The default profile: plugins that judge nodes, in their order, with the weights of their scores."""
 
 FILTERS = (
     "NodeUnschedulable",
@@ -49,15 +29,15 @@ FILTERS = (
 """Plugins that filter, in the order of the default profile."""
 
 SCORES = (
-    "TaintToleration",
-    "NodeAffinity",
-    "NodeResourcesFit",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "NodeResourcesBalancedAllocation",
-    "ImageLocality",
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodeResourcesFit", 1),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
 )
-"""Plugins that score, in the order of the default profile."""
+"""Plugins that score, in the order of the default profile, with their weights."""
 
 
 class ResourceWeight(Struct, frozen=True):
@@ -78,13 +58,17 @@ CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
 class Profile(Struct, frozen=True, eq=False, kw_only=True):
-    """One profile: its plugins by extension point, in order, and their arguments."""
+    """One profile: its plugins by extension point, in order, and their arguments.
+
+    `unknown`: enabled plugins that the engine does not have; `percentage_of_nodes_to_score` 0 = adaptive.
+    """
 
     scheduler_name: str = DEFAULT_SCHEDULER
     pre_filters: tuple[str, ...] = FILTERS
     filters: tuple[str, ...] = FILTERS
-    scores: tuple[tuple[str, int], ...] = tuple((name, MULTI_POINT[name]) for name in SCORES)
+    scores: tuple[tuple[str, int], ...] = SCORES
     unknown: tuple[str, ...] = ()
+    percentage_of_nodes_to_score: int = 0
     system_defaulted: bool = True
     default_constraints: tuple[TopologySpreadConstraint, ...] = SYSTEM_DEFAULTS
     added_affinity: NodeAffinity | None = None
@@ -103,7 +87,6 @@ class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
 
     profiles: tuple[Profile, ...] = (Profile(),)
     extenders: tuple[str, ...] = ()
-    percentage_of_nodes_to_score: int = 0
     warnings: tuple[str, ...] = ()
 
     def profile(self, scheduler_name: str) -> Profile:
@@ -112,8 +95,3 @@ class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
 
 
 DEFAULT_CONFIG = SchedulerConfig()
-
-
-def parse_config(document: dict[str, object]) -> SchedulerConfig:  # noqa: ARG001
-    """The configuration in a KubeSchedulerConfiguration document."""
-    return DEFAULT_CONFIG

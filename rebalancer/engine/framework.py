@@ -7,6 +7,7 @@ Rule: pkg/scheduler/framework/runtime/framework.go (``RunPreFilterPlugins``, ``R
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 import numpy as np
 from msgspec import Struct
@@ -55,7 +56,7 @@ class _Cycle:
         self.filters: dict[str, Filter] = {}
         wanted = dict.fromkeys((*profile.pre_filters, *profile.filters))
         for name in wanted:
-            found = framework.plugins[name].filter(template, node_name) if name in framework.plugins else None
+            found = framework.plugins[name].filter(template, node_name)
             if found is not None:
                 self.filters[name] = found
         self.scores: dict[str, Score] | None = None
@@ -108,16 +109,32 @@ class Framework:
         cycle = self._cycle(template, node_name)
         if self._blocked(cycle) is not None:
             return self.state.table.none.copy()
-        return self._mask(cycle)
+        mask = cycle.joined.copy()
+        for f in cycle.whole:
+            if not f.skipped:
+                mask &= f.mask()
+        if self.state.nominated:
+            for row, rejections in self._with_nominated(cycle).items():
+                mask[row] &= not rejections
+        return mask
 
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""
         cycle = self._cycle(template, node_name)
-        by_plugin = {name: self._alone(name, cycle) for name in self.profile.filters}
+        nominated = self._with_nominated(cycle)
+        by_plugin = {name: self._alone(name, cycle, nominated) for name in self.profile.filters}
         blocked = self._blocked(cycle)
         if blocked is not None:
             return Diagnosis(blocked, (), by_plugin)
-        nodes = [self._first(cycle, row) for row in range(self.state.table.size)]
+        nodes: list[Rejection | None] = []
+        for row in range(self.state.table.size):
+            if any(not only[row] for only in cycle.narrow):
+                nodes.append(NARROWED)
+                continue
+            # First as if the nominated pods ran there, then without them.
+            first = (nominated.get(row, {}).get(n) for n in self.profile.filters)
+            then = (by_plugin[n].get(row) for n in self.profile.filters)
+            nodes.append(next((r for r in (*first, *then) if r is not None), None))
         return Diagnosis(None, tuple(nodes), by_plugin)
 
     def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
@@ -131,13 +148,6 @@ class Framework:
             self._cycles.move_to_end(key)
             cycle.refresh(self.state)
         return cycle
-
-    def _mask(self, cycle: _Cycle) -> Bools:
-        mask = cycle.joined.copy()
-        for f in cycle.whole:
-            if not f.skipped:
-                mask &= f.mask()
-        return mask
 
     def _blocked(self, cycle: _Cycle) -> Rejection | None:
         """PreFilter in profile order: the first unresolvable rejection ends it, others wait for one."""
@@ -161,28 +171,39 @@ class Framework:
                     return Rejection("", UNRESOLVABLE, (f"node(s) didn't satisfy plugin{which}",))
         return first
 
-    def _first(self, cycle: _Cycle, row: int) -> Rejection | None:
-        if any(not only[row] for only in cycle.narrow):
-            return NARROWED
-        for name in self.profile.filters:
-            f = cycle.filters.get(name)
-            if f is not None and not f.skipped and not f.mask()[row]:
-                return Rejection(name, *f.reject(row))
-        return None
+    def _with_nominated(self, cycle: _Cycle) -> dict[int, dict[str, Rejection]]:
+        """For each node that pods of at least equal priority wait for: what rejects it if these ran there."""
+        waiting: dict[int, list[tuple[Hashable, PodTemplate]]] = {}
+        for key, placed in self.state.nominated.items():
+            if placed.template.priority >= cycle.template.priority:
+                waiting.setdefault(placed.row, []).append((key, placed.template))
+        # A plugin that skips the pod is not told of nominated ones.
+        asked = [(n, f) for n in self.profile.filters if (f := cycle.filters.get(n)) and not f.skipped]
+        verdicts: dict[int, dict[str, Rejection]] = {}
+        for row, pods in waiting.items():
+            with self.state.assumed(row, pods):
+                cycle.refresh(self.state)
+                verdicts[row] = {n: Rejection(n, *f.reject(row)) for n, f in asked if not f.mask()[row]}
+            cycle.refresh(self.state)
+        return verdicts
 
-    def _alone(self, name: str, cycle: _Cycle) -> dict[int, Rejection]:
+    def _alone(
+        self, name: str, cycle: _Cycle, nominated: dict[int, dict[str, Rejection]]
+    ) -> dict[int, Rejection]:
+        """What one plugin rejects, asked alone."""
         f = cycle.filters.get(name)
+        if f is not None and f.blocked is not None:
+            status = Rejection(name, f.blocked.code, ("PreFilter", *f.blocked.reasons))
+            return dict.fromkeys(range(self.state.table.size), status)
         if f is None or f.skipped:
             return {}
-        rows = range(self.state.table.size)
-        if f.blocked is not None:
-            status = Rejection(name, f.blocked.code, ("PreFilter", *f.blocked.reasons))
-            return dict.fromkeys(rows, status)
         found = {}
         mask = f.mask()
-        for row in rows:
+        for row in range(self.state.table.size):
             if f.only is not None and not f.only[row]:
                 found[row] = Rejection(name, NARROWED.code, ("PreFilterResult",))
+            elif name in nominated.get(row, {}):
+                found[row] = nominated[row][name]
             elif not mask[row]:
                 found[row] = Rejection(name, *f.reject(row))
         return found
@@ -194,7 +215,7 @@ class Framework:
             cycle.scores = {
                 name: found
                 for name, _ in self.profile.scores
-                if name in self.plugins and (found := self.plugins[name].score(template)) is not None
+                if (found := self.plugins[name].score(template)) is not None
             }
         by_plugin: dict[str, Ints] = {}
         totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)

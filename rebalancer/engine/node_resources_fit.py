@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rebalancer.engine.cluster import PODS, ClusterState
-from rebalancer.engine.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin
+from rebalancer.engine.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
+from rebalancer.engine.resource_names import is_counted, is_extended
+from rebalancer.engine.scoring_strategy import STRATEGIES
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
-NATIVE = ("cpu", "memory", "ephemeral-storage")
+NATIVE_ORDER = ("cpu", "memory", "ephemeral-storage")
 
 
 class NodeResourcesFit(Plugin):
@@ -22,9 +24,14 @@ class NodeResourcesFit(Plugin):
         wanted = {
             name: amount
             for name, amount in template.requests.items()
-            if amount > 0 and not self._ignored(name)
+            if amount > 0 and is_counted(name) and not self._ignored(name)
         }
         return _Filter(self.state, wanted)
+
+    def score(self, template: PodTemplate) -> Score | None:
+        """By the profile's scoring strategy."""
+        strategy = STRATEGIES[self.profile.fit_strategy]
+        return strategy(self.state, template, self.profile)
 
     def _ignored(self, resource: str) -> bool:
         if not is_extended(resource):
@@ -33,15 +40,10 @@ class NodeResourcesFit(Plugin):
         return resource in self.profile.ignored_resources or group in self.profile.ignored_groups
 
 
-def is_extended(resource: str) -> bool:
-    """Extended: named with a domain that is not Kubernetes' own (v1helper.IsExtendedResourceName)."""
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
-
-
 class _Filter(Filter):
     def __init__(self, state: ClusterState, wanted: dict[str, int]) -> None:
         self._state = state
-        order = [n for n in NATIVE if n in wanted] + [n for n in wanted if n not in NATIVE]
+        order = [n for n in NATIVE_ORDER if n in wanted] + [n for n in wanted if n not in NATIVE_ORDER]
         self._wanted = tuple((name, wanted[name], state.allocatable(name)) for name in order)
         self._pods = state.allocatable(PODS)
         self._room: tuple[Ints, ...] = tuple(allocatable - amount for _, amount, allocatable in self._wanted)

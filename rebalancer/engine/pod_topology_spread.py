@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from rebalancer.engine.cluster import ClusterState
-from rebalancer.engine.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin
+from rebalancer.engine.plugin import MAX_SCORE, UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
 from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.domain_counts import DomainCounts
+from rebalancer.spread.nodes import Domains
 from rebalancer.spread.skew import minimum
 from rebalancer.spread.tally import SpreadMeasure
 
+HOSTNAME = "kubernetes.io/hostname"
 NOT_MATCHED = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = NOT_MATCHED + " (missing required label)"
 
@@ -24,35 +31,44 @@ class PodTopologySpread(Plugin):
         constraints = self.state.constraints(template, hard=True)
         return _Filter(self.state, template, constraints) if constraints else None
 
+    def score(self, template: PodTemplate) -> Score | None:
+        """Fewer matching pods in the node's domains are better."""
+        constraints = self.state.constraints(template, hard=False)
+        return _Score(self.state, template, constraints) if constraints else None
+
+
+def _measure(constraint: Constraint) -> SpreadMeasure:
+    return SpreadMeasure(constraint.namespace, constraint.selector)
+
 
 class _Counted:
-    """Domain counts of one constraint, kept up to date from the changed nodes."""
+    """One hard constraint with its domain counts."""
 
     def __init__(self, state: ClusterState, template: PodTemplate, constraint: Constraint) -> None:
-        self.constraint = constraint
+        nodes = state.eligible(template, constraint)
         self.domains = state.table.domains(constraint.topology_key)
-        self.nodes = state.eligible(template, constraint)
-        self.eligible = self.domains.among(self.nodes)
-        self.self_match = int(constraint.self_match(template.labels))
+        self.by_domain = DomainCounts(state.tally, _measure(constraint), self.domains, nodes)
+        self._eligible = self.domains.among(nodes)
         self._state = state
-        self._measure = SpreadMeasure(constraint.namespace, constraint.selector)
-        self._seen: Ints = state.tally.column(self._measure).copy()
-        self.counts = self.domains.sum(self._seen, self.nodes)
-
-    def update(self, rows: Rows) -> None:
-        now = self._state.tally.column(self._measure)
-        for row in rows.tolist():
-            change = now[row] - self._seen[row]
-            if change:
-                self._seen[row] = now[row]
-                if self.nodes[row] and (domain := self.domains.ids[row]) >= 0:
-                    self.counts[domain] += change
+        self._namespace = constraint.namespace
+        self._empty_selector = constraint.selector is not None and constraint.selector.empty
+        self._min_domains = constraint.min_domains
+        self._margin = constraint.max_skew - int(constraint.self_match(template.labels))
 
     def fits(self) -> Bools:
         """bool[D]: domains that may take the pod."""
-        c = self.constraint
-        limit = c.max_skew - self.self_match + minimum(self.counts, self.eligible, c.min_domains)
-        return self.counts <= limit
+        counts = self.by_domain.counts
+        if self._empty_selector and self._state.guests is not None:
+            counts = self._with_guests(*self._state.guests)
+        return counts <= self._margin + minimum(counts, self._eligible, self._min_domains)
+
+    def _with_guests(self, row: int, guests: tuple[PodTemplate, ...]) -> Ints:
+        """Upstream counts nominated pods (``updateWithPod``) for an empty selector, though no others."""
+        counts = self.by_domain.counts.copy()
+        domain = self.domains.ids[row]
+        if domain >= 0 and self.by_domain.nodes[row]:
+            counts[domain] += sum(g.namespace == self._namespace for g in guests)
+        return counts
 
 
 class _Filter(Filter):
@@ -65,7 +81,7 @@ class _Filter(Filter):
 
     def update(self, rows: Rows) -> None:
         for counted in self._counted:
-            counted.update(rows)
+            counted.by_domain.update(rows)
 
     def mask(self) -> Bools:
         first, *rest = self._counted
@@ -82,3 +98,56 @@ class _Filter(Filter):
             if not counted.fits()[domain]:
                 break
         return UNSCHEDULABLE, (NOT_MATCHED,)
+
+
+class _Soft:
+    """One soft constraint with its domain counts."""
+
+    def __init__(
+        self, state: ClusterState, template: PodTemplate, constraint: Constraint, keyed: bool
+    ) -> None:
+        table, key = state.table, constraint.topology_key
+        self.per_node = key == HOSTNAME
+        self.labelled = table.domains(key)
+        # Under system defaults a node without the label forms a domain of its own, named "".
+        self.domains = table.domains(key) if keyed else Domains(n.labels.get(key, "") for n in table.nodes)
+        self.by_domain = DomainCounts(
+            state.tally, _measure(constraint), self.domains, state.eligible(template, constraint)
+        )
+        self.extra = float(constraint.max_skew - 1)
+
+    def raw(self, candidates: Bools) -> Floats:
+        """float64[N]: the constraint's share of the score; 0 on nodes without its label."""
+        raw: Floats
+        if self.per_node:
+            weight = math.log(np.count_nonzero(candidates) + 2)
+            raw = self.by_domain.on_node * weight + self.extra
+        else:
+            weight = math.log(np.count_nonzero(self.domains.among(candidates)) + 2)
+            raw = self.domains.values(self.by_domain.counts * weight + self.extra)
+        return raw if self.labelled.all_present else raw * self.labelled.present
+
+
+class _Score(Score):
+    def __init__(
+        self, state: ClusterState, template: PodTemplate, constraints: tuple[Constraint, ...]
+    ) -> None:
+        keyed = state.requires_all_keys(template, hard=False)
+        self._soft = tuple(_Soft(state, template, c, keyed) for c in constraints)
+        self._scored = state.table.having(c.topology_key for c in constraints) if keyed else state.table.every
+
+    def update(self, rows: Rows) -> None:
+        for soft in self._soft:
+            soft.by_domain.update(rows)
+
+    def values(self, feasible: Bools) -> Ints:
+        candidates = feasible & self._scored
+        total = self._soft[0].raw(candidates)
+        for soft in self._soft[1:]:
+            total = total + soft.raw(candidates)
+        raw: Ints = np.floor(total + 0.5).astype(np.int64)
+        highest = int(raw.max(where=candidates, initial=0))
+        if highest == 0:
+            return MAX_SCORE * self._scored
+        lowest = int(raw.min(where=candidates, initial=highest))
+        return MAX_SCORE * (highest + lowest - raw) // highest * self._scored

@@ -245,12 +245,15 @@ class PodDecoder:
             "spec.resources.requests",
         )
         nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=_SCORE_DEFAULTS)
+        scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
         return PodTemplate(
             namespace=namespace,
             labels=_part(labels, dict[str, str], "metadata.labels") or {},
             requests=pod_requests(containers, inits, overhead, pod_level),
             nonzero_cpu=nonzero.get("cpu", 0),
             nonzero_memory=nonzero.get("memory", 0),
+            scored_cpu=scored.get("cpu", 0),
+            scored_memory=scored.get("memory", 0),
             containers=containers,
             init_containers=inits,
             node_selector=self._shared(spec.node_selector, dict[str, str], "spec.nodeSelector") or {},
@@ -368,9 +371,12 @@ def _volume(wire: _Volume, pod_name: str) -> Volume | None:
         ("awsElasticBlockStore", wire.aws_elastic_block_store, ("volumeID",)),
         ("azureDisk", wire.azure_disk, ("diskName",)),
         ("iscsi", wire.iscsi, ("iqn",)),
-        ("rbd", wire.rbd, ("monitors", "pool", "image")),
+        ("rbd", wire.rbd, ("pool", "image")),
     ):
         if source is not None:
-            device = (kind, *(str(source.get(f, "")) for f in fields))
+            device: tuple[str, ...] = (kind, *(str(source.get(f, "")) for f in fields))
+            if kind == "rbd":
+                monitors = source.get("monitors")
+                device += tuple(map(str, monitors)) if isinstance(monitors, list) else ()
             return Volume(wire.name, kind, device=device, read_only=bool(source.get("readOnly")))
     return None

@@ -128,7 +128,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
 
     `requests` are the pod's effective requests (init containers, sidecars, overhead and pod-level resources
     folded in), in millicores, bytes and pieces; `nonzero_cpu`, `nonzero_memory` are the same with the
-    scheduler's defaults for containers that ask for nothing (used by scores only).
+    scheduler's defaults for containers that ask for nothing (used by scores only). `scored_cpu` and
+    `scored_memory` are that without pod-level resources, which NodeResourcesFit's score leaves out for the
+    incoming pod.
 
     `controller` is (apiVersion, kind, name) of the controlling owner, which default spread constraints
     depend on; a replacement built from a workload's template has to be given it.
@@ -139,6 +141,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     requests: dict[str, int]
     nonzero_cpu: int = 0
     nonzero_memory: int = 0
+    scored_cpu: int = 0
+    scored_memory: int = 0
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = {}

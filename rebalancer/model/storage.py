@@ -36,6 +36,7 @@ class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
     access_modes: tuple[str, ...] = ()
     storage_class_name: str = ""
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIVolumeSource | None = None
@@ -71,6 +72,7 @@ class PersistentVolumeClaimSpec(Struct, frozen=True, rename="camel", eq=False):
     storage_class_name: str | None = None
     volume_name: str = ""
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
     resources: VolumeResources = VolumeResources()
     selector: LabelSelector | None = None
 

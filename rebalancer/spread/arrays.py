@@ -7,13 +7,14 @@ that a branch costs a few dictionary copies and not the arrays of 5,000 nodes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.intp]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
 
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(
@@ -41,15 +42,20 @@ class DefaultSelectors:
         for selector in self._services.get(template.namespace, ()):
             if all(template.labels.get(k) == v for k, v in selector.items()):
                 wanted.update(selector)
-        joined = Selector.equals(wanted)
-        owned = self._controller(template)
-        return joined.also(*owned.requirements) if owned is not None else joined
+        owner = self._controller(template)
+        if owner is None or owner.selector is None:
+            return Selector.equals(wanted)
+        owned = owner.selector.requirements
+        if owner.kind == "ReplicationController":
+            # Its map of labels replaces what the Services ask for, key by key; a selector is added to it.
+            for requirement in owned:
+                wanted.pop(requirement.key, None)
+        return Selector.equals(wanted).also(*owned)
 
-    def _controller(self, template: PodTemplate) -> Selector | None:
+    def _controller(self, template: PodTemplate) -> Workload | None:
         if template.controller is None:
             return None
         version, kind, name = template.controller
         if kind not in _API_VERSION or version not in ("", _API_VERSION[kind]):
             return None
-        owner = self._snapshot.workloads_by_name.get((kind, template.namespace, name))
-        return owner.selector if owner is not None else None
+        return self._snapshot.workloads_by_name.get((kind, template.namespace, name))

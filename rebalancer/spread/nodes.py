@@ -7,16 +7,19 @@ admit the node, does it tolerate the taints) is answered once for all nodes and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rebalancer.model.node import Node, Taint, Toleration
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Requirement
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools, Ids, Ints, frozen
+from rebalancer.spread.arrays import Bools, Ids, Ints, Rows, frozen
 
+T = TypeVar("T", bound=np.generic)
 V = TypeVar("V")
 
 FILTERED_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -55,6 +58,12 @@ class Domains:
         out = np.zeros(len(self.names), dtype=np.bool_)
         out[self.ids[where & self.present]] = True
         return out
+
+    def values(self, by_domain: npt.NDArray[T]) -> npt.NDArray[T]:
+        """[N] from [D]: each node's value; anything where the label is missing."""
+        if not self.names:
+            return np.zeros(len(self.ids), dtype=by_domain.dtype)
+        return by_domain.take(self._places)
 
     def spread(self, by_domain: Bools, absent: bool = False) -> Bools:
         """bool[N]: each node's value of `by_domain`, `absent` where the label is missing."""
@@ -119,6 +128,16 @@ class NodeTable:
             found = Domains(n.labels.get(topology_key) for n in self.nodes)
             self._domains[topology_key] = found
         return found
+
+    @cached_property
+    def images(self) -> dict[str, tuple[int, Rows]]:
+        """Image name → its size in bytes (as its first node says) and the nodes that have it."""
+        found: dict[str, tuple[int, dict[int, None]]] = {}
+        for row, node in enumerate(self.nodes):
+            for image in node.status.images:
+                for name in image.names:
+                    found.setdefault(name, (image.size_bytes, {}))[1][row] = None
+        return {name: (size, np.fromiter(rows, dtype=np.intp)) for name, (size, rows) in found.items()}
 
     def having(self, keys: Iterable[str]) -> Bools:
         """bool[N]: nodes that have all these labels."""

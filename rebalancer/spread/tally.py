@@ -7,7 +7,6 @@ pod that comes, terminates or goes. Pods are grouped by template: what a templat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -119,10 +118,6 @@ class Tally:
         self._own = set()
         return other
 
-    def templates(self) -> Mapping[int, PodTemplate]:
-        """The templates of the pods ever placed, by identity."""
-        return self._templates
-
     def add(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
         """A pod comes."""
         self._count(template, row, 1, terminating)
@@ -147,9 +142,16 @@ class Tally:
 
     def column(self, measure: Measure) -> Ints:
         """int64[N]: the measure's sum on each node. Callers only read it, before the next change."""
-        number = self._registry.number(measure)
+        return self.numbered(self.number(measure))
+
+    def number(self, measure: Measure) -> int:
+        """The measure's number, which stays the same in every branch."""
+        return self._registry.number(measure)
+
+    def numbered(self, number: int) -> Ints:
+        """`column` of the measure of this number."""
         if number not in self._columns:
-            self._columns.set(number, self._summed(measure))
+            self._columns.set(number, self._summed(self._registry.measures[number]))
         return self._columns[number]
 
     def _summed(self, measure: Measure) -> Ints:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.engine.cluster import ClusterState
-from rebalancer.engine.config import DEFAULT_CONFIG, parse_config
+from rebalancer.engine.config import DEFAULT_CONFIG, FILTERS
+from rebalancer.engine.config_file import parse_config
 from rebalancer.engine.framework import Diagnosis, Framework
 from rebalancer.model.decode import Decoder
 from rebalancer.model.pod import Pod
@@ -72,8 +73,8 @@ class Replay:
             found.prefilter is not None and not feasible.any()
         ), "the fast path and the diagnosis disagree"
         verdict["filterByPlugin"] = {
-            plugin: {names[row]: list(r.reasons) for row, r in rejected.items()}
-            for plugin, rejected in found.by_plugin.items()
+            plugin: {names[row]: list(r.reasons) for row, r in found.by_plugin.get(plugin, {}).items()}
+            for plugin in FILTERS
         }
         verdict["weightedScoresByPlugin"], verdict["totalScore"] = {}, {}
         if feasible.any():

@@ -1,0 +1,191 @@
+"""Terms of inter-pod (anti-)affinity, resolved, and as measures over the placed pods.
+
+Rules: pkg/scheduler/framework/types.go (``AffinityTerm``, ``getNamespacesFromPodAffinityTerm``);
+interpodaffinity/plugin.go (``mergeAffinityTermNamespacesIfNotEmpty``). A term without namespaces and
+without namespaceSelector means the pod's own namespace; an empty namespaceSelector means all; an absent
+labelSelector matches nothing, an empty one everything. matchLabelKeys and mismatchLabelKeys have been
+merged into the selector by the API server; the scheduler does not look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from rebalancer.model.pod import PodAffinity, PodAffinityTerm, PodTemplate
+from rebalancer.model.selectors import Selector, canonical
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.spread.nodes import ByIdentity
+
+Kind = Literal["required", "required anti", "preferred", "preferred anti"]
+
+
+class Term(Struct, frozen=True):
+    """A term with its namespaces resolved against the pod that carries it."""
+
+    topology_key: str
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector | None
+    selector: Selector | None
+
+    def matches(self, template: PodTemplate, namespace_labels: Mapping[str, str]) -> bool:
+        """Whether it selects an incoming pod; `namespace_labels` are those of the pod's namespace."""
+        inside = template.namespace in self.namespaces or (
+            self.namespace_selector is not None and self.namespace_selector.matches(namespace_labels)
+        )
+        return inside and self.selector is not None and self.selector.matches(template.labels)
+
+
+class Terms(Struct, frozen=True, eq=False):
+    """A pod's terms with their weights, by kind; a required term weighs 1."""
+
+    required: tuple[tuple[Term, int], ...] = ()
+    required_anti: tuple[tuple[Term, int], ...] = ()
+    preferred: tuple[tuple[Term, int], ...] = ()
+    preferred_anti: tuple[tuple[Term, int], ...] = ()
+
+    def of(self, kind: Kind) -> tuple[tuple[Term, int], ...]:
+        """The terms of one kind."""
+        match kind:
+            case "required":
+                return self.required
+            case "required anti":
+                return self.required_anti
+            case "preferred":
+                return self.preferred
+        return self.preferred_anti
+
+
+KINDS: tuple[Kind, ...] = ("required", "required anti", "preferred", "preferred anti")
+NO_TERMS = Terms()
+
+
+class Selects(Struct, frozen=True):
+    """Measure: 1 for each placed pod that an incoming pod's term selects. `namespaces` None = all."""
+
+    namespaces: frozenset[str] | None
+    selector: Selector | None
+
+    @property
+    def terminating(self) -> bool:
+        """Terminating pods still attract and repel."""
+        return True
+
+    def weigh(self, template: PodTemplate) -> int:
+        """1 where the term selects the pod."""
+        if self.selector is None or (
+            self.namespaces is not None and template.namespace not in self.namespaces
+        ):
+            return 0
+        return int(self.selector.matches(template.labels))
+
+
+class SelectsAll(Struct, frozen=True):
+    """Measure: 1 for each placed pod that every one of the terms selects."""
+
+    terms: tuple[Selects, ...]
+
+    @property
+    def terminating(self) -> bool:
+        """Terminating pods still attract."""
+        return True
+
+    def weigh(self, template: PodTemplate) -> int:
+        """1 where all terms select the pod."""
+        return int(all(t.weigh(template) for t in self.terms))
+
+
+class Carries:
+    """Measure: the weight with which a placed pod carries a term (its number, for required terms)."""
+
+    terminating = True
+
+    def __init__(self, index: TermIndex, kind: Kind, term: Term) -> None:
+        """`index` knows the terms of every template."""
+        self.index = index
+        self.kind: Kind = kind
+        self.term = term
+
+    def __hash__(self) -> int:
+        """By meaning."""
+        return hash((self.kind, self.term))
+
+    def __eq__(self, other: object) -> bool:
+        """By meaning."""
+        return isinstance(other, Carries) and self.kind == other.kind and self.term == other.term
+
+    def weigh(self, template: PodTemplate) -> int:
+        """The weight in all."""
+        return sum(weight for term, weight in self.index.of(template).of(self.kind) if term == self.term)
+
+
+class TermIndex:
+    """Every term that a placed pod carries or carried, each once; shared by all branches of a cluster."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """`snapshot` knows the namespaces."""
+        self._namespaces = {name: n.metadata.labels for name, n in snapshot.namespaces.items()}
+        self._terms: ByIdentity[Terms] = ByIdentity()
+        self.carried: dict[Kind, list[Carries]] = {kind: [] for kind in KINDS}
+        self._known: set[tuple[Kind, Term]] = set()
+
+    def of(self, template: PodTemplate) -> Terms:
+        """The pod's terms."""
+        affinity = template.affinity
+        if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+            return NO_TERMS
+        found = self._terms.get(template)
+        if found is None:
+            own = template.namespace
+            required, preferred = _resolved(affinity.pod_affinity, own)
+            required_anti, preferred_anti = _resolved(affinity.pod_anti_affinity, own)
+            found = self._terms.put(Terms(required, required_anti, preferred, preferred_anti), template)
+        return found
+
+    def learn(self, template: PodTemplate) -> None:
+        """A pod of this template is placed."""
+        terms = self.of(template)
+        if terms is NO_TERMS:
+            return
+        for kind in KINDS:
+            for term, _ in terms.of(kind):
+                if (kind, term) not in self._known:
+                    self._known.add((kind, term))
+                    self.carried[kind].append(Carries(self, kind, term))
+
+    def labels(self, namespace: str) -> Mapping[str, str]:
+        """A namespace's labels; none if it is unknown."""
+        return self._namespaces.get(namespace, {})
+
+    def selects(self, term: Term) -> Selects:
+        """A term of an incoming pod as a measure: its namespaceSelector becomes the namespaces it lists."""
+        if term.namespace_selector is not None and term.namespace_selector.empty:
+            return Selects(None, term.selector)
+        names = set(term.namespaces)
+        if term.namespace_selector is not None:
+            names |= {n for n, labels in self._namespaces.items() if term.namespace_selector.matches(labels)}
+        return Selects(frozenset(names), term.selector)
+
+
+def _resolved(
+    affinity: PodAffinity | None, namespace: str
+) -> tuple[tuple[tuple[Term, int], ...], tuple[tuple[Term, int], ...]]:
+    if affinity is None:
+        return (), ()
+    required = tuple((_term(t, namespace), 1) for t in affinity.required)
+    preferred = tuple((_term(w.pod_affinity_term, namespace), w.weight) for w in affinity.preferred)
+    return required, preferred
+
+
+def _term(written: PodAffinityTerm, namespace: str) -> Term:
+    namespaces = written.namespaces
+    if not namespaces and written.namespace_selector is None:
+        namespaces = (namespace,)
+    return Term(
+        topology_key=written.topology_key,
+        namespaces=tuple(sorted(set(namespaces))),
+        namespace_selector=canonical(written.namespace_selector) if written.namespace_selector else None,
+        selector=canonical(written.label_selector) if written.label_selector else None,
+    )

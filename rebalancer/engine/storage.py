@@ -1,0 +1,115 @@
+"""Claims, volumes and classes of one cluster, looked up as the volume plugins do.
+
+Rules: k8s.io/component-helpers/storage/volume (pv_helpers.go, helpers.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rebalancer.model.pod import PodTemplate, Volume
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.storage import PersistentVolume, PersistentVolumeClaim
+
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+WAIT = "WaitForFirstConsumer"
+
+IN_TREE_DRIVERS = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""The CSI drivers that took over in-tree plugins (CSI migration)."""
+
+
+class Storage:
+    """The storage objects of a snapshot. `known`: claims were read at all."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Kinds that were not read are unknown, not absent."""
+        self._snapshot = snapshot
+        self.known = reads(snapshot, "PersistentVolumeClaim")
+        self.volumes_known = reads(snapshot, "PersistentVolume")
+        self.classes = snapshot.storage_classes
+        self.drivers = snapshot.csi_drivers
+        self.capacities = snapshot.csi_capacities
+        self.csi_nodes = snapshot.csi_nodes
+        self._by_class: dict[str, list[PersistentVolume]] = {}
+        for volume in snapshot.volumes.values():
+            self._by_class.setdefault(volume_class(volume), []).append(volume)
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """The claim, if it exists."""
+        return self._snapshot.claims.get(f"{namespace}/{name}")
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """The volume, if it exists."""
+        return self._snapshot.volumes.get(name)
+
+    def volumes_of(self, class_name: str) -> list[PersistentVolume]:
+        """All volumes of a class."""
+        return self._by_class.get(class_name, [])
+
+    def waits(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the claim is bound only when a pod needs it."""
+        found = self.classes.get(claim_class(claim))
+        return found is not None and found.volume_binding_mode == WAIT
+
+    def attachment(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """(driver, handle) of what attaching the claim takes on a node; None where nothing is counted."""
+        claim = self.claim(namespace, name)
+        if claim is None:
+            return None
+        volume = self.volume(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is None:
+            found = self.classes.get(claim_class(claim))
+            if found is None or not found.provisioner:
+                return None
+            driver = IN_TREE_DRIVERS.get(found.provisioner, found.provisioner)
+            return driver, f"{namespace}/{name}"
+        spec = volume.spec
+        if spec.csi is not None:
+            return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None
+        for plugin, source in (
+            ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
+            ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
+            ("kubernetes.io/azure-disk", spec.azure_disk),
+        ):
+            if source is not None:
+                return IN_TREE_DRIVERS[plugin], volume.metadata.name
+        return None
+
+
+def reads(snapshot: Snapshot, kind: str) -> bool:
+    """Whether the snapshot's source was asked for a kind; a snapshot that names no kinds is complete."""
+    return not snapshot.kinds or kind in snapshot.kinds
+
+
+def claim_class(claim: PersistentVolumeClaim) -> str:
+    """The claim's class, "" where it has none."""
+    return claim.metadata.annotations.get(BETA_CLASS, claim.spec.storage_class_name or "")
+
+
+def volume_class(volume: PersistentVolume) -> str:
+    """The volume's class, "" where it has none."""
+    return volume.metadata.annotations.get(BETA_CLASS, volume.spec.storage_class_name)
+
+
+def fully_bound(claim: PersistentVolumeClaim) -> bool:
+    """Bound, and the controller has said so."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+
+def claim_volumes(template: PodTemplate) -> Iterator[Volume]:
+    """The pod's volumes that stand for claims, its own ephemeral ones included."""
+    return (v for v in template.volumes if v.kind in ("persistentVolumeClaim", "ephemeral"))
+
+
+def not_found(name: str) -> str:
+    """What the API says of a claim that does not exist."""
+    return f'persistentvolumeclaim "{name}" not found'
