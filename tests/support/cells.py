@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tests.support import filters
 from tests.support.judge import State, groups
 from tests.support.owners import evictable, replacement, waits_for_end
-from tests.support.plain import Json, amounts, labels_of, namespace_of, node_of, requests, terminating
+from tests.support.plain import Json, amounts, key_of, labels_of, namespace_of, node_of, requests, terminating
 from tests.support.spread import Group, groups_of
 
 Counts = tuple[tuple[int, ...], ...]
@@ -47,7 +47,8 @@ class Kind:
 class Cells:
     """The cluster; `domain[g][n]` is the label value, `eligible[g][n]` whether the node takes part.
 
-    `free` is what is allocatable less terminating pods, which keep their room; `ports` are theirs.
+    `free` is what is allocatable less terminating pods, which keep their room; `ports` are theirs. `kind_of`
+    has the pods that count, by namespace/name.
     """
 
     nodes: tuple[str, ...]
@@ -58,6 +59,7 @@ class Cells:
     free: tuple[dict[str, int], ...]
     ports: tuple[tuple[tuple[int, str, str], ...], ...]
     start: Counts
+    kind_of: dict[str, int]
 
     @staticmethod
     def of(state: State) -> Cells:
@@ -70,6 +72,7 @@ class Cells:
         keys = {key for g in found for key, _, _ in g.selector or ()}
         place = {name: i for i, name in enumerate(nodes)}
         counts: dict[Kind, list[int]] = {}
+        kind_of: dict[str, Kind] = {}
         free = [amounts(state.nodes[n]["status"].get("allocatable")) for n in nodes]
         ports: list[list[tuple[int, str, str]]] = [[] for _ in nodes]
         static: dict[str, frozenset[int]] = {}
@@ -87,6 +90,7 @@ class Cells:
                 new = replacement(state, pod)
                 if _kind(state, new, nodes, found, keys, static, movable=True) != kind:
                     raise UnsupportedError(f"{pod['metadata']['name']} is replaced by another kind of pod")
+            kind_of[key_of(pod)] = kind
             counts.setdefault(kind, [0] * len(nodes))[here] += 1
         kinds = sorted(counts, key=repr)
         return Cells(
@@ -98,6 +102,7 @@ class Cells:
             free=tuple(free),
             ports=tuple(tuple(p) for p in ports),
             start=tuple(tuple(counts[k]) for k in kinds),
+            kind_of={key: kinds.index(kind) for key, kind in kind_of.items()},
         )
 
     def tally(self, counts: Counts, g: int) -> dict[str, int]:
@@ -182,14 +187,16 @@ def _kind(
     movable: bool | None = None,
 ) -> Kind:
     """The kind of a pod: labels that no selector reads are left out."""
-    spec = pod["spec"]
-    shape = repr([spec.get(f) for f in ("nodeSelector", "affinity", "tolerations", "volumes")])
+    spec, own = pod["spec"], groups_of(pod, state.nodes)
+    needed = [g.key for g in own]
+    shape = repr([needed, *(spec.get(f) for f in ("nodeSelector", "affinity", "tolerations", "volumes"))])
     if shape not in static:
         claims, volumes = state.kind("PersistentVolumeClaim"), state.kind("PersistentVolume")
         static[shape] = frozenset(
             i
             for i, name in enumerate(nodes)
             if all(allows(pod, state.nodes[name]) for allows in filters.STATIC)
+            and all(key in labels_of(state.nodes[name]) for key in needed)
             and filters.volume_binding(pod, state.nodes[name], claims, volumes)
         )
     labels, namespace = labels_of(pod), namespace_of(pod)
@@ -199,7 +206,7 @@ def _kind(
         requests=tuple(sorted(requests(pod).items())),
         ports=tuple(filters.host_ports(pod)),
         may_go=static[shape],
-        own=tuple(found.index(g) for g in groups_of(pod, state.nodes)),
+        own=tuple(found.index(g) for g in own),
         counted_by=tuple(i for i, g in enumerate(found) if g.matches(namespace, labels)),
         movable=evictable(state, pod) if movable is None else movable,
         holds_room=not waits_for_end(pod),

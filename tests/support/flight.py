@@ -41,23 +41,27 @@ class Step:
     pod: str
     destinations: frozenset[str] | None = None
     certain: bool = True
+    predicted: str = ""
     fixes: tuple[Meaning, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Which orders of events are played.
+    """Which events are played, in which orders.
 
     `interleaved`: replacements may be placed before the last victim of the wave is evicted.
     `early`: victims may be gone before all replacements are placed.
+    `as_predicted`: replacements land where the plan predicts, one after the other as it lists them.
     """
 
     interleaved: bool = False
     early: bool = False
+    as_predicted: bool = False
 
 
 PLAIN = Timing()
 ANY = Timing(interleaved=True, early=True)
+PREDICTED = Timing(as_predicted=True)
 
 
 @dataclass(frozen=True, order=True)
@@ -72,6 +76,7 @@ class Problem:
     returned      the replacement is in every domain that it was to leave
     not-kept-out  the pod's own constraint lets the replacement return to the domain it left
     aimless       the move names no constraint of the cluster that it fixes
+    astray        the predicted node is not left by the filters
     """
 
     kind: str
@@ -85,6 +90,7 @@ class Flight:
     before: State
     state: State
     waiting: tuple[Step, ...]
+    timing: Timing = PLAIN
     gone: tuple[str, ...] = ()
     out: tuple[tuple[Step, Json], ...] = ()
     leaving: frozenset[str] = frozenset()
@@ -104,14 +110,15 @@ class Flight:
 Action = tuple[str, int]
 
 
-def actions(flight: Flight, timing: Timing) -> list[Action]:
+def actions(flight: Flight) -> list[Action]:
     """What can happen next."""
+    timing = flight.timing
     found: list[Action] = []
     if flight.waiting:
         found.append(("evict", 0))
         if not timing.interleaved:
             return found
-    found += [("place", i) for i in range(len(flight.out))]
+    found += [("place", i) for i in range(1 if timing.as_predicted else len(flight.out))]
     if timing.early:
         found += [("release", i) for i in range(len(flight.leaving))]
     return found
@@ -129,9 +136,9 @@ def perform(flight: Flight, action: Action, everything: list[Group]) -> Iterator
         yield from _place(flight, index, everything)
 
 
-def begin(state: State, wave: Iterable[Step]) -> Flight:
+def begin(state: State, wave: Iterable[Step], timing: Timing = PLAIN) -> Flight:
     """The moment before the first eviction of a wave."""
-    return Flight(state, state, tuple(wave))
+    return Flight(state, state, tuple(wave), timing)
 
 
 def _evict(flight: Flight) -> Flight:
@@ -189,6 +196,11 @@ def _place(flight: Flight, index: int, everything: list[Group]) -> Iterator[Flig
                 here = here.blame("elsewhere", text)
             if not step.certain:
                 allowed = [n for n in left if n in step.destinations] or left
+        if flight.timing.as_predicted and step.predicted:
+            if step.predicted not in left:
+                here = here.blame("astray", f"{step.pod} cannot land on {step.predicted}, only on {left}")
+            else:
+                allowed = [step.predicted]
         for node in allowed:
             placed = replace(here, state=state.with_pods([assigned(new, node)]), moved=_with(here, new))
             yield _returned(placed, step, victim, node, everything)

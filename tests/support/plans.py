@@ -18,6 +18,7 @@ def step_of(plan: Plan, move: Move) -> Step:
         pod=f"{move.pod.namespace}/{move.pod.name}",
         destinations=frozenset(move.destinations),
         certain=move.certain,
+        predicted=move.predicted,
         fixes=tuple(meaning_of(plan.constraints[i].constraint) for i in move.fixes),
     )
 

@@ -1,12 +1,15 @@
 """All that the judge holds against a plan of one cluster, as a list of findings by category.
 
-Categories, beside the kinds of `flight.Problem` (also with the prefix "any-order-", where replacements land
-between evictions or victims are gone early):
+Categories, beside the kinds of `flight.Problem` (with "predicted-" before it if it happens even where every
+replacement lands as predicted; with "any-order-" if only where they land between evictions or victims
+are gone early):
 
 exception            planning raised
-misreported          excess or residual excess is not what is counted
+misreported          excess, or residual excess where all land as predicted, is not what is counted
+landing-dependent    the residual excess is another where replacements land elsewhere
 not-deterministic    planning twice gave two plans
-not-idempotent       planning on the result gave moves
+not-idempotent       planning on the predicted result gave moves
+more-to-do           planning on the result gave moves, where replacements landed elsewhere
 residual             more excess left than can be walked to
 evictions            more evictions than are needed for the same excess (beyond 10 pods: than bound + 1)
 false-optimal        `optimal`, though better can be walked to
@@ -29,7 +32,7 @@ from tests.support.budget import with_status
 from tests.support.build import NOW, decoded
 from tests.support.cells import Cells, UnsupportedError
 from tests.support.exhaustive import Best, adaptive, fixed
-from tests.support.flight import ANY, PLAIN, Timing
+from tests.support.flight import ANY, PLAIN, PREDICTED
 from tests.support.judge import State, total_excess
 from tests.support.plain import Json
 from tests.support.plans import told, waves_of
@@ -79,11 +82,13 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
     for end in ends:
         left = total_excess(end.state)
         if certain and left != plan.residual_excess:
-            verdict.blame("misreported", f"residual is {left}, the plan says {plan.residual_excess}")
+            category = "misreported" if end is ends[0] else "landing-dependent"
+            verdict.blame(category, f"residual is {left}, the plan says {plan.residual_excess}")
     for end in ends[:3]:
         after = _planned(planner, after_walk(end.state), verdict, later=3600)
         if after is not None and after.moves:
-            verdict.blame("not-idempotent", told(after))
+            category = "not-idempotent" if end is ends[0] else "more-to-do"
+            verdict.blame(category, told(after))
     if compare:
         _compare(state, plan, verdict, max(total_excess(e.state) for e in ends))
     return verdict
@@ -107,23 +112,33 @@ def _planned(planner: Planner, listed: list[Json], verdict: Verdict, later: floa
 
 
 def _ends(state: State, plan: Plan, verdict: Verdict, plays: int) -> list[Result]:
-    """Where playing the plan led, its problems noted: everything on small clusters, chance on others."""
+    """Where playing the plan led, its problems noted: everything on small clusters, chance on others.
+
+    The first end is the predicted one.
+    """
     waves = waves_of(plan)
-    ends: list[Result] = []
-    timings: list[tuple[Timing, str]] = [(PLAIN, ""), (ANY, "any-order-")]
-    for timing, prefix in timings:
+    ends = [play(state, waves, Random(0), PREDICTED)]
+    _blame(verdict, "predicted-", ends)
+    for timing, prefix in ((PLAIN, ""), (ANY, "any-order-")):
         found: list[Result] = []
         complete = False
         if len(state.pods) <= EXHAUSTIVE:
             found, complete = play_all(state, waves, timing)
         if not complete:
             found += [play(state, waves, Random(seed), timing) for seed in range(plays)]
-        for problem in {p for result in found for p in result.problems}:
-            if not prefix or problem.kind not in {k for k, _ in verdict.findings}:
-                verdict.blame(prefix + problem.kind, problem.text)
+        _blame(verdict, prefix, found)
         if not prefix:
-            ends = found
+            ends += found
     return ends
+
+
+def _blame(verdict: Verdict, prefix: str, found: list[Result]) -> None:
+    """Notes the first problem of each kind that an easier play has not shown already."""
+    known = {category.removeprefix("predicted-") for category, _ in verdict.findings}
+    for problem in sorted({p for result in found for p in result.problems}):
+        if problem.kind not in known:
+            known.add(problem.kind)
+            verdict.blame(prefix + problem.kind, problem.text)
 
 
 def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:

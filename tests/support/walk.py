@@ -37,9 +37,9 @@ def play(state: State, waves: Sequence[Sequence[Step]], rng: Random, timing: Tim
     everything = all_groups(state, waves)
     problems: list[Problem] = []
     for wave in waves:
-        flight = begin(state, wave)
+        flight = begin(state, wave, timing)
         while not flight.over:
-            action = rng.choice(actions(flight, timing))
+            action = rng.choice(actions(flight))
             flight = rng.choice(list(perform(flight, action, everything)))
         state, found = land(flight, everything)
         problems += found
@@ -58,7 +58,7 @@ def play_all(
     for wave in waves:
         following: dict[object, Result] = {}
         for end in ends:
-            todo, seen = [begin(end.state, wave)], set[object]()
+            todo, seen = [begin(end.state, wave, timing)], set[object]()
             while todo and complete:
                 flight = todo.pop()
                 if flight.over:
@@ -66,7 +66,7 @@ def play_all(
                     result = Result(state_after, tuple(sorted({*end.problems, *found})))
                     following.setdefault((signature(state_after), result.problems), result)
                     continue
-                for action in actions(flight, timing):
+                for action in actions(flight):
                     for after in perform(flight, action, everything):
                         mark = _mark(after)
                         if mark not in seen:
