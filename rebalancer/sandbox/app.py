@@ -187,7 +187,7 @@ async def _before(action: Action | None, request: Request, target: Target) -> Re
     match action:
         case Delay(seconds, None):
             if math.isinf(seconds):
-                return Hung()
+                return Hung(request.scope.get("sandbox.transport"))
             await asyncio.sleep(seconds)
         case Cut("before", _, None):
             return Broken(request.scope.get("sandbox.transport"))

@@ -9,14 +9,21 @@ from typing import Any
 
 import yaml
 
-from rebalancer.sandbox import eviction, listing
+from rebalancer.sandbox import eviction, listing, subresources
 from rebalancer.sandbox.bodies import check_kind, check_place, decoded, media, unsupported
-from rebalancer.sandbox.errors import ApiError, bad_request, method_not_allowed, success, unknown_path
+from rebalancer.sandbox.errors import (
+    ApiError,
+    bad_request,
+    invalid,
+    method_not_allowed,
+    success,
+    unknown_path,
+)
 from rebalancer.sandbox.forms import Form, encode
 from rebalancer.sandbox.history import Record
 from rebalancer.sandbox.lifecycle import Deletion
 from rebalancer.sandbox.listing import Page
-from rebalancer.sandbox.objects import Object
+from rebalancer.sandbox.objects import Object, wrong
 from rebalancer.sandbox.patch import APPLY, JSON, MERGE, STRATEGIC, apply
 from rebalancer.sandbox.requests import Target
 from rebalancer.sandbox.resources import Resource
@@ -36,7 +43,9 @@ _RETURNED = frozenset(
     }
 )
 # AllowCreateOnUpdate of their strategies.
-_PUT_CREATES = frozenset({"Lease", "Event"})
+_PUT_CREATES = frozenset({"Event"})
+# Not AllowUnconditionalUpdate: a PUT must say which version it replaces.
+_CONDITIONAL = frozenset({"Lease"})
 Answer = tuple[int, bytes]
 
 
@@ -120,7 +129,7 @@ def watch(call: Call, bell: Bell | None, bookmark_every: float) -> AsyncIterator
 def _get(call: Call) -> Answer:
     record = call.store.record(call.resource, call.name, call.namespace)
     if call.target.subresource == "scale":
-        return 200, encode(eviction.scale_of(record.obj))
+        return 200, encode(subresources.scale_of(record.obj))
     return 200, call.form.one(record)
 
 
@@ -140,7 +149,7 @@ def _create(call: Call) -> Answer:
         case "binding":
             body = call.decoded("Binding")
             node = (body.get("target") or {}).get("name", "")
-            eviction.bind(call.store, call.target.namespace, call.name, node, dry_run=call.dry_run)
+            subresources.bind(call.store, call.target.namespace, call.name, node, dry_run=call.dry_run)
             return 201, encode(success(201))
     obj = call.decoded()
     check_kind(obj, call.resource)
@@ -153,10 +162,14 @@ def _update(call: Call) -> Answer:
     if call.target.subresource == "scale":
         scale = call.decoded("Scale")
         check_place(scale, call.name, call.namespace or "")
-        return 200, encode(eviction.set_scale(call.store, call.resource, scale, dry_run=call.dry_run))
+        return 200, encode(subresources.set_scale(call.store, call.resource, scale, dry_run=call.dry_run))
     obj = call.decoded()
     check_kind(obj, call.resource)
     check_place(obj, call.name, call.namespace or "")
+    if call.resource.kind in _CONDITIONAL and not obj["metadata"].get("resourceVersion"):
+        call.store.record(call.resource, call.name, call.namespace)
+        cause = wrong("metadata.resourceVersion", "0", "must be specified for an update")
+        raise invalid(call.resource.plural, call.resource.group, call.name, [cause])
     if call.resource.kind in _PUT_CREATES and not call.target.subresource:
         with call.store.lock:
             if call.store.find(call.resource, call.name, call.namespace) is None:
@@ -181,9 +194,9 @@ def _patch(call: Call) -> Answer:
         raise bad_request(f"error decoding patch: {error}") from None
     if call.target.subresource == "scale":
         with call.store.lock:
-            scale = eviction.scale_of(call.store.get(call.resource, call.name, call.namespace))
+            scale = subresources.scale_of(call.store.get(call.resource, call.name, call.namespace))
             new = apply(kind, scale, patch)
-            return 200, encode(eviction.set_scale(call.store, call.resource, new, dry_run=call.dry_run))
+            return 200, encode(subresources.set_scale(call.store, call.resource, new, dry_run=call.dry_run))
     with call.store.lock:
         if kind == APPLY and call.store.find(call.resource, call.name, call.namespace) is None:
             check_place(patch, call.name, call.namespace or "")

@@ -81,7 +81,7 @@ def _delete_pod(store: Store, resource: Resource, record: Record, wanted: Deleti
     spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
     grace = wanted.grace
     if grace is None:
-        grace = int(spec.get("terminationGracePeriodSeconds") or 30)
+        grace = int(spec.get("terminationGracePeriodSeconds", 30))
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         grace = 0
     grace = max(grace, 0) if grace >= 0 else 1

@@ -12,8 +12,8 @@ JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-# patchMergeKey tags of k8s.io/api, by the field's name; a tuple tells apart fields of one name by the
-# path above. Lists that are not here (tolerations, taints of a pod's affinity, args, …) are atomic.
+# patchMergeKey tags of k8s.io/api, by the field's name. Lists that are not here (tolerations, taints,
+# args, terms of an affinity, …) are atomic.
 _MERGE_KEYS: dict[str, str] = {
     "containers": "name",
     "initContainers": "name",
@@ -31,7 +31,6 @@ _MERGE_KEYS: dict[str, str] = {
     "schedulingGates": "name",
     "resourceClaims": "name",
     "secrets": "name",
-    "taints": "key",
     "addresses": "type",
     "drivers": "name",
 }
@@ -78,8 +77,9 @@ def _add(doc: Any, steps: list[str], value: Any, path: str) -> Any:
         return value
     parent = _walk(doc, steps[:-1], path)
     if isinstance(parent, list):
-        at = len(parent) if steps[-1] == "-" else int(steps[-1])
-        parent.insert(at, value)
+        if steps[-1] != "-" and not (steps[-1].isdigit() and int(steps[-1]) <= len(parent)):
+            raise _unprocessable(f"add operation does not apply: doc is missing path: {path}")
+        parent.insert(len(parent) if steps[-1] == "-" else int(steps[-1]), value)
     elif isinstance(parent, dict):
         parent[steps[-1]] = value
     else:

@@ -29,10 +29,18 @@ class Broken(Response):
 class Hung(Response):
     """Never answers: holds the connection until the client goes or the server ends."""
 
+    def __init__(self, transport: Any) -> None:
+        super().__init__()
+        self._transport = transport
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, send
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            if self._transport is not None:  # not even a 500 when the server ends
+                self._transport.abort()
 
 
 class Shortened(Response):

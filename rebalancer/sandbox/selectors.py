@@ -6,36 +6,27 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rebalancer.model.selectors import Requirement
 from rebalancer.sandbox.errors import bad_request
 from rebalancer.sandbox.resources import Resource
 
 
-class Requirement(NamedTuple):
-    """`operator`: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+class Comparison(NamedTuple):
+    """`key>bound`, `key<bound`: known to query strings only, not to the selectors of specs."""
 
     key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    greater: bool
+    bound: str
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
         try:
-            number, bound = int(value or ""), int(self.values[0])
+            number, bound = int(labels.get(self.key, "")), int(self.bound)
         except ValueError:
             return False
-        return number > bound if self.operator == "Gt" else number < bound
+        return number > bound if self.greater else number < bound
 
 
-LabelSelector = tuple[Requirement, ...]
+LabelSelector = tuple[Requirement | Comparison, ...]
 
 
 def matches(selector: LabelSelector, labels: Mapping[str, str] | None) -> bool:
@@ -64,14 +55,17 @@ def parse_labels(text: str) -> LabelSelector:
     """`a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; ApiError 400 where it does not parse."""
     if not text.strip():
         return ()
-    found: list[Requirement] = []
+    found: list[Requirement | Comparison] = []
     for part in _split(text):
         if match := _SET.match(part):
             values = tuple(value.strip() for value in match["values"].split(","))
             found.append(Requirement(match["key"], "In" if match["op"] == "in" else "NotIn", values))
         elif match := _COMPARE.match(part):
-            operator = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}[match["op"]]
-            found.append(Requirement(match["key"], operator, (match["value"],)))
+            key, word, value = match["key"], match["op"], match["value"]
+            if word in "<>":
+                found.append(Comparison(key, word == ">", value))
+            else:
+                found.append(Requirement(key, "NotIn" if word == "!=" else "In", (value,)))
         elif match := _KEY.match(part):
             found.append(Requirement(match[2], "DoesNotExist" if match[1] else "Exists"))
         else:

@@ -134,6 +134,7 @@ class ApiServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", self._port))
         self._socket.listen(256)
+        self._port = self._socket.getsockname()[1]  # started again, it is found where it was
         config = uvicorn.Config(
             self.api.app,
             interface="asgi3",

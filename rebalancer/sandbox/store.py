@@ -142,8 +142,9 @@ class Store:
     # -- waiting
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` for every change, in order, under the lock: it must be quick and must not
-        block; it may write to the store. Returns what ends the subscription."""
+        """Call `subscriber` for every change, in order, under the lock: it must be quick, must not
+        block, and must not write (others would see the changes out of order): wake a thread that does.
+        Returns what ends the subscription."""
         with self.lock:
             self._subscribers.append(subscriber)
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rebalancer.sandbox import ApiError, Event, Store
-from rebalancer.sandbox.eviction import bind, evict
+from rebalancer.sandbox.eviction import evict
+from rebalancer.sandbox.subresources import bind
 from tests.sandbox.api_objects import budget, deployment, eviction, node, pod
 
 Object = dict[str, Any]

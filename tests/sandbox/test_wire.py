@@ -30,8 +30,8 @@ import pytest
 import urllib3
 
 from rebalancer.sandbox import ApiServer
-from rebalancer.sandbox.eviction import bind
 from rebalancer.sandbox.objects import copied
+from rebalancer.sandbox.subresources import bind
 
 EXCHANGES: list[dict[str, Any]] = json.loads(
     gzip.decompress((Path(__file__).parent / "wire.json.gz").read_bytes())
