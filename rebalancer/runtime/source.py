@@ -54,9 +54,12 @@ def _live(source: Source) -> Loaded:
     connection = Connection(
         ClusterOptions(kubeconfig=source.kubeconfig, context=source.context, impersonate=source.impersonate)
     )
-    snapshot = read_snapshot(
-        connection,
-        now=time.time if clock is None else (lambda: clock),
-        wait=threading.Event().wait,
-    )
-    return Loaded(snapshot, connection.context)
+    try:
+        snapshot = read_snapshot(
+            connection,
+            now=time.time if clock is None else (lambda: clock),
+            wait=threading.Event().wait,
+        )
+        return Loaded(snapshot, connection.context)
+    finally:
+        connection.close()

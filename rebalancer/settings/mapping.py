@@ -6,15 +6,17 @@ from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.planner.options import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.settings.model import Settings
+from rebalancer.settings.scheduler import scheduler_config
 
 
 def plan_options(settings: Settings) -> PlanOptions:
-    """How to plan under these settings."""
+    """How to plan under these settings. Raises SettingsError for an unreadable scheduler file."""
     planner = settings.planner
     return PlanOptions(
         policy=policy_options(settings),
         certainty=planner.certainty,
         soft=planner.soft_constraints,
+        scheduler=scheduler_config(planner.scheduler_config) if planner.scheduler_config else None,
         effort=planner.effort,
     )
 

@@ -128,6 +128,9 @@ class Planner(Group):
     """ignore: constraints with ScheduleAnyway are shown and not acted on. predicted: they are balanced where
     the simulated scores put the replacement in a better domain. ignore, because the scheduler may always
     overrule them."""
+    scheduler_config: str = ""
+    """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
+    default constraints. Empty = kube-scheduler's own defaults, which is what most clusters run."""
     effort: int = Field(default=2000, ge=1)
     """How many candidate moves are tried for one group of connected constraints before the search settles
     for less. A count and not a time, so that the same cluster always gives the same plan."""

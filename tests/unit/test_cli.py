@@ -16,10 +16,13 @@ from typer.testing import CliRunner
 from rebalancer import __version__
 from rebalancer.cli.app import app
 from rebalancer.cli.exits import program_name
+from rebalancer.sandbox import ApiServer
 from rebalancer.settings import Settings
 from tests.support.build import node, objects, workload
+from tests.support.scenarios import SCENARIOS
 
 BIN = Path(sys.executable).parent
+FOLDER = Path(__file__).parents[1] / "scenarios"
 NODES = [node(f"{z}-{i}").zone(z) for z in "abc" for i in range(2)]
 
 
@@ -101,12 +104,39 @@ def test_a_report_of_a_file(tmp_path: Path) -> None:
     assert "a=5 b=1 c=1 → a=3 b=2 c=2" in shown.stdout
 
 
+WHY_NOT = {
+    "one_slot": "no-feasible-node",
+    "zonal_volumes": "pinned-by-volume",
+    "swap_full": "no-feasible-node",
+    "rollout_in_progress": "rollout-in-progress",
+}
+
+
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if n != "random_cluster"])
+def test_the_scenarios(name: str) -> None:
+    document = json.loads(run("report", "--snapshot", FOLDER / f"{name}.json.gz", "-o", "json").stdout)
+    summary, figures = document["summary"], SCENARIOS[name]
+    assert (summary["evictions"], summary["residualExcess"]) == (figures.evictions, figures.residual)
+    said = {r["code"] for c in document["constraints"] if c["residualExcess"] for r in c["reasons"]}
+    assert {WHY_NOT[name]} <= said if name in WHY_NOT else not said
+
+
 def test_a_report_of_standard_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = execute("report", "--snapshot", "-", "-o", "json", input=cluster(tmp_path).read_text())
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"]["evictions"] == 2
     assert json.loads(done.stdout)["source"] == "stdin"
     assert done.stderr == ""
+
+
+def test_a_report_of_a_live_cluster(tmp_path: Path) -> None:
+    things = objects(*NODES, workload("web").spread("zone", 1).placed({"a-0": 5, "b-0": 1, "c-0": 1}))
+    with ApiServer(things) as server:
+        done = execute("report", "-o", "json", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["summary"]["evictions"] == 2
+    assert document["cluster"]
 
 
 def test_the_exit_code_tells_violations_only_if_asked(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ WRONG_FILES = [
     (
         "a word for a group",
         "planner: fast",
-        "planner: a mapping with certainty, softConstraints, effort is expected",
+        "planner: a mapping with certainty, softConstraints, schedulerConfig, ",
     ),
     (
         "a number for a name",
@@ -229,7 +229,38 @@ def test_a_mistake_on_the_command_line_is_told_as_one() -> None:
         load_settings(env={}, flags={"planner": {"certainty": "sure"}})
 
 
-def test_every_setting_reaches_the_planner() -> None:
+SCHEDULER = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+percentageOfNodesToScore: 30
+"""
+
+
+def test_the_scheduler_s_own_configuration_is_read(tmp_path: Path) -> None:
+    flags = {"planner": {"schedulerConfig": str(written(tmp_path, SCHEDULER))}}
+    scheduler = plan_options(load_settings(env={}, flags=flags)).scheduler
+    assert scheduler is not None
+    assert scheduler.profiles[0].percentage_of_nodes_to_score == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: ConfigMap", "kind is 'ConfigMap', not KubeSchedulerConfiguration"),
+        (SCHEDULER.replace("v1", "v2"), "apiVersion 'kubescheduler.config.k8s.io/v2' is none of"),
+        (SCHEDULER.replace("30", "some"), "percentageOfNodesToScore"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_scheduler_configuration_that_is_none_is_an_error(text: str, says: str, tmp_path: Path) -> None:
+    flags = {"planner": {"schedulerConfig": str(written(tmp_path, text))}}
+    with pytest.raises(SettingsError) as caught:
+        plan_options(load_settings(env={}, flags=flags))
+    assert says in str(caught.value)
+    assert "--config names" in str(caught.value)
+
+
+def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     flags = {
         "scope": {
             "mode": "opt-in",
@@ -260,7 +291,12 @@ def test_every_setting_reaches_the_planner() -> None:
             "maxPerOwner": 2,
             "maxPerDomain": 3,
         },
-        "planner": {"certainty": "likely", "softConstraints": "predicted", "effort": 10},
+        "planner": {
+            "certainty": "likely",
+            "softConstraints": "predicted",
+            "effort": 10,
+            "schedulerConfig": str(written(tmp_path, SCHEDULER)),
+        },
     }
     options = plan_options(load_settings(env={}, flags=flags))
     untouched = {"scheduler"}
