@@ -87,7 +87,7 @@ class Planner:
                         progress = True
                         walks.append((component, list(walk.steps)))
                         for s in walk.steps:
-                            made.enter_context(self._simulation.moved(s.pod, s.verdict.replacement, s.landed))
+                            made.enter_context(self._simulation.after((s.made,)))
                 if not progress:
                     break
         placed, dropped = waves(self._simulation, self._evictable.budgets, walks)
@@ -95,7 +95,7 @@ class Planner:
         with ExitStack() as made:
             for p in kept:
                 s = p.step
-                made.enter_context(self._simulation.moved(s.pod, s.verdict.replacement, s.landed))
+                made.enter_context(self._simulation.after((s.made,)))
             return self._result(violated, list(first.values()), kept, capped, dropped)
 
     def _capped(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
@@ -184,7 +184,7 @@ class Planner:
             replacement=s.verdict.replacement,
             destinations=tuple(table.names[n] for n in placed.destinations),
             predicted=table.names[s.landed],
-            certain=s.verdict.certain,
+            certain=s.certain,
             wave=placed.wave,
             fixes=s.verdict.fixes,
             reason="; ".join(parts) or "makes way for the constraints of its neighbours",

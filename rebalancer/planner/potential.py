@@ -82,6 +82,10 @@ class Potential:
         """int64[N]: nodes with the same number are the same to this component as places to land on."""
         return self._component.groups[0].rows if self.closed else self.cells(placed).of
 
+    def key(self, placed: Ints) -> bytes:
+        """Equal for placements that are the same to this component."""
+        return self._component.counts(0, placed).tobytes() if self.closed else self.cells(placed).key
+
     def cells(self, placed: Ints) -> Cells:
         """The cells of a placement."""
         key = placed.tobytes()

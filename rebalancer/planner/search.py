@@ -1,9 +1,10 @@
 """From counts to a sequence that the scheduler follows.
 
 The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a replacement
-lands. So a move is taken only if on *every* node that the filter leaves the bound falls by one: then the
-plan is on course wherever the replacement goes. If the bound's moves cannot be walked so, the search allows
-one more, and more excess last: iterative deepening, bounded in candidates tried, not in time.
+lands. First the search looks for a *sure* walk: at each move, wherever this and every earlier replacement
+landed, the bound falls by one. If there is none, it follows the landings that the scheduler's scores
+predict, allows a few moves beyond the bound, and accepts more excess last. Bounded in candidates tried, not
+in time.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
+from rebalancer.planner.belief import Belief, Beliefs
 from rebalancer.planner.component import Component
 from rebalancer.planner.potential import Course, Potential
-from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.simulation import Made, Simulation, key_of
 from rebalancer.planner.trial import Trial, Verdict
 from rebalancer.spread.arrays import Ints, Rows
 
@@ -26,19 +28,30 @@ DETOURS = 3
 
 
 class Step(Struct, frozen=True, eq=False):
-    """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it."""
+    """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
+
+    `destinations`: every node in question. `certain`: the move holds on each of them, wherever the
+    replacements of the walk's earlier moves landed.
+    """
 
     pod: Pod
     q: int
     row: int
     landed: int
     verdict: Verdict
+    destinations: Rows
+    certain: bool
+
+    @property
+    def made(self) -> Made:
+        """The move as the plan predicts it."""
+        return Made(self.pod, self.verdict.replacement, self.landed)
 
 
 class Walk(Struct, frozen=True, eq=False):
     """The best walk found, which ends at an excess of `residual`.
 
-    `least`, `bound`: excess and moves of the best final state; `proved`: the walk reaches just that.
+    `least`, `bound`: excess and moves of the best final state; `proved`: the walk surely reaches just that.
     """
 
     steps: tuple[Step, ...]
@@ -55,12 +68,12 @@ class Search:
         self._simulation = simulation
         self._component = component
         self._trial = trial
-        self._effort = effort
+        self._effort = self._tries = effort
         self.potential = Potential(component)
         self._dead: set[tuple[bytes, int, int]] = set()
 
     def run(self) -> Walk:
-        """The least excess, then the fewest moves, that can be walked to."""
+        """The least excess, then the fewest moves, then the most certain ones, that can be walked to."""
         c, potential = self._component, self.potential
         now = sum(c.excesses(c.start))
         if not c.classes:
@@ -69,17 +82,51 @@ class Search:
         bound = potential.moves(c.start, least) or 0
         for residual in range(least, now):
             moves = potential.moves(c.start, residual)
+            if moves is None:
+                continue
+            self._tries = self._effort
+            beliefs = Beliefs(self._simulation, c, self._trial, potential, residual)
+            sure = self._sure(beliefs, (Belief(c.start),), residual)
+            if sure is not None:
+                return Walk(tuple(sure), least, bound, residual, proved=potential.exact and residual == least)
+            self._tries = self._effort
             for extra in range(DETOURS + 1):
-                steps = self._walk(c.start, residual, moves + extra) if moves is not None else None
+                steps = self._predicted(c.start, residual, moves + extra)
                 if steps is not None:
-                    proved = potential.exact and residual == least and len(steps) == bound
-                    return Walk(tuple(steps), least, bound, residual, proved)
-                if self._effort <= 0:
-                    return self._greedy(least, bound, now)
+                    return Walk(self._marked(beliefs, steps), least, bound, residual, proved=False)
+                if self._tries <= 0:
+                    break
         return Walk((), least, bound, now, proved=potential.exact and least == now)
 
-    def _walk(self, placed: Ints, residual: int, allowed: int) -> list[Step] | None:
-        """Steps to `residual` in at most `allowed` moves, on course at each; None if there are none."""
+    def _sure(self, beliefs: Beliefs, now: tuple[Belief, ...], residual: int) -> list[Step] | None:
+        """Steps to `residual` that hold wherever each replacement lands; None if there are none."""
+        placed = now[0].placed
+        if sum(self._component.excesses(placed)) <= residual:
+            return []
+        course = self.potential.course(placed, residual)
+        if course is None:
+            return None
+        with ExitStack() as made:
+            made.enter_context(self._simulation.after(now[0].made))
+            candidates = list(self._candidates(course, self.potential.twins(placed)))
+        for q, row, pod in candidates:
+            if row not in beliefs.donors:
+                continue
+            if self._tries <= 0:
+                return None
+            self._tries -= len(now)
+            advance = beliefs.advance(now, q, row, pod)
+            if advance is None:
+                continue
+            rest = self._sure(beliefs, advance.beliefs, residual)
+            if rest is not None:
+                landed = advance.beliefs[0].made[-1].row
+                step = Step(pod, q, row, landed, advance.verdict, advance.destinations, certain=True)
+                return [step, *rest]
+        return None
+
+    def _predicted(self, placed: Ints, residual: int, allowed: int) -> list[Step] | None:
+        """Steps to `residual` in at most `allowed` moves along predicted landings; None if there are none."""
         if sum(self._component.excesses(placed)) <= residual:
             return []
         needed = self.potential.moves(placed, residual)
@@ -88,33 +135,27 @@ class Search:
             return None
         for steps in self._on_course(placed, residual, allowed):
             for step in steps:
-                with self._simulation.moved(step.pod, step.verdict.replacement, step.landed):
-                    rest = self._walk(after(placed, step), residual, allowed - 1)
+                with self._simulation.after((step.made,)):
+                    rest = self._predicted(after(placed, step), residual, allowed - 1)
                 if rest is not None:
                     return [step, *rest]
-                if self._effort <= 0:
+                if self._tries <= 0:
                     return None
         self._dead.add(dead)
         return None
 
-    def _greedy(self, least: int, bound: int, now: int) -> Walk:
-        """Move after move on course to the least excess, as far as it goes; when no whole walk was found."""
-        c, placed = self._component, self._component.start
-        steps: list[Step] = []
-        best = (now, 0)
-        self._effort = 100 + 10 * int(c.start.sum())
-        with ExitStack() as made:
-            while (left := self.potential.moves(placed, least)) and self._effort > 0:
-                found = next(self._on_course(placed, least, left), None)
-                if found is None:
-                    break
-                step = next(found)
-                steps.append(step)
-                placed = after(placed, step)
-                made.enter_context(self._simulation.moved(step.pod, step.verdict.replacement, step.landed))
-                best = min(best, (sum(c.excesses(placed)), len(steps)))
-        # Moves that in the end removed no excess are not worth an eviction.
-        return Walk(tuple(steps[: best[1]]), least, bound, best[0], proved=False)
+    def _marked(self, beliefs: Beliefs, steps: list[Step]) -> tuple[Step, ...]:
+        """The steps, certain as long as each holds wherever the earlier ones landed."""
+        marked: list[Step] = []
+        now: tuple[Belief, ...] | None = (Belief(self._component.start),)
+        for step in steps:
+            advance = beliefs.advance(now, step.q, step.row, step.pod) if now is not None else None
+            now = advance.beliefs if advance is not None else None
+            nodes = advance.destinations if advance is not None else step.destinations
+            marked.append(
+                Step(step.pod, step.q, step.row, step.landed, step.verdict, nodes, advance is not None)
+            )
+        return tuple(marked)
 
     def _on_course(self, placed: Ints, residual: int, allowed: int) -> Iterator[Iterator[Step]]:
         """Moves after which less than `allowed` moves are left, each once for every distinct landing.
@@ -128,9 +169,9 @@ class Search:
         twins = self.potential.twins(placed)
         second: list[tuple[Pod, int, int, Verdict, dict[int, int]]] = []
         for q, row, pod in self._candidates(course, twins):
-            if self._effort <= 0:
+            if self._tries <= 0:
                 return
-            self._effort -= 1
+            self._tries -= 1
             for verdict in self._trial.judge(self._component, placed, q, row, pod):
                 if isinstance(verdict, Verdict):
                     left = self._left(placed, q, row, verdict, twins, residual, allowed, course)
@@ -181,7 +222,7 @@ class Search:
         """The move once for each distinct landing among `nodes`, the scheduler's favourite first."""
         while len(nodes):
             landed = self._simulation.favourite(verdict.replacement, nodes)
-            yield Step(pod, q, row, landed, verdict)
+            yield Step(pod, q, row, landed, verdict, verdict.destinations, certain=False)
             nodes = nodes[twins[nodes] != twins[landed]]
 
     def _candidates(self, course: Course, twins: Ints) -> Iterator[tuple[int, int, Pod]]:

@@ -6,7 +6,7 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -36,6 +36,14 @@ class Landing(Struct, frozen=True, eq=False):
         return self.held | self.freed
 
 
+class Made(Struct, frozen=True, eq=False):
+    """A move as it went: the victim, its replacement, and the node (by number) where that landed."""
+
+    pod: Pod
+    replacement: PodTemplate
+    row: int
+
+
 def key_of(pod: Pod) -> Hashable:
     """The key under which the state holds the pod of a snapshot."""
     return pod.uid or pod.key
@@ -51,7 +59,6 @@ class Simulation:
         self._bare = ClusterState(snapshot, self.state.config)
         self._bare_frameworks: dict[str, Framework] = {}
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
-        self._placed = 0
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""
@@ -99,24 +106,24 @@ class Simulation:
         finally:
             held.undo()
 
-    def move(self, victim: Pod, replacement: PodTemplate, row: int) -> Hashable:
-        """Makes a move: the pod is gone, its replacement on node `row`. Returns the replacement's key."""
-        self.state.remove(key_of(victim))
-        self._placed += 1
-        key = ("replacement", self._placed)
-        self.state.add(key, replacement, row)
-        return key
-
     @contextmanager
-    def moved(self, victim: Pod, replacement: PodTemplate, row: int) -> Iterator[None]:
-        """The state with a move made; as it was afterwards."""
-        was = self.state.pods[key_of(victim)]
-        key = self.move(victim, replacement, row)
+    def after(self, moves: Iterable[Made]) -> Iterator[None]:
+        """The state with moves made, the victims gone and the replacements there; as it was afterwards."""
+        state = self.state
+        undo: list[tuple[Hashable, Placed, Hashable]] = []
+        for move in moves:
+            victim = key_of(move.pod)
+            was = state.pods[victim]
+            state.remove(victim)
+            replacement: Hashable = ("replacement", victim)
+            state.add(replacement, move.replacement, move.row)
+            undo.append((victim, was, replacement))
         try:
             yield
         finally:
-            self.state.remove(key)
-            self.state.add(key_of(victim), was.template, was.row)
+            for victim, was, replacement in reversed(undo):
+                state.remove(replacement)
+                state.add(victim, was.template, was.row)
 
     def holding(self) -> Victims:
         """An empty set of victims, to be undone by its owner."""

@@ -62,9 +62,9 @@ def waves(
                     dropped.extend((component, s) for s in steps)
                 break
             for component, step, landing in wave.members:
-                nodes = np.flatnonzero(landing.anywhere)
+                nodes = np.union1d(np.flatnonzero(landing.anywhere), step.destinations)
                 done.append(Placed(component, step, number, nodes))
-                made.enter_context(simulation.moved(step.pod, step.verdict.replacement, step.landed))
+                made.enter_context(simulation.after((step.made,)))
     return done, dropped
 
 
@@ -124,11 +124,11 @@ def _as_judged(component: Component, step: Step, landing: Landing) -> bool:
     if not landing.held.any() or not landing.anywhere[step.landed]:
         return False
     nodes = np.flatnonzero(landing.anywhere)
-    new = np.setdiff1d(nodes, step.verdict.destinations)
+    new = np.setdiff1d(nodes, step.destinations)
     if not len(new):
         return True
-    if not step.verdict.certain:
+    if not step.certain:
         return True
     rows = np.stack([g.rows for g in component.groups])
-    judged = {tuple(column) for column in rows[:, step.verdict.destinations].T}
+    judged = {tuple(column) for column in rows[:, step.destinations].T}
     return all(tuple(column) in judged for column in rows[:, new].T)
