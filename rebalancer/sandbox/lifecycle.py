@@ -1,4 +1,4 @@
-"""How objects end: grace periods, finalizers, preconditions, namespaces; and what a status write keeps."""
+"""How objects end: grace periods, finalizers, preconditions, namespaces."""
 
 from __future__ import annotations
 
@@ -137,24 +137,3 @@ def end_namespace(store: Store, name: str) -> None:
     if any(next(store.collection(resource).scan(name), None) for resource in _CONTENT):
         return
     store.remove(NAMESPACES, record, copied(record.obj))
-
-
-def with_status(resource: Resource, old: Object, new: Object) -> Object:
-    """What a write to the status subresource stores: the old object with the new status.
-
-    Pods and nodes also take labels and annotations that way (the kubelet's writes).
-    """
-    result = copied(old)
-    result["metadata"]["resourceVersion"] = (new.get("metadata") or {}).get("resourceVersion")
-    if "status" in new:
-        result["status"] = new["status"]
-    else:
-        result.pop("status", None)
-    if resource.kind in ("Pod", "Node"):
-        for field in ("labels", "annotations"):
-            value = (new.get("metadata") or {}).get(field)
-            if value:
-                result["metadata"][field] = value
-            else:
-                result["metadata"].pop(field, None)
-    return result  # type: ignore[no-any-return]

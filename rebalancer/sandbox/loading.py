@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rebalancer.sandbox import admission, events
+from rebalancer.sandbox import events
+from rebalancer.sandbox.defaults import default
 from rebalancer.sandbox.history import Record
 from rebalancer.sandbox.objects import Object, copied, key_of, new_uid
 from rebalancer.sandbox.resources import EVENTS, NAMESPACES, PRIORITY_CLASSES, Resource, of_object
@@ -41,7 +42,7 @@ def load(store: Store, objects: Iterable[Object]) -> list[str]:
             batches.setdefault(stored, []).append(_adopted(store, resource, obj))
     for name in sorted(set(namespaces) - known):
         space: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        admission.default(space)
+        default(space)
         batches.setdefault(NAMESPACES, []).append(_adopted(store, NAMESPACES, space))
     have = {*store.collection(PRIORITY_CLASSES).records}
     have |= {record.key for record in batches.get(PRIORITY_CLASSES, ())}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from rebalancer.sandbox import admission, events, lifecycle, loading, owners
+from rebalancer.sandbox import admission, defaults, events, lifecycle, loading, owners, updates, validation
 from rebalancer.sandbox.errors import (
     ApiError,
     already_exists,
@@ -46,16 +46,6 @@ Objects = list[Object]
 Events = list[Event]
 Owned = list[tuple[Resource, Object]]
 Words = list[str]
-
-# The server's own fields: a client's update cannot change them.
-_SYSTEM = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-)
 
 
 class Store:
@@ -224,7 +214,7 @@ class Store:
             if generate and not metadata.get("name"):
                 metadata["name"] = generate[:58] + suffix(self.rng)
             name = metadata.get("name", "")
-            admission.check_name(resource, name, generate)
+            validation.check_name(resource, name, generate)
             if metadata.get("resourceVersion"):
                 why = "resourceVersion should not be set on objects to be created"
                 raise ApiError(
@@ -264,13 +254,13 @@ class Store:
             return obj
         if resource.kind == "Pod":
             obj.setdefault("spec", {})
-            admission.validate(obj, resource)
+            validation.validate(obj, resource)
             classes = {key: record.obj for key, record in self.collection(PRIORITY_CLASSES).records.items()}
             node = self.find(NODES, obj["spec"].get("nodeName", ""))
             admission.admit_pod(obj, resource, classes, node)
             return obj
-        admission.default(obj)
-        admission.validate(obj, resource)
+        defaults.default(obj)
+        validation.validate(obj, resource)
         # A node or a volume may be made with its status; a workload's is the controllers' to tell.
         if resource.has_status and resource.generation and resource.kind != "PodDisruptionBudget":
             obj["status"] = copied(resource.zero.get("status", {}))
@@ -310,37 +300,10 @@ class Store:
     def _replace(
         self, resource: Resource, record: Record, new: Object, subresource: str, dry_run: bool
     ) -> Object:
-        old = record.obj
-        if subresource == "status":
-            new = lifecycle.with_status(resource, old, new)
-        elif resource.has_status:
-            new = {key: value for key, value in new.items() if key != "status"}
-            if "status" in old:
-                new["status"] = copied(old["status"])
-        new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
-        metadata = new["metadata"]
-        metadata.pop("managedFields", None)
-        for field in _SYSTEM:
-            metadata.pop(field, None)
-            if field in old["metadata"]:
-                metadata[field] = old["metadata"][field]
-        metadata["resourceVersion"] = old["metadata"].get("resourceVersion")
-        if resource.kind == "Pod" and not subresource:
-            admission.check_pod_update(old, new, resource)
-        elif not subresource and resource.kind != "Namespace":
-            # What was loaded came without defaults: that they appear now is no change of its own.
-            old = admission.defaulted_spec(copied(old))
-            new = admission.defaulted_spec(new)
-            metadata = new["metadata"]
-        if resource.storage != EVENTS.storage and not subresource:
-            admission.validate(new, resource)
-        if new == old:
+        new, changed = updates.updated(resource, record.obj, new, subresource)
+        if not changed:
             return record.obj
-        if resource.generation and any(
-            old.get(key) != new.get(key)
-            for key in {*old, *new} - {"metadata", "status", "kind", "apiVersion"}
-        ):
-            metadata["generation"] = int(metadata.get("generation", 0)) + 1
+        metadata = new["metadata"]
         collection = self._collections[resource.storage]
         if (
             "deletionTimestamp" in metadata
