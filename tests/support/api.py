@@ -39,6 +39,9 @@ class FakeTime:
             self.linger(seconds)
         return self.stop
 
+    def stopping(self) -> bool:
+        return self.stop
+
     def linger(self, seconds: float) -> bool:
         self.waits.append(seconds)
         self.during(seconds)

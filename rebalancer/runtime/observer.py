@@ -1,0 +1,153 @@
+"""What the loop tells. Logs, the live view and telemetry listen; the loop knows none of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from rebalancer.errors import UserError
+from rebalancer.kube.eviction import Eviction
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.runtime.outcome import CycleReport, MoveStatus, Outcome
+
+log = logging.getLogger(__name__)
+
+
+class Observer:
+    """Override what is of interest. Called in the loop's thread, in this order; should return quickly."""
+
+    def on_cycle(self, number: int) -> None:
+        """A cycle begins; they count from 1."""
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """The cluster was read."""
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        """A plan was made from that snapshot; several times a cycle if the world moves."""
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        """An eviction of a reviewed plan is not carried out."""
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+        """A wave begins."""
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        """An eviction was tried; its outcome follows once the replacement is Ready."""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """It is settled what became of a move, evicted or not."""
+
+    def on_report(self, report: CycleReport) -> None:
+        """The cycle is over."""
+
+    def on_error(self, error: Exception) -> None:
+        """The cycle ended in an error instead: the cluster could not be read, or a bug."""
+
+
+class Observers(Observer):
+    """Tells several. One that fails is logged and does not stop the loop: no pod is stuck for a display."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = tuple(observers)
+
+    def on_cycle(self, number: int) -> None:
+        """Passed on."""
+        self._tell("on_cycle", number)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """Passed on."""
+        self._tell("on_snapshot", snapshot)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Passed on."""
+        self._tell("on_plan", snapshot, plan)
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        """Passed on."""
+        self._tell("on_rejected", namespace, pod, reason)
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+        """Passed on."""
+        self._tell("on_wave", wave, moves)
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        """Passed on."""
+        self._tell("on_eviction", move, eviction)
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Passed on."""
+        self._tell("on_outcome", outcome)
+
+    def on_report(self, report: CycleReport) -> None:
+        """Passed on."""
+        self._tell("on_report", report)
+
+    def on_error(self, error: Exception) -> None:
+        """Passed on."""
+        self._tell("on_error", error)
+
+    def _tell(self, method: str, *args: object) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, method)(*args)
+            except Exception:
+                log.exception("%s.%s failed", type(observer).__name__, method)
+
+
+class LogObserver(Observer):
+    """One line for each thing that happens."""
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """What was read, and what not."""
+        for warning in snapshot.warnings:
+            log.warning("%s", warning)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """The plan in figures."""
+        log.info(
+            "plan: %d of %d constraints violated, excess %d; %d evictions in %d waves leave %d",
+            plan.violated,
+            len(plan.constraints),
+            plan.excess,
+            len(plan.moves),
+            len(plan.waves),
+            plan.residual_excess,
+        )
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        """Why not."""
+        log.warning("%s/%s is in the reviewed plan and stays: %s", namespace, pod, reason.message)
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+        """Its size."""
+        log.info("wave %d: %d evictions", wave, len(moves))
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        """The verdict, with the move's reason."""
+        level = logging.INFO if eviction.evicted else logging.DEBUG
+        log.log(level, "%s from %s: %s", eviction.message, move.pod.node_name, move.reason)
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """What became of it."""
+        level = logging.WARNING if outcome.status is MoveStatus.FAILED else logging.INFO
+        log.log(level, "%s: %s", outcome.status.value, outcome.message)
+
+    def on_report(self, report: CycleReport) -> None:
+        """The cycle in figures."""
+        log.info(
+            "cycle over (%s): %s; %d evicted, %d failed, %.0f s",
+            report.end.value,
+            report.message,
+            report.evicted,
+            report.failed,
+            report.seconds,
+        )
+
+    def on_error(self, error: Exception) -> None:
+        """With a traceback only where it is a bug."""
+        if isinstance(error, UserError):
+            log.error("cycle failed: %s", error)
+        else:
+            log.error("cycle failed: this is a bug", exc_info=error)
