@@ -165,6 +165,20 @@ class ClusterState:
             for key, _ in added:
                 self.remove(key)
 
+    @contextmanager
+    def removed(self, keys: Iterable[Hashable]) -> Iterator[None]:
+        """While it lasts, these pods are gone."""
+        gone = [(key, self.pods[key]) for key in keys]
+        for key, _ in gone:
+            self.remove(key)
+        try:
+            yield
+        finally:
+            for key, placed in gone:
+                self.add(key, placed.template, placed.row)
+                if placed.terminating:
+                    self.terminate(key)
+
     def counts(self, namespace: str, selector: Selector | None) -> Ints:
         """int64[N]: pods that a spread constraint counts on each node. Read-only, before the next change."""
         return self.tally.column(SpreadMeasure(namespace, selector))

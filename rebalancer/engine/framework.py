@@ -12,6 +12,7 @@ from collections.abc import Hashable
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.engine.certainty import assumptions, uncertainties
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
@@ -32,12 +33,13 @@ class Diagnosis(Struct, frozen=True, eq=False):
 
     `prefilter`: the pod fails before any node is looked at. `nodes[i]`: the first plugin, in profile order,
     that rejects node i, None = it fits; empty when `prefilter` is set. `by_plugin`: each filter plugin asked
-    alone, its status on each node that it rejects.
+    alone, its status on each node that it rejects. `narrowed_by`: plugins whose PreFilter left nodes out.
     """
 
     prefilter: Rejection | None
     nodes: tuple[Rejection | None, ...]
     by_plugin: dict[str, dict[int, Rejection]]
+    narrowed_by: tuple[str, ...] = ()
 
 
 class Scores(Struct, frozen=True, eq=False):
@@ -45,6 +47,19 @@ class Scores(Struct, frozen=True, eq=False):
 
     by_plugin: dict[str, Ints]
     totals: Ints
+
+
+class Frameworks:
+    """The frameworks of all profiles over one state."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Binds every profile of the state's configuration."""
+        self.state = state
+        self._by_profile = {id(p): Framework(state, p) for p in state.config.profiles}
+
+    def of(self, template: PodTemplate) -> Framework:
+        """The one that places the pod, by its schedulerName; for a foreign scheduler the first."""
+        return self._by_profile[id(self.state.config.profile(template.scheduler_name))]
 
 
 class _Cycle:
@@ -135,7 +150,28 @@ class Framework:
             first = (nominated.get(row, {}).get(n) for n in self.profile.filters)
             then = (by_plugin[n].get(row) for n in self.profile.filters)
             nodes.append(next((r for r in (*first, *then) if r is not None), None))
-        return Diagnosis(None, tuple(nodes), by_plugin)
+        narrowed_by = tuple(n for n, f in sorted(cycle.filters.items()) if f.only is not None)
+        return Diagnosis(None, tuple(nodes), by_plugin, narrowed_by)
+
+    def diagnose_node(self, template: PodTemplate, row: int, node_name: str = "") -> Rejection | None:
+        """The verdict on one node; None = it takes the pod."""
+        cycle = self._cycle(template, node_name)
+        blocked = self._blocked(cycle)
+        if blocked is not None:
+            return blocked
+        if any(not only[row] for only in cycle.narrow):
+            return NARROWED
+        nominated = self._with_nominated(cycle, row).get(row, {})
+        first = next((nominated[n] for n in self.profile.filters if n in nominated), None)
+        return first or next(iter(self._rejections(cycle, row).values()), None)
+
+    def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
+        """Why the verdict on the pod cannot be certain, in sentences; none = it is."""
+        return uncertainties(self.state, self.profile, template)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What every verdict rests on, in sentences."""
+        return assumptions(self.state, self.profile)
 
     def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
         key = id(template), node_name
@@ -171,11 +207,20 @@ class Framework:
                     return Rejection("", UNRESOLVABLE, (f"node(s) didn't satisfy plugin{which}",))
         return first
 
-    def _with_nominated(self, cycle: _Cycle) -> dict[int, dict[str, Rejection]]:
+    def _rejections(self, cycle: _Cycle, row: int) -> dict[str, Rejection]:
+        """What rejects one node, in profile order."""
+        asked = ((n, cycle.filters.get(n)) for n in self.profile.filters)
+        return {
+            n: Rejection(n, *f.reject(row))
+            for n, f in asked
+            if f is not None and not f.skipped and not f.mask()[row]
+        }
+
+    def _with_nominated(self, cycle: _Cycle, only: int | None = None) -> dict[int, dict[str, Rejection]]:
         """For each node that pods of at least equal priority wait for: what rejects it if these ran there."""
         waiting: dict[int, list[tuple[Hashable, PodTemplate]]] = {}
         for key, placed in self.state.nominated.items():
-            if placed.template.priority >= cycle.template.priority:
+            if placed.template.priority >= cycle.template.priority and only in (None, placed.row):
                 waiting.setdefault(placed.row, []).append((key, placed.template))
         # A plugin that skips the pod is not told of nominated ones.
         asked = [(n, f) for n in self.profile.filters if (f := cycle.filters.get(n)) and not f.skipped]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from rebalancer.engine.plugin import MAX_SCORE, Plugin, Score
 from rebalancer.engine.resource_score import ResourceScore
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Ints, Rows
+from rebalancer.spread.arrays import Floats, Ints, Rows
 
 
 class NodeResourcesBalancedAllocation(Plugin):
@@ -45,18 +46,21 @@ class _Score(ResourceScore):
             exists[i] = allocatable != 0
             np.divide(used, allocatable, out=shares[i], where=exists[i])
         np.minimum(shares, 1.0, out=shares)
-        number = exists.sum(axis=0)
-        total = shares.sum(axis=0)
-        mean = np.divide(total, number, out=np.zeros(len(rows)), where=number > 0)
-        square = np.zeros(len(rows))
-        for share, there in zip(shares, exists, strict=True):
-            square += np.where(there, (share - mean) * (share - mean), 0.0)
-        deviation = np.sqrt(np.divide(square, number, out=np.zeros(len(rows)), where=number > 0))
-        # Two resources take a short cut upstream, which rounds differently.
-        pair = number == 2
-        if pair.any():
-            first = np.where(exists, shares, -np.inf).max(axis=0)
-            second = np.where(exists, shares, np.inf).min(axis=0)
-            np.copyto(deviation, np.abs((first - second) / 2), where=pair)
-        score: Ints = ((1 - deviation) * float(MAX_SCORE)).astype(np.int64)
+        score: Ints = ((1 - _deviation(shares, exists)) * float(MAX_SCORE)).astype(np.int64)
         return score
+
+
+def _deviation(shares: Floats, exists: npt.NDArray[np.bool_]) -> Floats:
+    """[rows]: standard deviation over the resources [R, rows] that exist; two of them are a special case."""
+    if len(shares) < 2:
+        return np.zeros(shares.shape[1])
+    if len(shares) == 2:
+        return np.where(exists[0] & exists[1], np.abs((shares[0] - shares[1]) / 2), 0.0)
+    number = exists.sum(axis=0)
+    mean = shares.sum(axis=0) / np.maximum(number, 1)
+    square = np.where(exists, (shares - mean) * (shares - mean), 0.0).sum(axis=0)
+    deviation = np.sqrt(square / np.maximum(number, 1))
+    highest = np.where(exists, shares, -np.inf).max(axis=0)
+    lowest = np.where(exists, shares, np.inf).min(axis=0)
+    spread: Floats = np.where(number == 2, (highest - lowest) / 2, deviation)
+    return spread

@@ -12,7 +12,6 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.domain_counts import DomainCounts
-from rebalancer.spread.nodes import Domains
 from rebalancer.spread.skew import minimum
 from rebalancer.spread.tally import SpreadMeasure
 
@@ -110,7 +109,7 @@ class _Soft:
         self.per_node = key == HOSTNAME
         self.labelled = table.domains(key)
         # Under system defaults a node without the label forms a domain of its own, named "".
-        self.domains = table.domains(key) if keyed else Domains(n.labels.get(key, "") for n in table.nodes)
+        self.domains = table.domains(key, None if keyed else "")
         self.by_domain = DomainCounts(
             state.tally, _measure(constraint), self.domains, state.eligible(template, constraint)
         )

@@ -106,8 +106,12 @@ def fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def claim_volumes(template: PodTemplate) -> Iterator[Volume]:
-    """The pod's volumes that stand for claims, its own ephemeral ones included."""
-    return (v for v in template.volumes if v.kind in ("persistentVolumeClaim", "ephemeral"))
+    """The pod's volumes that stand for claims; its ephemeral ones, once it has a name to name them by."""
+    return (
+        v
+        for v in template.volumes
+        if v.kind == "persistentVolumeClaim" or (v.kind == "ephemeral" and v.claim)
+    )
 
 
 def not_found(name: str) -> str:

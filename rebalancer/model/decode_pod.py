@@ -357,7 +357,7 @@ def _volume(wire: _Volume, pod_name: str) -> Volume | None:
             read_only=bool(claim.get("readOnly")),
         )
     if not absent(wire.ephemeral):
-        return Volume(wire.name, "ephemeral", claim=f"{pod_name}-{wire.name}")
+        return Volume(wire.name, "ephemeral", claim=f"{pod_name}-{wire.name}" if pod_name else "")
     if not absent(wire.host_path):
         return Volume(wire.name, "hostPath")
     if not absent(wire.empty_dir):

@@ -111,7 +111,8 @@ class Container(Struct, frozen=True, eq=False):
 class Volume(Struct, frozen=True):
     """A volume of a pod, as far as it matters: `kind` is the field's name in the API.
 
-    `claim` is the PersistentVolumeClaim's name (for `ephemeral`, the claim made for it, <pod>-<volume>);
+    `claim` is the PersistentVolumeClaim's name (for `ephemeral`, the claim made for it, <pod>-<volume>,
+    and "" in the template of a pod that does not exist yet);
     `device` identifies a legacy in-tree disk (kind and what names the disk), `read_only` its mode.
     """
 

@@ -44,6 +44,11 @@ class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
     aws_elastic_block_store: dict[str, object] | None = field(name="awsElasticBlockStore", default=None)
     azure_disk: dict[str, object] | None = field(name="azureDisk", default=None)
 
+    @property
+    def in_tree(self) -> bool:
+        """Whether it names a disk of an in-tree plugin."""
+        return any((self.gce_persistent_disk, self.aws_elastic_block_store, self.azure_disk))
+
 
 class PhaseStatus(Struct, frozen=True, rename="camel", eq=False):
     """A status of which only the phase matters."""

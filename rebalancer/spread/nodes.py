@@ -107,7 +107,7 @@ class NodeTable:
         self.unschedulable: Bools = np.fromiter((n.spec.unschedulable for n in self.nodes), dtype=np.bool_)
         for array in (self.every, self.none, self.unschedulable):
             frozen(array)
-        self._domains: dict[str, Domains] = {}
+        self._domains: dict[tuple[str, str | None], Domains] = {}
         kinds: dict[tuple[Taint, ...], int] = {}
         self._taint_kind: Ids = np.fromiter(
             (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
@@ -121,12 +121,12 @@ class NodeTable:
         """The table of a snapshot's nodes."""
         return NodeTable(snapshot.nodes)
 
-    def domains(self, topology_key: str) -> Domains:
-        """The nodes by the value of a label."""
-        found = self._domains.get(topology_key)
+    def domains(self, topology_key: str, absent: str | None = None) -> Domains:
+        """The nodes by the value of a label; `absent` stands for it where it is missing (None: no domain)."""
+        found = self._domains.get((topology_key, absent))
         if found is None:
-            found = Domains(n.labels.get(topology_key) for n in self.nodes)
-            self._domains[topology_key] = found
+            found = Domains(n.labels.get(topology_key, absent) for n in self.nodes)
+            self._domains[topology_key, absent] = found
         return found
 
     @cached_property

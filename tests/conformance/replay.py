@@ -17,7 +17,7 @@ from typing import Any
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, FILTERS
 from rebalancer.engine.config_file import parse_config
-from rebalancer.engine.framework import Diagnosis, Framework
+from rebalancer.engine.framework import Frameworks
 from rebalancer.model.decode import Decoder
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import build_snapshot
@@ -47,7 +47,7 @@ class Replay:
         snapshot = build_snapshot(objects, now=0.0)
         self.state = ClusterState.of(snapshot, config)
         self.keys = {p.key: p.uid or p.key for p in snapshot.pods}
-        self.frameworks = {p.scheduler_name: Framework(self.state, p) for p in config.profiles}
+        self.frameworks = Frameworks(self.state)
 
     def pod(self, document: Json) -> Pod:
         """A pod of the case."""
@@ -57,9 +57,9 @@ class Replay:
 
     def judge(self, pod: Pod) -> Json:
         """The verdict on one pod."""
-        framework = self.frameworks[self.state.config.profile(pod.template.scheduler_name).scheduler_name]
+        framework = self.frameworks.of(pod.template)
         names = self.state.table.names
-        found: Diagnosis = framework.diagnose(pod.template, pod.node_name)
+        found = framework.diagnose(pod.template, pod.node_name)
         feasible = framework.feasible(pod.template, pod.node_name)
         verdict: Json = {"pod": pod.key}
         if found.prefilter is not None:

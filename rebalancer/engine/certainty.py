@@ -1,0 +1,90 @@
+"""Why a prediction for a pod cannot be certain, and what all predictions assume.
+
+A pod's *feasible nodes* are certain unless one of these sentences applies; which of them the scheduler picks
+never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.config import DEFAULT_CONFIG, Profile
+from rebalancer.engine.storage import claim_volumes, reads
+from rebalancer.engine.version import FIRST, LAST
+from rebalancer.model.pod import PodTemplate
+
+VOLUME_KINDS = (
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "CSIDriver",
+    "CSIStorageCapacity",
+)
+SELECTING_KINDS = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+
+
+def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) -> tuple[str, ...]:
+    """Sentences; none = the filter's verdict is certain."""
+    return (*_scheduler(state, profile, template), *_pod(template), *_hidden(state, profile, template))
+
+
+def assumptions(state: ClusterState, profile: Profile) -> tuple[str, ...]:
+    """What all predictions of a profile rest on, in sentences."""
+    last = f"{LAST[0]}.{LAST[1]}"
+    text = state.version.text
+    given = "the default profile of kube-scheduler" if state.config is DEFAULT_CONFIG else "the given profile"
+    return (
+        f"scheduler profile {profile.scheduler_name!r}: {given}",
+        f"server version {text}: rules of kube-scheduler {'.'.join(map(str, state.version.minor))}"
+        if text
+        else f"server version unknown: rules of kube-scheduler {last}",
+    )
+
+
+def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:
+    for url in state.config.extenders:
+        yield f"the scheduler also asks the extender {url}"
+    for name in profile.unknown:
+        yield f"the scheduler profile {profile.scheduler_name!r} runs the unknown plugin {name}"
+    if template.scheduler_name != profile.scheduler_name:
+        yield f"the pod is placed by another scheduler, {template.scheduler_name!r}"
+    if state.version.text and not state.version.supported:
+        known = f"{FIRST[0]}.{FIRST[1]}–{LAST[0]}.{LAST[1]}"
+        yield f"server version {state.version.text} is outside {known}, whose rules are known"
+
+
+def _pod(template: PodTemplate) -> Iterator[str]:
+    if template.scheduling_gates:
+        yield f"the pod is held by scheduling gates: {', '.join(template.scheduling_gates)}"
+    if template.resource_claims:
+        yield "the pod uses resource claims, which are not modelled"
+    if any(t.operator in ("Lt", "Gt") for t in template.tolerations):
+        yield "the pod has tolerations with Lt or Gt, which depend on a feature gate"
+    if any(v.kind == "ephemeral" and not v.claim for v in template.volumes):
+        yield "the pod's ephemeral volumes are made only after it"
+
+
+def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:
+    snapshot = state.snapshot
+
+    def hidden(*kinds: str) -> list[str]:
+        return [k for k in kinds if not reads(snapshot, k)]
+
+    claims = list(claim_volumes(template))
+    if claims and (kinds := hidden(*VOLUME_KINDS)):
+        yield f"the pod mounts claims, and these kinds were not read: {', '.join(kinds)}"
+    for volume in claims:
+        claim = state.storage.claim(template.namespace, volume.claim)
+        found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
+        if found is not None and found.spec.in_tree:
+            yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
+    terms = state.terms.of(template)
+    if hidden("Namespace") and any(
+        t.namespace_selector is not None for t, _ in (*terms.required, *terms.required_anti)
+    ):
+        yield "the pod's affinity selects namespaces by label, and Namespaces were not read"
+    hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
+    if not template.spread and hard_defaults and (kinds := hidden(*SELECTING_KINDS)):
+        yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
