@@ -72,8 +72,10 @@ def _adopted(store: Store, resource: Resource, obj: Object) -> Record:
     metadata = obj["metadata"]
     metadata.setdefault("uid", new_uid(store.rng))
     metadata.setdefault("creationTimestamp", store.now())
-    if resource.generation:
-        metadata.setdefault("generation", 1)
+    observed = (obj.get("status") or {}).get("observedGeneration")
+    if resource.generation and observed is not None:
+        # Without it, nothing may look as if its controller were behind.
+        metadata.setdefault("generation", observed)
     if resource.storage == EVENTS.storage:
         obj = events.to_core(obj)
     version = str(metadata.get("resourceVersion", ""))

@@ -13,25 +13,19 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from rebalancer.sandbox import admission, defaults, events, lifecycle, loading, owners, updates, validation
+from rebalancer.sandbox import creation, events, lifecycle, loading, owners, updates
 from rebalancer.sandbox.errors import (
     ApiError,
-    already_exists,
     bad_request,
     conflict,
-    forbidden,
-    invalid,
     modified,
     not_found,
 )
 from rebalancer.sandbox.history import Collection, Event, EventType, Record
-from rebalancer.sandbox.objects import Object, copied, key_of, new_uid, stamp, suffix
+from rebalancer.sandbox.objects import Object, copied, key_of, stamp
 from rebalancer.sandbox.patch import apply as apply_patch
 from rebalancer.sandbox.resources import (
     EVENTS,
-    NAMESPACES,
-    NODES,
-    PRIORITY_CLASSES,
     RESOURCES,
     Resource,
     of_object,
@@ -67,7 +61,7 @@ class Store:
         self.changed = threading.Condition(self.lock)
         self.clock = clock
         self.rng = random.Random(seed)
-        self.dependents: dict[str, set[tuple[Resource, str]]] = {}
+        self._owners = owners.OwnerIndex()
         self._revision = 1
         self._depth = history
         self._collections: dict[str, Collection] = {}
@@ -123,10 +117,9 @@ class Store:
     def owned(self, uid: str) -> Owned:
         """Objects that name this uid among their owners."""
         with self.lock:
-            found = self.dependents.get(uid, ())
             return [
-                (r, self._collections[r.storage].records[key].obj)
-                for r, key in sorted(found, key=lambda d: d[1])
+                (resource, self._collections[resource.storage].records[key].obj)
+                for resource, key in self._owners.of(uid)
             ]
 
     # -- waiting
@@ -188,7 +181,7 @@ class Store:
                 self._revision += 1
                 record.rv = self._revision
                 record.obj["metadata"]["resourceVersion"] = str(record.rv)
-            self._index(resource, record, collection.records.get(record.key))
+            self._owners.note(resource, record, collection.records.get(record.key))
         collection.load(batch)
 
     def create(
@@ -201,70 +194,11 @@ class Store:
     ) -> Object:
         """Admit, default and store; the stored object. ApiError 409 where it exists, 404 without its
         namespace, 422 where it is not valid. `namespace` defaults to the object's own, then "default"."""
-        obj = copied(obj)
         if resource is None:
             resource = of_object(obj)
-        metadata = obj.setdefault("metadata", {})
         with self.lock:
-            metadata.pop("namespace" if not resource.namespaced else "", None)
-            if resource.namespaced:
-                namespace = namespace or metadata.get("namespace") or "default"
-                metadata["namespace"] = namespace
-            generate = metadata.get("generateName", "")
-            if generate and not metadata.get("name"):
-                metadata["name"] = generate[:58] + suffix(self.rng)
-            name = metadata.get("name", "")
-            validation.check_name(resource, name, generate)
-            if metadata.get("resourceVersion"):
-                why = "resourceVersion should not be set on objects to be created"
-                raise ApiError(
-                    500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]}
-                )
-            if resource.namespaced:
-                self._check_namespace(resource, name, namespace or "")
-            collection = self._collections[resource.storage]
-            key = key_of(namespace if resource.namespaced else None, name)
-            if key in collection.records:
-                raise already_exists(resource, name)
-            for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
-                metadata.pop(field, None)
-            metadata["uid"] = new_uid(self.rng)
-            metadata["creationTimestamp"] = self.now()
-            metadata.pop("generation", None)
-            if resource.generation:
-                metadata["generation"] = 1
-            obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
-            obj = self._admitted(resource, obj)
-            return self._commit("ADDED", collection, key, obj, None, dry_run)
-
-    def _check_namespace(self, resource: Resource, name: str, namespace: str) -> None:
-        space = self.collection(NAMESPACES).records.get(namespace)
-        if space is None:
-            raise not_found(NAMESPACES, namespace)
-        if (space.obj.get("status") or {}).get("phase") == "Terminating":
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise forbidden(resource, name, why)
-
-    def _admitted(self, resource: Resource, obj: Object) -> Object:
-        if resource.storage == EVENTS.storage:
-            obj = events.to_core(obj)
-            causes = events.problems(obj, obj["metadata"]["namespace"], new_api=bool(resource.group))
-            if causes:
-                raise invalid("Event", "", obj["metadata"]["name"], causes)
-            return obj
-        if resource.kind == "Pod":
-            obj.setdefault("spec", {})
-            validation.validate(obj, resource)
-            classes = {key: record.obj for key, record in self.collection(PRIORITY_CLASSES).records.items()}
-            node = self.find(NODES, obj["spec"].get("nodeName", ""))
-            admission.admit_pod(obj, resource, classes, node)
-            return obj
-        defaults.default(obj)
-        validation.validate(obj, resource)
-        # A node or a volume may be made with its status; a workload's is the controllers' to tell.
-        if resource.has_status and resource.generation and resource.kind != "PodDisruptionBudget":
-            obj["status"] = copied(resource.zero.get("status", {}))
-        return obj
+            key, new = creation.prepared(self, resource, copied(obj), namespace)
+            return self._commit("ADDED", self._collections[resource.storage], key, new, None, dry_run)
 
     def update(
         self,
@@ -427,30 +361,13 @@ class Store:
         record = Record(key, obj, self._revision)
         if kind == "DELETED":
             collection.remove(key)
-            self._index(collection.resource, None, old)
+            self._owners.note(collection.resource, None, old)
         else:
             collection.put(record)
-            self._index(collection.resource, record, old)
+            self._owners.note(collection.resource, record, old)
         event = Event(self._revision, kind, collection.resource, record, old)
         collection.log(event)
         for subscriber in tuple(self._subscribers):
             subscriber(event)
         self.changed.notify_all()
         return obj
-
-    def _index(self, resource: Resource, new: Record | None, old: Record | None) -> None:
-        before = _owners(old)
-        after = _owners(new)
-        key = (new or old).key  # type: ignore[union-attr]
-        for uid in before - after:
-            self.dependents[uid].discard((resource, key))
-            if not self.dependents[uid]:
-                del self.dependents[uid]
-        for uid in after - before:
-            self.dependents.setdefault(uid, set()).add((resource, key))
-
-
-def _owners(record: Record | None) -> set[str]:
-    if record is None:
-        return set()
-    return {owner["uid"] for owner in record.obj["metadata"].get("ownerReferences") or () if "uid" in owner}
