@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from rebalancer import __version__
+from rebalancer.cli import once as once_command
+from rebalancer.cli import run as run_command
 from rebalancer.cli.config import app as config_app
 from rebalancer.cli.report import EXAMPLES, report
 
@@ -57,4 +59,6 @@ def _common(
 
 
 app.command(epilog=EXAMPLES)(report)
+app.command(epilog=once_command.EXAMPLES)(once_command.once)
+app.command(epilog=run_command.EXAMPLES)(run_command.run)
 app.add_typer(config_app, name="config")

@@ -1,0 +1,63 @@
+"""What `once` and `run` share: options that allow evictions, and logging."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rebalancer.kube.config import ClusterOptions
+    from rebalancer.settings import Settings
+
+Execute = Annotated[
+    bool,
+    typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Evict nothing, whatever the configuration says.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--as-group",
+        metavar="GROUP",
+        help="Act as a member of this group (repeatable).",
+        rich_help_panel="Cluster",
+    ),
+]
+
+
+def flags(namespaces: list[str] | None, *, execute: bool, dry_run: bool) -> dict[str, Any]:
+    """What the flags say, as settings. --dry-run wins over everything."""
+    said: dict[str, Any] = {}
+    if namespaces:
+        said["scope"] = {"namespaces": {"include": namespaces}}
+    if dry_run or execute:
+        said["evictions"] = {"enabled": not dry_run}
+    return said
+
+
+def cluster_options(
+    kubeconfig: str | None, context: str | None, impersonate: str | None, groups: list[str] | None
+) -> ClusterOptions:
+    """Which cluster, and as whom."""
+    from rebalancer.kube.config import ClusterOptions
+
+    return ClusterOptions(
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        impersonate=impersonate or "",
+        impersonate_groups=tuple(groups or ()),
+    )
+
+
+def set_up_logging(settings: Settings, *, least: str = "") -> None:
+    """Logs to standard error. `least` overrides the configured level."""
+    level = (least or settings.telemetry.log_level).upper()
+    logging.basicConfig(
+        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+    # Pool and scheduler tell of every connection and every job.
+    for chatty in ("urllib3", "apscheduler", "kubernetes"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)

@@ -1,0 +1,63 @@
+"""A cycle in plain lines on standard output, as it happens."""
+
+from __future__ import annotations
+
+import typer
+
+from rebalancer.kube.eviction import Eviction
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.report.text import clean, plural
+from rebalancer.runtime.observer import Observer
+from rebalancer.runtime.outcome import CycleReport, Outcome
+
+
+class Lines(Observer):
+    """Prints; names are made harmless for the terminal."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """What could not be read."""
+        if self._snapshot is None:
+            for warning in snapshot.warnings:
+                typer.echo(f"warning: {clean(warning)}", err=True)
+        self._snapshot = snapshot
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """The plan in one line."""
+        if not plan.moves:
+            return
+        moves = f"{plural(len(plan.moves), 'eviction')} in {plural(len(plan.waves), 'wave')}"
+        broken = f"{plural(plan.violated, 'constraint')} violated, excess {plan.excess}"
+        typer.echo(f"plan: {broken}; {moves} leave {plan.residual_excess}")
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        """An approved eviction that is not carried out."""
+        typer.echo(clean(f"  not evicted: {namespace}/{pod}: {reason.message} ({reason.code.value})"))
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        """An eviction that was accepted; all others are told by their outcome."""
+        if eviction.evicted:
+            typer.echo(clean(f"  evicted: {move.pod.key} from {move.pod.node_name}: {move.reason}"))
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """What became of a move."""
+        typer.echo(clean(f"  {outcome.status.value}: {outcome.message}"))
+
+    def on_report(self, report: CycleReport) -> None:
+        """The result, and what stays."""
+        typer.echo(clean(f"{report.end.value}: {report.message}"))
+        if report.first is not None and report.evicted:
+            typer.echo(
+                f"evicted {plural(report.evicted, 'pod')}, {report.failed} failed, in {report.seconds:.0f} s"
+            )
+        if report.last is None or report.last.moves:
+            return
+        for c in report.last.constraints:
+            if c.in_scope and c.residual_excess:
+                why = "; ".join(r.message for r in c.reasons) or "no reason is known"
+                name = f"{c.constraint.namespace} {', '.join(c.workloads)} over {c.constraint.topology_key}"
+                typer.echo(clean(f"  stays: {name}: excess {c.residual_excess}: {why}"))

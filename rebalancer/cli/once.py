@@ -1,0 +1,81 @@
+"""`rebalancer once`: one cycle, for a person or a CronJob."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rebalancer.cli import acting, options
+from rebalancer.cli.exits import ExitCode
+
+EXAMPLES = """\b
+Examples:
+  # What would be done
+  rebalancer once
+  # Do it
+  rebalancer once --execute
+\b
+  # Review first, then do exactly that
+  rebalancer report -o json --output-file plan.json
+  rebalancer once --plan plan.json --execute
+"""
+
+
+def once(
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Evict only what this report (JSON) has, each pod only if still valid.",
+        ),
+    ] = None,
+    execute: acting.Execute = False,
+    dry_run: acting.DryRun = False,
+    namespace: options.Namespaces = None,
+    config: options.ConfigFile = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    impersonate: options.Impersonate = None,
+    groups: acting.Groups = None,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """Plan and evict until nothing is left to do: one cycle.
+
+    Nothing is evicted without --execute or evictions.enabled. An interrupt ends it between two evictions.
+    """
+    from rebalancer.cli.lines import Lines
+    from rebalancer.kube.connection import Connection
+    from rebalancer.runtime.clock import SystemClock
+    from rebalancer.runtime.configured import live_options
+    from rebalancer.runtime.daemon import stop_on_signals
+    from rebalancer.runtime.once import run_once
+    from rebalancer.runtime.outcome import End
+    from rebalancer.runtime.reviewed import read_reviewed
+    from rebalancer.settings import load_settings
+
+    settings = load_settings(config, flags=acting.flags(namespace, execute=execute, dry_run=dry_run))
+    acting.set_up_logging(settings, least="warning")
+    reviewed = read_reviewed(plan) if plan is not None else None
+    connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
+    if reviewed is not None and reviewed.cluster and reviewed.cluster != connection.context:
+        typer.echo(f"warning: {plan} is of {reviewed.cluster}, this is {connection.context}", err=True)
+    stop = threading.Event()
+    with stop_on_signals(stop):
+        report = run_once(
+            connection,
+            live_options(settings, connection),
+            clock=SystemClock(stop),
+            observers=[Lines()],
+            reviewed=reviewed,
+        )
+    connection.close()
+    if report.end is End.RECORDED:
+        typer.echo("nothing was evicted; --execute does it")
+    if report.failed:
+        raise typer.Exit(ExitCode.SOME_FAILED)
+    if not report.ok:
+        raise typer.Exit(ExitCode.ERROR)
