@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from tests.support.build import node, objects, workload
 from tests.support.scenarios import SCENARIOS
 
 BIN = Path(sys.executable).parent
-FOLDER = Path(__file__).parents[1] / "scenarios"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests" / "scenarios"
 NODES = [node(f"{z}-{i}").zone(z) for z in "abc" for i in range(2)]
 
 
@@ -276,3 +278,24 @@ def test_config_show_validate_and_schema(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert refused.stderr.count("error: ") == 2
     assert set(json.loads(run("config", "schema").stdout)["properties"]) == set(Settings.model_fields)
+
+
+def test_the_readme_shows_what_is_printed(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"report (--snapshot (\S+one_slot\S+))\n(.*?)```", readme, re.S)
+    assert shown is not None
+    printed = execute("report", "--snapshot", shown.group(2), cwd=ROOT).stdout
+
+    def untimed(text: str) -> str:
+        return re.sub(r" · [\d.]+ m?s$", "", text, flags=re.M).strip()
+
+    assert untimed(printed).startswith(untimed(shown.group(3)))
+    (tmp_path / "my.yaml").write_text("policy:\n  minPodAge: 5 minutes\n")
+    assert execute("report", "--config", "my.yaml", cwd=tmp_path).stderr in readme
+
+
+def test_the_readme_s_settings_are_settings(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert example is not None
+    (tmp_path / "my.yaml").write_text(example.group(1))
+    assert run("config", "validate", tmp_path / "my.yaml").exit_code == 0
