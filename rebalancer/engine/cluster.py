@@ -22,7 +22,7 @@ from rebalancer.engine.volume_use import VolumeUse
 from rebalancer.model.pod import HostPort, PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools, Columns, Ints, int64
+from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.defaults import DefaultSelectors
 from rebalancer.spread.nodes import ByIdentity, NodeTable
@@ -219,19 +219,24 @@ class ClusterState:
 
     def eligible(self, template: PodTemplate, constraint: Constraint) -> Bools:
         """bool[N]: nodes whose pods and domains take part: all keys there, inclusion policies met."""
-        found = self._eligible.get(template, constraint)
-        if found is not None:
-            return found
-        hard = constraint.hard
+        table, hard = self.table, constraint.hard
         keys: tuple[str, ...] = ()
         if self.requires_all_keys(template, hard):
             keys = tuple(c.topology_key for c in self.constraints(template, hard))
-        mask = self.table.having(keys)
-        if constraint.node_affinity_policy == "Honor":
-            mask = mask & self.table.admitted(template)
-        if constraint.node_taints_policy == "Honor":
-            mask = mask & ~self.table.untolerated(template.tolerations)
-        return self._eligible.put(mask, template, constraint)
+        keyed = table.having(keys)
+        admitted = table.admitted(template) if constraint.node_affinity_policy == "Honor" else table.every
+        refused = (
+            table.untolerated(template.tolerations)
+            if constraint.node_taints_policy == "Honor"
+            else table.none
+        )
+        # Few combinations of these shared arrays occur, however many templates there are.
+        found = self._eligible.get(keyed, admitted, refused)
+        if found is None:
+            found = keyed & admitted & ~refused
+            frozen(found)
+            self._eligible.put(found, keyed, admitted, refused)
+        return found
 
     def allocatable(self, resource: str) -> Ints:
         """int64[N]: what pods may request of a resource in all (`PODS`: how many pods)."""

@@ -186,26 +186,9 @@ class Framework:
         return cycle
 
     def _blocked(self, cycle: _Cycle) -> Rejection | None:
-        """PreFilter in profile order: the first unresolvable rejection ends it, others wait for one."""
-        first = None
-        only: Bools | None = None
-        narrowing: list[str] = []
-        for name in self.profile.pre_filters:
-            f = cycle.filters.get(name)
-            if f is None:
-                continue
-            if f.blocked is not None:
-                if f.blocked.code == UNRESOLVABLE:
-                    return f.blocked
-                first = first or f.blocked
-            elif f.only is not None:
-                narrowing.append(name)
-                only = f.only if only is None else only & f.only
-                if not only.any():
-                    many = f"(s) [{' '.join(sorted(narrowing))}] simultaneously"
-                    which = many if len(narrowing) > 1 else f" {narrowing[0]}"
-                    return Rejection("", UNRESOLVABLE, (f"node(s) didn't satisfy plugin{which}",))
-        return first
+        """PreFilter in profile order: the first unresolvable rejection, or else the first at all."""
+        blocked = [f.blocked for n in self.profile.pre_filters if (f := cycle.filters.get(n)) and f.blocked]
+        return next((b for b in blocked if b.code == UNRESOLVABLE), blocked[0] if blocked else None)
 
     def _rejections(self, cycle: _Cycle, row: int) -> dict[str, Rejection]:
         """What rejects one node, in profile order."""

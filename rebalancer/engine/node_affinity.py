@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from rebalancer.engine.normalize import DefaultNormalized
-from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Score, StaticFilter
+from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score, StaticFilter
 from rebalancer.model.pod import NodeAffinity as Affinity
 from rebalancer.model.pod import PodTemplate, PreferredSchedulingTerm
 from rebalancer.model.selectors import NodeSelectorTerm
 from rebalancer.spread.arrays import Bools, Ints
 
 POD = "node(s) didn't match Pod's node affinity/selector"
+CONFLICT = "pod affinity terms conflict"
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
@@ -31,7 +32,9 @@ class NodeAffinity(Plugin):
             found.enforce(self._added)
         if required is not None:
             names = _named_nodes(required.node_selector_terms)
-            if names is not None:
+            if names is not None and not names:
+                found.blocked = Rejection(self.name, UNRESOLVABLE, (CONFLICT,))
+            elif names is not None:
                 found.only = np.fromiter((n in names for n in self.table.names), dtype=np.bool_)
         return found
 

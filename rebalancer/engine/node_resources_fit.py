@@ -9,7 +9,7 @@ from rebalancer.engine.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin
 from rebalancer.engine.resource_names import is_counted, is_extended
 from rebalancer.engine.scoring_strategy import STRATEGIES
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows, int64
 
 NATIVE_ORDER = ("cpu", "memory", "ephemeral-storage")
 
@@ -22,7 +22,7 @@ class NodeResourcesFit(Plugin):
     def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
         """Rejects nodes without enough of a requested resource."""
         wanted = {
-            name: amount
+            name: int64(amount)
             for name, amount in template.requests.items()
             if amount > 0 and is_counted(name) and not self._ignored(name)
         }
@@ -67,7 +67,8 @@ class _Filter(Filter):
         reasons = ["Too many pods"] if requested[PODS][row] >= self._pods[row] else []
         unresolvable = False
         for name, amount, allocatable in self._wanted:
-            if amount > allocatable[row] - requested[name][row]:
+            has = int(allocatable[row])
+            if amount > has - int(requested[name][row]):
                 reasons.append(f"Insufficient {name}")
-                unresolvable |= amount > allocatable[row]
+                unresolvable |= amount > has
         return UNRESOLVABLE if unresolvable else UNSCHEDULABLE, tuple(reasons)

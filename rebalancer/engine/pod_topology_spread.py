@@ -114,16 +114,19 @@ class _Soft:
             state.tally, _measure(constraint), self.domains, state.eligible(template, constraint)
         )
         self.extra = float(constraint.max_skew - 1)
+        self.weight = 0.0
 
-    def raw(self, candidates: Bools) -> Floats:
+    def weigh(self, candidates: Bools) -> None:
+        """The candidates changed: with them the number of domains that the score is scaled by."""
+        size = np.count_nonzero(candidates if self.per_node else self.domains.among(candidates))
+        self.weight = math.log(size + 2)
+
+    def raw(self) -> Floats:
         """float64[N]: the constraint's share of the score; 0 on nodes without its label."""
-        raw: Floats
         if self.per_node:
-            weight = math.log(np.count_nonzero(candidates) + 2)
-            raw = self.by_domain.on_node * weight + self.extra
+            raw: Floats = self.by_domain.on_node * self.weight + self.extra
         else:
-            weight = math.log(np.count_nonzero(self.domains.among(candidates)) + 2)
-            raw = self.domains.values(self.by_domain.counts * weight + self.extra)
+            raw = self.domains.values(self.by_domain.counts * self.weight + self.extra)
         return raw if self.labelled.all_present else raw * self.labelled.present
 
 
@@ -134,6 +137,7 @@ class _Score(Score):
         keyed = state.requires_all_keys(template, hard=False)
         self._soft = tuple(_Soft(state, template, c, keyed) for c in constraints)
         self._scored = state.table.having(c.topology_key for c in constraints) if keyed else state.table.every
+        self._candidates: Bools | None = None
 
     def update(self, rows: Rows) -> None:
         for soft in self._soft:
@@ -141,12 +145,17 @@ class _Score(Score):
 
     def values(self, feasible: Bools) -> Ints:
         candidates = feasible & self._scored
-        total = self._soft[0].raw(candidates)
+        if self._candidates is None or not np.array_equal(candidates, self._candidates):
+            self._candidates = candidates
+            for soft in self._soft:
+                soft.weigh(candidates)
+        total = self._soft[0].raw()
         for soft in self._soft[1:]:
-            total = total + soft.raw(candidates)
-        raw: Ints = np.floor(total + 0.5).astype(np.int64)
-        highest = int(raw.max(where=candidates, initial=0))
+            total = total + soft.raw()
+        raw: Ints = (total + 0.5).astype(np.int64)  # rounds: scores are not negative
+        judged = raw[candidates]
+        highest = int(judged.max(initial=0))
         if highest == 0:
             return MAX_SCORE * self._scored
-        lowest = int(raw.min(where=candidates, initial=highest))
+        lowest = int(judged.min())
         return MAX_SCORE * (highest + lowest - raw) // highest * self._scored

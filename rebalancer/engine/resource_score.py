@@ -16,7 +16,7 @@ from rebalancer.engine.config import ResourceWeight
 from rebalancer.engine.plugin import Score
 from rebalancer.engine.resource_names import is_counted, is_scalar
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows, int64
 
 
 class Resource(Struct, frozen=True, eq=False):
@@ -41,7 +41,7 @@ class ResourceScore(Score):
     ) -> None:
         """`nonzero`: assume the scheduler's defaults for containers that ask for no cpu or memory."""
         self.state = state
-        amounts = dict(template.requests)
+        amounts = {name: int64(amount) for name, amount in template.requests.items()}
         columns: dict[str, str] = {}
         if nonzero:
             amounts |= {"cpu": template.scored_cpu, "memory": template.scored_memory}

@@ -49,17 +49,15 @@ def resolve(written: TopologySpreadConstraint, template: PodTemplate) -> Constra
     """The meaning of a constraint in a pod: its selector joined with the pod's own `matchLabelKeys` values.
 
     Keys that the pod lacks are ignored. From 1.34 on the API server has merged them into the selector
-    already; joining them again changes nothing.
+    already; joining them again changes nothing. (Upstream's ``mergeLabelSetWithSelector`` makes a selector of
+    the keys alone where there is none, which validation keeps from happening.)
     """
     selector = canonical(written.label_selector) if written.label_selector is not None else None
-    if selector is not None:
-        selector = selector.also(
-            *(
-                Requirement(k, "In", (template.labels[k],))
-                for k in written.match_label_keys
-                if k in template.labels
-            )
-        )
+    own = [
+        Requirement(k, "In", (template.labels[k],)) for k in written.match_label_keys if k in template.labels
+    ]
+    if own:
+        selector = (selector or Selector()).also(*own)
     return Constraint(
         namespace=template.namespace,
         selector=selector,

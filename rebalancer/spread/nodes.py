@@ -113,6 +113,7 @@ class NodeTable:
             (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
         )
         self._taints = tuple(kinds)
+        self._having: dict[tuple[str, ...], Bools] = {}
         self._affinity: ByIdentity[Bools] = ByIdentity()
         self._untolerated: ByIdentity[Bools] = ByIdentity()
 
@@ -141,10 +142,15 @@ class NodeTable:
 
     def having(self, keys: Iterable[str]) -> Bools:
         """bool[N]: nodes that have all these labels."""
-        mask = self.every
-        for key in keys:
-            mask = mask & self.domains(key).present
-        return mask
+        wanted = tuple(keys)
+        found = self._having.get(wanted)
+        if found is None:
+            found = self.every
+            for key in wanted:
+                found = found & self.domains(key).present
+            frozen(found)
+            self._having[wanted] = found
+        return found
 
     def _by_taints(self, by_kind: Bools) -> Bools:
         mask: Bools = by_kind[self._taint_kind] if self.size else self.none
@@ -173,18 +179,22 @@ class NodeTable:
         return counts
 
     def admitted(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes that nodeSelector and required node affinity admit."""
+        """bool[N]: nodes that nodeSelector and required node affinity admit.
+
+        One array for all templates that share the two; so are `untolerated` and `having`.
+        """
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
+        required = affinity.required if affinity is not None else None
+        if not template.node_selector and required is None:
+            return self.every
         found = self._affinity.get(template.node_selector, template.affinity)
         if found is not None:
             return found
         mask = self.every
         for key, value in template.node_selector.items():
             mask = mask & self.requirement_mask(NodeSelectorRequirement(key, "In", (value,)))
-        affinity = template.affinity
-        if affinity is not None and affinity.node_affinity is not None:
-            required = affinity.node_affinity.required
-            if required is not None:
-                mask = mask & self.selector_mask(required)
+        if required is not None:
+            mask = mask & self.selector_mask(required)
         frozen(mask)
         return self._affinity.put(mask, template.node_selector, template.affinity)
 
