@@ -12,6 +12,13 @@ from rebalancer.sandbox.resources import EVENTS, NAMESPACES, NODES, PRIORITY_CLA
 if TYPE_CHECKING:
     from rebalancer.sandbox.store import Store
 
+_NOT_THE_CLIENTS = (
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+    "generation",
+)
 _LONGEST_PREFIX = 58  # of generateName: with five characters more it is still a label
 
 
@@ -37,13 +44,7 @@ def prepared(store: Store, resource: Resource, obj: Object, namespace: str | Non
     key = key_of(namespace, name)
     if key in store.collection(resource).records:
         raise already_exists(resource, name)
-    for field in (
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-        "generation",
-    ):
+    for field in _NOT_THE_CLIENTS:
         metadata.pop(field, None)
     metadata |= {"uid": new_uid(store.rng), "creationTimestamp": store.now()}
     if resource.generation:

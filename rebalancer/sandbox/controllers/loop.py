@@ -1,0 +1,185 @@
+"""The one thread that all controllers run in: changes come in, keys of work go out, timers ring.
+
+One thread makes a cluster repeatable: what happens depends on the order of changes only. Controllers read
+the store itself, not a cache that lags behind it, and so need no expectations.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import ClassVar
+
+from rebalancer.sandbox.errors import ApiError
+from rebalancer.sandbox.history import Event
+from rebalancer.sandbox.resources import RESOURCES
+from rebalancer.sandbox.store import Store
+
+log = logging.getLogger(__name__)
+
+_RETRY = 0.05
+_TRIES = 4
+_LATER = 5.0
+
+
+class Controller:
+    """`notice` learns of a change and asks for work; `sync` does the work of one key.
+
+    `late`: works only when no other controller has anything to do.
+    """
+
+    late: ClassVar[bool] = False
+
+    def __init__(self, store: Store, loop: Loop) -> None:
+        self.store = store
+        self.loop = loop
+
+    def notice(self, event: Event) -> None:
+        """A change. Must not write."""
+
+    def sync(self, key: str) -> None:
+        """Brings what the key names in order. May raise ApiError: it is tried again."""
+
+
+Work = tuple[Controller, str]
+
+
+class Loop:
+    """Runs controllers; `settle` waits until they have nothing to do."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self.controllers: list[Controller] = []
+        self.error: BaseException | None = None
+        self.now = monotonic
+        self._events: deque[Event] = deque()
+        self._work: dict[Work, None] = {}
+        self._late: dict[Work, None] = {}
+        self._timers: list[tuple[float, int, bool, Work]] = []
+        self._number = count()
+        self._foreground = 0
+        self._failures: dict[Work, int] = {}
+        self._busy = True
+        self._stopping = False
+        self._wake = threading.Event()
+        self._rest = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    # -- for controllers, in the loop's thread
+
+    def add(self, controller: Controller, key: str = "") -> None:
+        """Asks for work, once however often it is asked for."""
+        (self._late if controller.late else self._work)[controller, key] = None
+
+    def after(
+        self, seconds: float, controller: Controller, key: str = "", *, background: bool = False
+    ) -> None:
+        """Asks for work in some seconds. `background`: the cluster counts as settled meanwhile."""
+        due = self.now() + max(seconds, 0.0)
+        heapq.heappush(self._timers, (due, next(self._number), background, (controller, key)))
+        self._foreground += not background
+
+    # -- from outside
+
+    def start(self) -> None:
+        """Everything that is in the store counts as new."""
+        with self.store.lock:
+            for storage in dict.fromkeys(r.storage for r in RESOURCES):
+                collection = self.store.collection(next(r for r in RESOURCES if r.storage == storage))
+                for record in collection.scan():
+                    self._events.append(Event(record.rv, "ADDED", collection.resource, record, None))
+            self._unsubscribe = self.store.subscribe(self._changed)
+        self._thread = threading.Thread(target=self._run, name="sandbox-controllers", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended."""
+        if self._thread is None:
+            return
+        self._unsubscribe()
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(10)
+        self._thread = None
+
+    def settle(self, timeout: float) -> None:
+        """Waits until nothing is left to do. TimeoutError says what is; RuntimeError if a controller broke."""
+        with self._rest:
+            rested = self._rest.wait_for(lambda: self.error is not None or self._resting(), timeout)
+        if self.error is not None:
+            raise RuntimeError("a controller of the sandbox failed") from self.error
+        if not rested:
+            raise TimeoutError(f"the cluster has not settled in {timeout:g} s: {self._left()}")
+
+    # -- within
+
+    def _changed(self, event: Event) -> None:
+        # Under the store's lock: only remembered here.
+        self._events.append(event)
+        self._wake.set()
+
+    def _resting(self) -> bool:
+        # In this order: `_busy` is raised before an event is taken out.
+        return not self._events and not self._busy and not self._foreground
+
+    def _left(self) -> str:
+        work = [
+            *self._work,
+            *self._late,
+            *(w for *_, background, w in sorted(self._timers)[:5] if not background),
+        ]
+        named = ", ".join(f"{type(c).__name__} {key}".strip() for c, key in work[:5])
+        return named or f"{len(self._events)} changes not looked at"
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._busy = True
+                self._ring()
+                self._notice()
+                work = next(iter(self._work or self._late), None)
+                if work is not None:
+                    (self._work if work in self._work else self._late).pop(work)
+                    self._sync(work)
+                    continue
+                self._wake.clear()
+                with self._rest:
+                    self._busy = False
+                    self._rest.notify_all()
+                if not self._events and not self._stopping:
+                    self._wake.wait(max(self._timers[0][0] - self.now(), 0.0) if self._timers else None)
+        except BaseException as error:
+            log.exception("a controller of the sandbox failed")
+            with self._rest:
+                self.error = error
+                self._rest.notify_all()
+
+    def _ring(self) -> None:
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now:
+            *_, background, work = heapq.heappop(self._timers)
+            self._foreground -= not background
+            self.add(*work)
+
+    def _notice(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            for controller in self.controllers:
+                controller.notice(event)
+
+    def _sync(self, work: Work) -> None:
+        controller, key = work
+        try:
+            controller.sync(key)
+            self._failures.pop(work, None)
+        except ApiError as error:
+            failures = self._failures[work] = self._failures.get(work, 0) + 1
+            log.debug("%s %s: %s", type(controller).__name__, key, error)
+            # What fails for good (an invalid template, a namespace that ends) must not keep `settle` waiting.
+            stuck = failures >= _TRIES
+            self.after(_LATER if stuck else _RETRY * failures, controller, key, background=stuck)
