@@ -115,10 +115,7 @@ class _View:
             return
         self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
         if self.wide:
-            table = _table("POD", "REASON", "MESSAGE")
-            for b in self.report.blocked:
-                table.add_row(_plain(f"{b.namespace}/{b.pod}"), _plain(b.reason, "yellow"), _plain(b.message))
-            self._print(table)
+            self._every_blocked()
             return
         table = _table("PODS", "REASON", "FOR EXAMPLE")
         for g in groups:
@@ -129,6 +126,17 @@ class _View:
                 example.append_text(_plain(f"\n→ {g.remedy}", "cyan"))
             table.add_row(_plain(f"{len(g.pods):,}"), _plain(g.reason, "yellow"), example)
         self._print(table)
+
+    def _every_blocked(self) -> None:
+        """A line for each pod, aligned by hand: laying out a table of many thousand rows takes seconds."""
+        pods = [text.clean(f"{b.namespace}/{b.pod}") for b in self.report.blocked]
+        width = max(map(len, pods))
+        code = max(len(b.reason) for b in self.report.blocked)
+        lines = (
+            f"{' ' * _INDENT}{pod:<{width}}  {b.reason:<{code}}  {text.clean(b.message)}"
+            for pod, b in zip(pods, self.report.blocked, strict=True)
+        )
+        self.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def findings(self) -> None:
         """What no eviction cures."""
