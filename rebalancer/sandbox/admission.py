@@ -9,6 +9,7 @@ from rebalancer.sandbox.errors import ApiError
 from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.resources import Resource
 
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _CRITICAL = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 

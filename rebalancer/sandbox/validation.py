@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rebalancer.sandbox.admission import DELETION_COST
 from rebalancer.sandbox.errors import ApiError, Cause, invalid
 from rebalancer.sandbox.objects import DNS_SUBDOMAIN, Object, is_subdomain, required, wrong
 from rebalancer.sandbox.resources import Resource
 
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 LABEL_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
