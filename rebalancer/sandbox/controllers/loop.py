@@ -108,7 +108,7 @@ class Loop:
         self._thread = None
 
     def settle(self, timeout: float) -> None:
-        """Waits until nothing is left to do. TimeoutError says what is; RuntimeError if a controller broke."""
+        """Waits until nothing is left to do. TimeoutError says what is; RuntimeError: a controller broke."""
         with self._rest:
             rested = self._rest.wait_for(lambda: self.error is not None or self._resting(), timeout)
         if self.error is not None:
