@@ -141,7 +141,7 @@ class _Reading:
             return
         kind, api_version = head.kind or item.kind, head.api_version or item.api_version
         meta = head.metadata
-        if not kind or meta is None:
+        if not kind or meta is None or kind == "Status":
             self._stranger(document, item, kind)
             return
         self._times(head, meta)
@@ -210,6 +210,9 @@ class _Reading:
             self._stranger(document, item, "")
             return
         kind, api_version = str(value.get("kind") or item.kind), str(value.get("apiVersion") or "")
+        if kind in ("", "Status"):
+            self._stranger(document, item, kind)
+            return
         if not is_read(kind, api_version):
             self._unused[kind] += 1
             return

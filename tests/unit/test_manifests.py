@@ -328,7 +328,7 @@ NO_CLUSTER = [
     ("bad YAML", "kind: List\n  items: x: y\n", "cluster.json:2:8: not valid YAML: "),
     (
         "the API server's refusal",
-        json.dumps({"kind": "Status", "message": "pods is forbidden"}),
+        json.dumps({"kind": "Status", "metadata": {}, "status": "Failure", "message": "pods is forbidden"}),
         "the API server's answer 'pods is forbidden'",
     ),
 ]
