@@ -2,6 +2,7 @@
 
 files      paths → texts: a file, a directory, standard input; gzip
 documents  a text → API objects, still bytes: JSON or YAML, Lists, several documents
+head       what every object tells of itself, before it is decoded
 kinds      which kinds are read, and what cannot be known without each
 reading    objects → Snapshot, with warnings and the clock
 """

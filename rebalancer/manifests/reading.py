@@ -7,13 +7,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw
 
 from rebalancer.manifests.documents import Document, Item, documents
 from rebalancer.manifests.files import ManifestError, texts
+from rebalancer.manifests.head import Time, head_of, newest
 from rebalancer.manifests.kinds import (
     CAPTURED_AT,
     CAPTURED_KINDS,
@@ -32,40 +33,8 @@ from rebalancer.model.storage import PersistentVolume, PersistentVolumeClaim
 from rebalancer.model.workload import ResourceQuota
 
 Paths = Iterable[str | os.PathLike[str]]
-_Time = Annotated[datetime, Meta(tz=True)] | None
 _LISTED = 5
 """So many examples of one kind of trouble are named; the rest is a number."""
-
-
-class _HeadMeta(Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-    creation_timestamp: _Time = None
-    deletion_timestamp: _Time = None
-    deletion_grace_period_seconds: int | None = None
-
-
-class _HeadCondition(Struct, rename="camel", gc=False):
-    last_transition_time: _Time = None
-    last_heartbeat_time: _Time = None
-
-
-class _HeadStatus(Struct, rename="camel", gc=False):
-    start_time: _Time = None
-    conditions: list[_HeadCondition] | None = None
-
-
-class _Head(Struct, rename="camel", gc=False):
-    """What every object tells of itself: what it is, and times."""
-
-    kind: str | None = None
-    api_version: str | None = None
-    metadata: _HeadMeta | None = None
-    status: _HeadStatus | None = None
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 def read_snapshot(paths: Paths, *, now: float | None = None, stdin: BinaryIO | None = None) -> Snapshot:
@@ -135,7 +104,7 @@ class _Reading:
 
     def _item(self, document: Document, item: Item) -> None:
         try:
-            head = _decode_head(item.raw)
+            head = head_of(item.raw)
         except (msgspec.DecodeError, ValueError) as e:
             self._unreadable(document, item, e)
             return
@@ -144,7 +113,8 @@ class _Reading:
         if not kind or meta is None or kind == "Status":
             self._stranger(document, item, kind)
             return
-        self._times(head, meta)
+        if (time := newest(head)) is not None and (self._newest is None or time > self._newest):
+            self._newest = time
         if not is_read(kind, api_version):
             self._unused[kind] += 1
             return
@@ -168,27 +138,11 @@ class _Reading:
             return
         self._objects[kind, namespace, name] = (meta.resource_version, value)
 
-    def _times(self, head: _Head, meta: _HeadMeta) -> None:
-        newest = self._newest
-        times = [meta.creation_timestamp]
-        if (deleted := meta.deletion_timestamp) is not None:
-            # The API sets it to when the grace period ends, which may be hours ahead.
-            grace = meta.deletion_grace_period_seconds or 0
-            times.append(datetime.fromtimestamp(deleted.timestamp() - grace, deleted.tzinfo))
-        if (status := head.status) is not None:
-            times.append(status.start_time)
-            for condition in status.conditions or ():
-                times += (condition.last_transition_time, condition.last_heartbeat_time)
-        for time in times:
-            if time is not None and (newest is None or time > newest):
-                newest = time
-        self._newest = newest
-
     def _annotations(self, document: Document) -> None:
         says = document.annotations
         if captured := says.get(CAPTURED_AT):
             try:
-                time = msgspec.convert(captured, _Time)
+                time = msgspec.convert(captured, Time)
             except msgspec.ValidationError:
                 time = None
             if time is None:

@@ -204,8 +204,9 @@ def test_many_malformed_objects_are_counted() -> None:
 
 
 def test_an_explicit_null_is_an_absent_field() -> None:
-    snapshot = snapshot_of(*CLUSTER, node("n3", spec=None))
-    assert len(snapshot.nodes) == 3
+    snapshot = snapshot_of(*CLUSTER, node("n3", spec=None), pod("web-3", resourceVersion=None, labels=None))
+    assert told(snapshot) == []
+    assert (len(snapshot.nodes), len(snapshot.pods)) == (3, 3)
 
 
 @pytest.mark.parametrize(
