@@ -75,7 +75,7 @@ def once(
     connection.close()
     if report.end is End.RECORDED:
         typer.echo("nothing was evicted; --execute does it")
-    if report.failed:
+    if report.failed or report.mispredicted:
         raise typer.Exit(ExitCode.SOME_FAILED)
     if not report.ok:
         raise typer.Exit(ExitCode.ERROR)

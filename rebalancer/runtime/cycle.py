@@ -233,4 +233,5 @@ class Cycle:
 def _nothing_left(plan: Plan) -> str:
     if plan.violated == 0:
         return "every constraint in scope holds"
-    return f"no eviction helps: {plan.violated} constraints keep an excess of {plan.excess}"
+    keep = "constraint keeps" if plan.violated == 1 else "constraints keep"
+    return f"no eviction helps: {plan.violated} {keep} an excess of {plan.excess}"

@@ -20,6 +20,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.plan import Move
+from rebalancer.policy.budgets import Budgets
 from rebalancer.runtime.clock import Clock
 from rebalancer.runtime.outcome import MoveStatus, Outcome
 
@@ -31,10 +32,12 @@ InFlight = tuple[Move, Eviction, float]
 
 class SettleLimits(Struct, frozen=True, kw_only=True):
     """Seconds. `ready`: from the eviction until the replacement is Ready, beyond the victim's grace period;
-    `pending`: how long a replacement may be unschedulable once the victims are gone; `poll` between looks."""
+    `pending`: how long a replacement may be unschedulable once the victims are gone; `budgets`: how long
+    budgets may take to notice that all is well again; `poll` between looks."""
 
     ready: float = 300.0
     pending: float = 60.0
+    budgets: float = 15.0
     poll: float = 1.0
 
 
@@ -83,7 +86,28 @@ class Settler:
             if waiting:
                 self._clock.wait(self._limits.poll)
         self._before.clear()
+        self._until_budgets_know([move for move, _, _ in flown])
         return outcomes
+
+    def _until_budgets_know(self, moves: Sequence[Move]) -> None:
+        """Waits until the disruption controller has seen the replacements, some seconds at most.
+
+        It lags behind: a plan made at once would take the budgets for exhausted.
+        """
+        planned = Budgets(self._snapshot)
+        wanted = {b.key: b.allowed for m in moves for b in planned.of(m.pod)}
+        deadline = self._clock.monotonic() + self._limits.budgets
+        while wanted and self._clock.monotonic() < deadline and not self._clock.stopping():
+            try:
+                for namespace in {key.partition("/")[0] for key in wanted}:
+                    for b in self._objects.budgets(namespace):
+                        key = f"{namespace}/{b.metadata.name}"
+                        if b.status.disruptions_allowed >= wanted.get(key, 0):
+                            wanted.pop(key, None)
+            except KubeError as e:
+                log.info("waiting for budgets: %s", e.message)
+            if wanted:
+                self._clock.wait(self._limits.poll)
 
     def _look(self, waiting: Sequence[InFlight], outcomes: Sequence[Outcome]) -> dict[str, _Seen]:
         """By the victim's uid: whether it is gone, and what came for it."""

@@ -143,6 +143,15 @@ def test_budgets_hold_at_every_moment() -> None:
     assert run.hands.broken_budgets == []
 
 
+def test_budgets_that_lag_behind_their_pods_are_waited_for() -> None:
+    things = (*SKEWED, pdb("web", {"app": "web"}, max_unavailable=1))
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, hands=Hands(server, budgets_every=7))
+    assert run.report.end is End.COMPLETE
+    assert run.zones() == [2, 2, 2]
+    assert {o.status for o in run.report.outcomes} == {MoveStatus.DONE}
+
+
 def test_a_stateful_set_comes_back_under_its_name() -> None:
     run = once((*nodes(a=1, b=1), stateful_set("db").spread("zone", 1).placed({"a-0": 3, "b-0": 1})))
     assert run.report.end is End.COMPLETE

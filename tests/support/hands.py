@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.model.decode import KINDS
 from rebalancer.planner.simulation import Simulation
 from rebalancer.sandbox import ApiServer
 from rebalancer.sandbox.subresources import bind
@@ -28,7 +29,8 @@ READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status":
 
 
 class Hands:
-    """Acts on a server's store. `ends_after`, `ready_after` count steps; `choose` replaces the tie-break."""
+    """Acts on a server's store. `ends_after`, `ready_after` count steps; `choose` replaces the tie-break.
+    `budgets_every`: the disruption controller acts in every n-th step only."""
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Hands:
         seed: int = 0,
         ends_after: int = 2,
         ready_after: int = 2,
+        budgets_every: int = 1,
         choose: Choose | None = None,
     ) -> None:
         self.store = server.store
@@ -44,11 +47,13 @@ class Hands:
         self._rng = random.Random(seed)
         self._choose = choose or (lambda _, nodes: self._rng.choice(nodes) if nodes else None)
         self._age: dict[str, int] = defaultdict(int)
-        self._made = 0
+        self._made = self._steps = 0
+        self.budgets_every = budgets_every
         self.broken_budgets: list[str] = []
 
     def step(self, _: float = 0.0) -> None:
         """Everybody acts once."""
+        self._steps += 1
         for pod in self.store.list("Pod"):
             if "deletionTimestamp" in pod["metadata"]:
                 self._age[f"end {pod['metadata']['uid']}"] += 1
@@ -106,8 +111,7 @@ class Hands:
             self.store.create(pod)
 
     def _everything(self) -> list[Json]:
-        kinds = ("Node", "Namespace", "ReplicaSet", "Deployment", "StatefulSet", "PodDisruptionBudget", "Pod")
-        return [{**o, "kind": k} for k in kinds for o in self.store.list(k)]
+        return [{**o, "kind": k} for k in sorted(KINDS) for o in self.store.list(k)]
 
     def _schedule(self, pod: Json) -> None:
         snapshot = decoded(self._everything())
@@ -155,11 +159,16 @@ class Hands:
                     "observedGeneration": owner["metadata"].get("generation", 0),
                 }
                 self._status(owner, figures, kind)
-        for budget in with_status(deepcopy(self._everything())):
+        everything = deepcopy(self._everything())
+        for o in everything:
+            if o["kind"] == "PodDisruptionBudget":
+                o.pop("status", None)
+        for budget in with_status(everything):
             if budget["kind"] == "PodDisruptionBudget":
                 if budget["status"]["currentHealthy"] < budget["status"]["desiredHealthy"]:
                     self.broken_budgets.append(budget["metadata"]["name"])
-                self._status(budget, {**budget["status"], "disruptedPods": {}}, "PodDisruptionBudget")
+                if self._steps % self.budgets_every == 0:
+                    self._status(budget, {**budget["status"], "disruptedPods": {}}, "PodDisruptionBudget")
 
 
 def _ready(pod: Json) -> bool:
