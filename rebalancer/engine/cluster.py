@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
@@ -200,16 +201,8 @@ class ClusterState:
         selector = self._selectors.of(template) if defaults else Selector()
         if selector.empty:
             return ()
-        return tuple(
-            Constraint(
-                template.namespace,
-                selector,
-                c.topology_key,
-                c.max_skew,
-                hard=c.when_unsatisfiable == "DoNotSchedule",
-            )
-            for c in defaults
-        )
+        # The joined selector takes the place of the constraint's own; all else is as configured.
+        return tuple(msgspec.structs.replace(resolve(c, template), selector=selector) for c in defaults)
 
     def requires_all_keys(self, template: PodTemplate, hard: bool) -> bool:
         """Whether a node needs every topology key: not in the score under system defaults."""

@@ -240,16 +240,20 @@ class PodDecoder:
         overhead = resource_list(
             _part(spec.overhead, dict[str, str | int | float], "spec.overhead"), "spec.overhead"
         )
-        pod_level = resource_list(
-            (_part(spec.resources, _Quantities, "spec.resources") or _Quantities()).requests,
-            "spec.resources.requests",
-        )
-        nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=_SCORE_DEFAULTS)
+        whole = _part(spec.resources, _Quantities, "spec.resources") or _Quantities()
+        pod_level = resource_list(whole.requests, "spec.resources.requests")
+        requests = pod_requests(containers, inits, overhead, pod_level)
+        assumed = _SCORE_DEFAULTS
+        if whole.requests or whole.limits:
+            # Beside pod-level resources defaults stand in only for what the pod asks nothing of at all
+            # (framework/types.go, getNonMissingContainerRequests).
+            assumed = {name: v for name, v in _SCORE_DEFAULTS.items() if not requests.get(name)}
+        nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=assumed)
         scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
         return PodTemplate(
             namespace=namespace,
             labels=_part(labels, dict[str, str], "metadata.labels") or {},
-            requests=pod_requests(containers, inits, overhead, pod_level),
+            requests=requests,
             nonzero_cpu=nonzero.get("cpu", 0),
             nonzero_memory=nonzero.get("memory", 0),
             scored_cpu=scored.get("cpu", 0),

@@ -1,0 +1,124 @@
+"""KubeSchedulerConfiguration as operators have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.engine.config import FILTERS, Profile, SchedulerConfig
+from rebalancer.engine.config_file import ConfigError, parse_config
+from tests.support.build import node, nodes, pod
+from tests.unit.engine.judge import Asked
+
+
+def config(*profiles: dict[str, Any], version: str = "v1", **top: object) -> SchedulerConfig:
+    return parse_config(
+        {
+            "apiVersion": f"kubescheduler.config.k8s.io/{version}",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": list(profiles),
+            **top,
+        }
+    )
+
+
+def only(config: SchedulerConfig) -> Profile:
+    (profile,) = config.profiles
+    return profile
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta3", "v1beta2", "v1beta1"])
+def test_a_document_without_profiles_is_the_default_profile(version: str) -> None:
+    profile = only(config(version=version))
+    assert profile.filters == FILTERS
+    assert profile.scores == Profile().scores
+
+
+def test_a_disabled_plugin_is_gone_from_its_point_only() -> None:
+    profile = only(config({"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}}))
+    assert "TaintToleration" not in profile.filters
+    assert "TaintToleration" in dict(profile.scores)
+
+
+def test_multi_point_disables_everywhere() -> None:
+    profile = only(config({"plugins": {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}}))
+    assert "TaintToleration" not in profile.filters
+    assert "TaintToleration" not in dict(profile.scores)
+
+
+def test_a_star_leaves_only_what_is_named() -> None:
+    named = [{"name": "ImageLocality", "weight": 4}, {"name": "NodeAffinity"}]
+    profile = only(config({"plugins": {"score": {"disabled": [{"name": "*"}], "enabled": named}}}))
+    assert profile.scores == (("ImageLocality", 4), ("NodeAffinity", 2))
+
+
+def test_a_plugin_configured_again_comes_first() -> None:
+    again = {"score": {"enabled": [{"name": "ImageLocality", "weight": 9}]}}
+    profile = only(config({"plugins": again}))
+    assert profile.scores[0] == ("ImageLocality", 9)
+    assert len(profile.scores) == len(Profile().scores)
+
+
+def test_a_multi_point_weight_replaces_the_default() -> None:
+    again = {"multiPoint": {"enabled": [{"name": "PodTopologySpread", "weight": 7}]}}
+    assert dict(only(config({"plugins": again})).scores)["PodTopologySpread"] == 7
+
+
+def test_unknown_plugins_and_extenders_are_warned_of_and_make_nothing_certain() -> None:
+    found = config(
+        {"plugins": {"multiPoint": {"enabled": [{"name": "Coscheduling"}]}}},
+        extenders=[{"urlPrefix": "http://extender"}],
+    )
+    assert found.warnings == (
+        "scheduler extender 'http://extender' is not asked",
+        "plugin 'Coscheduling' of profile 'default-scheduler' is unknown",
+    )
+    doubts = Asked(nodes(a=1), pod("new"), config=found).doubts
+    assert "http://extender" in doubts
+    assert "Coscheduling" in doubts
+
+
+def test_the_profile_follows_the_scheduler_name() -> None:
+    packing = {"scoringStrategy": {"type": "MostAllocated"}}
+    found = config(
+        {"schedulerName": "default-scheduler"},
+        {
+            "schedulerName": "packing",
+            "plugins": {"filter": {"disabled": [{"name": "NodeUnschedulable"}, {"name": "TaintToleration"}]}},
+            "pluginConfig": [{"name": "NodeResourcesFit", "args": packing}],
+        },
+    )
+    new = pod("new")
+    new._spec["schedulerName"] = "packing"
+    asked = Asked(node("n1").cordoned(), new, config=found)
+    assert asked.fits == ["n1"]
+    assert asked.doubts == ""
+    assert asked.framework.profile.fit_strategy == "MostAllocated"
+
+
+def test_the_percentage_of_a_profile_goes_before_the_general_one() -> None:
+    found = config({"percentageOfNodesToScore": 30}, {"schedulerName": "b"}, percentageOfNodesToScore=70)
+    assert [p.percentage_of_nodes_to_score for p in found.profiles] == [30, 70]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"kind": "KubeSchedulerConfiguration", "apiVersion": "v1alpha1"}, "apiVersion"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "kind"),
+        (
+            {
+                "kind": "KubeSchedulerConfiguration",
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "profiles": [
+                    {"pluginConfig": [{"name": "PodTopologySpread", "args": {"defaultingType": "x"}}]}
+                ],
+            },
+            "PodTopologySpread",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_says_where(document: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_config(document)

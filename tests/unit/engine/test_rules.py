@@ -1,0 +1,107 @@
+"""Rules that the recorded cases do not reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.engine.volume_restrictions import conflict
+from rebalancer.model.pod import Volume
+from tests.support.build import claim, node, nodes, pod, replica_set, volume
+from tests.support.build_pod import PodBuilder
+from tests.unit.engine.judge import Asked
+
+
+def named(*names: str) -> PodBuilder:
+    """A pod whose affinity names its nodes by matchFields; several terms intersect in one."""
+    new = pod("new")
+    fields = [{"key": "metadata.name", "operator": "In", "values": [n]} for n in names]
+    terms: dict[str, Any] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    new._spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return new
+
+
+def test_affinity_to_a_named_node_narrows_the_search() -> None:
+    asked = Asked(node("n1"), node("n2").taint("x"), named("n2"))
+    assert asked.event.startswith(
+        "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], "
+        "1 node(s) had untolerated taint(s)."
+    )
+
+
+def test_affinity_to_two_names_at_once_conflicts() -> None:
+    asked = Asked(nodes(a=2), named("a-0", "a-1"))
+    assert asked.event.startswith("0/2 nodes are available: pod affinity terms conflict.")
+
+
+def test_affinity_to_a_node_that_does_not_exist_leaves_none() -> None:
+    asked = Asked(nodes(a=1), named("gone"))
+    assert asked.fits == []
+    assert asked.event.startswith(
+        "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
+
+
+def disk(kind: str, *device: str, read_only: bool = False) -> Volume:
+    return Volume("v", kind, device=(kind, *device), read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "conflicts"),
+    [
+        (disk("gcePersistentDisk", "d"), disk("gcePersistentDisk", "d"), True),
+        (
+            disk("gcePersistentDisk", "d", read_only=True),
+            disk("gcePersistentDisk", "d", read_only=True),
+            False,
+        ),
+        (disk("gcePersistentDisk", "d"), disk("gcePersistentDisk", "e"), False),
+        (
+            disk("awsElasticBlockStore", "d", read_only=True),
+            disk("awsElasticBlockStore", "d", read_only=True),
+            True,
+        ),
+        (disk("rbd", "pool", "image", "m1", "m2"), disk("rbd", "pool", "image", "m2"), True),
+        (disk("rbd", "pool", "image", "m1"), disk("rbd", "pool", "image", "m2"), False),
+        (disk("iscsi", "iqn"), disk("gcePersistentDisk", "iqn"), False),
+    ],
+)
+def test_legacy_disks_conflict_unless_all_read(a: Volume, b: Volume, conflicts: bool) -> None:
+    assert conflict(a, b) is conflicts
+    assert conflict(b, a) is conflicts
+
+
+def test_a_terminating_pod_holds_room_and_does_not_count_for_spread() -> None:
+    things = [nodes(a=1, b=1), pod("web-1").labels(app="web").on("a-0").terminating()]
+    asked = Asked(*things, pod("new").labels(app="web").spread("zone", 1))
+    assert asked.fits == ["a-0", "b-0"]
+    full = Asked(node("a-0").pods(1), pod("web-1").labels(app="web").on("a-0").terminating(), pod("new"))
+    assert full.fits == []
+
+
+def test_a_zonal_volume_keeps_its_pod_in_the_zone() -> None:
+    asked = Asked(
+        nodes(a=1, b=1), volume("pv", "data", zone="b"), claim("data", "pv"), pod("new").mounts("data")
+    )
+    assert asked.fits == ["b-0"]
+
+
+def test_default_constraints_follow_the_controller() -> None:
+    things = [nodes(a=1, b=1), replica_set("web").placed({"a-0": 2})]
+    alone = Asked(*things, pod("new").labels(app="web"))
+    owned = Asked(*things, pod("new").labels(app="web").owned_by("ReplicaSet", "web"))
+    assert alone.score("PodTopologySpread") == {}
+    assert set(owned.score("PodTopologySpread")) == {"a-0", "b-0"}
+
+
+@pytest.mark.parametrize(
+    ("version", "score"),
+    [
+        ("v1.35.1", 96),  # 100 · (1 − |500/8000 − 64/32768| / 2)
+        ("v1.36.0", 73),  # 50 + (50 + 96 − 100) / 2, the empty node being in balance
+    ],
+)
+def test_the_balance_is_judged_as_the_servers_version_does(version: str, score: int) -> None:
+    asked = Asked(nodes(a=1), pod("new").requests(cpu="500m", memory="64Mi"), version=version)
+    assert asked.score("NodeResourcesBalancedAllocation") == {"a-0": score}
