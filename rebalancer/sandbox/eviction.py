@@ -55,8 +55,8 @@ def deletion(options: dict[str, Any], *, dry_run: bool = False) -> Deletion:
 def evict(store: Store, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> Object:
     """The Status to answer with (201); ApiError for what is refused.
 
-    Taken: the name must be the pod's. Mark, as the server does: the budget is charged *before* the uid
-    precondition is looked at, so a wrong uid on a guarded pod costs a disruption.
+    As on the server, the budget is charged *before* the uid precondition is looked at: a wrong uid on a
+    guarded pod costs a disruption.
     """
     if (eviction.get("metadata") or {}).get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")

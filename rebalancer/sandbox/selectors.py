@@ -144,5 +144,5 @@ def parse_fields(text: str, resource: Resource) -> tuple[FieldTest, ...]:
 
 def _field_test(path: tuple[str, ...], equal: bool, wanted: str, default: str) -> FieldTest:
     if path == ("spec", "nodeName"):  # by far the most asked, over all pods: keep it cheap
-        return lambda obj: (obj["spec"].get("nodeName", "") == wanted) is equal
+        return lambda obj: ((obj.get("spec") or {}).get("nodeName", "") == wanted) is equal
     return lambda obj: ((_value(obj, path) or default) == wanted) is equal

@@ -116,6 +116,8 @@ def test_label_annotate_cordon(kubectl: Kubectl, server: ApiServer) -> None:
     assert server.store.get("Node", "n2")["spec"]["taints"] == [
         {"key": "a", "value": "b", "effect": "NoSchedule"}
     ]
+    kubectl("taint", "node", "n2", "a-")
+    assert not server.store.get("Node", "n2")["spec"].get("taints")
 
 
 def test_delete_waits_for_the_kubelet(kubectl: Kubectl, server: ApiServer) -> None:
