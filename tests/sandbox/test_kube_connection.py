@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rebalancer.kube import config
 from rebalancer.kube.config import ClusterOptions, load
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
@@ -225,3 +228,59 @@ def test_the_environment_of_the_process_is_not_touched(tmp_path: Path) -> None:
     before = dict(os.environ)
     Connection(kubeconfig(tmp_path / "c", "http://127.0.0.1:1", {})).close()
     assert dict(os.environ) == before
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Certificate and key of 127.0.0.1, signed by itself."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    names = ["-subj", "/CN=sandbox", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(folder / "key"), "-out", str(folder / "crt")]
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *files],
+        check=True,
+        capture_output=True,
+    )
+    return str(folder / "crt"), str(folder / "key")
+
+
+def test_a_server_that_the_kubeconfig_trusts_is_reached_by_https(certificate: tuple[str, str]) -> None:
+    with ApiServer(tls=certificate, authenticate=True) as server, connected(server) as c:
+        assert nodes(c) == 200
+        assert c.server.startswith("https://")
+
+
+def test_a_server_that_it_does_not_trust_is_not_sent_anything(
+    certificate: tuple[str, str], tmp_path: Path
+) -> None:
+    with ApiServer(tls=certificate) as server:
+        connection = Connection(kubeconfig(tmp_path / "c", server.url, {"token": "secret"}))
+        with pytest.raises(TransportError, match="certificate is not trusted") as e:
+            nodes(connection)
+        assert not e.value.sent
+        assert "certificate-authority" in e.value.remedy
+        assert server.accesses == []
+        connection.close()
+
+
+def test_in_a_pod_the_service_accounts_token_is_used_and_read_anew(
+    certificate: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path)
+    (tmp_path / "token").write_text("old")
+    (tmp_path / "namespace").write_text("tools")
+    shutil.copy(certificate[0], tmp_path / "ca.crt")
+    users = {"new": User("system:serviceaccount:tools:x", ("system:masters",))}
+    with ApiServer(tls=certificate, tokens=users, authenticate=True) as server:
+        port = server.url.rpartition(":")[2]
+        env = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        connection = Connection(source=lambda: load(ClusterOptions(), env))
+        assert (connection.context, connection.namespace) == ("in-cluster", "tools")
+        # The kubelet rotates the file; the old token is refused.
+        (tmp_path / "token").write_text("new")
+        assert nodes(connection) == 200
+        assert [a.code for a in server.accesses] == [401, 200]
+        connection.close()
