@@ -47,7 +47,7 @@ class Hands:
         self._rng = random.Random(seed)
         self._choose = choose or (lambda _, nodes: self._rng.choice(nodes) if nodes else None)
         self._age: dict[str, int] = defaultdict(int)
-        self._made = self._steps = 0
+        self.made = self._steps = 0
         self.budgets_every = budgets_every
         self.broken_budgets: list[str] = []
 
@@ -89,8 +89,8 @@ class Hands:
         else:
             new = []
             for _ in range(wanted - len(active)):
-                self._made += 1
-                new.append(f"{name}-new{self._made}")
+                self.made += 1
+                new.append(f"{name}-new{self.made}")
         for n in new:
             template = deepcopy(owner["spec"]["template"])
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
