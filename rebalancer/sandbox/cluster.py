@@ -10,12 +10,15 @@ from types import TracebackType
 from typing import Any
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.sandbox.controllers.daemonset import DaemonSets
+from rebalancer.sandbox.controllers.deployment import Deployments
 from rebalancer.sandbox.controllers.disruption import Disruption
 from rebalancer.sandbox.controllers.kubelet import Kubelet, ReadyAfter
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.controllers.nodes import Nodes
 from rebalancer.sandbox.controllers.replicaset import ReplicaSets
 from rebalancer.sandbox.controllers.scheduler import Scheduler
+from rebalancer.sandbox.controllers.statefulset import StatefulSets
 from rebalancer.sandbox.controllers.volumes import Volumes
 from rebalancer.sandbox.errors import ApiError
 from rebalancer.sandbox.eviction import evict
@@ -63,8 +66,11 @@ class Cluster:
         self.kubelet = Kubelet(store, loop, ready_after, grace)
         self.scheduler = Scheduler(store, loop, seed=seed, config=scheduler, version=version)
         everyone: dict[str, Controller] = {
+            "Deployment": Deployments(store, loop),
             "ReplicaSet": ReplicaSets(store, loop),
             "ReplicationController": ReplicaSets(store, loop, "ReplicationController"),
+            "StatefulSet": StatefulSets(store, loop),
+            "DaemonSet": DaemonSets(store, loop, self.scheduler.live),
             "PersistentVolumeClaim": Volumes(store, loop),
             "PodDisruptionBudget": Disruption(store, loop),
             "Node": Nodes(store, loop, patience),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework
@@ -123,6 +125,12 @@ class LiveState:
             found = Framework(state, self._config.profile(scheduler_name))
             self._frameworks[scheduler_name] = found
         return found
+
+    def decoded_pod(self, obj: Object) -> Pod:
+        """A pod that is not in the store, as the engine would see it."""
+        pod = self._decoder.decode("Pod", msgspec.json.encode(obj))
+        assert isinstance(pod, Pod)
+        return pod
 
     def assume(self, pod: Pod, row: int) -> None:
         """The pod is bound to a node; the store's own word of it follows."""
