@@ -23,18 +23,23 @@ MOST = 32
 
 
 class Belief(Struct, frozen=True, eq=False):
-    """A placement, int64[Q, N], that the moves so far may have led to, and these moves with their landings."""
+    """A placement, int64[Q, N], that the moves so far may have led to, and these moves as they landed."""
 
     placed: Ints
     made: tuple[Made, ...] = ()
 
 
 class Advance(Struct, frozen=True, eq=False):
-    """What a move makes of a set of beliefs: those after it, and every node it may land on."""
+    """What a move makes of a set of beliefs: those after it, and every node it may land on.
+
+    `sure`: on every landing of every belief the bound falls by one. Otherwise it does no harm on any, but may
+    be of no use.
+    """
 
     beliefs: tuple[Belief, ...]
     destinations: Rows
     verdict: Verdict
+    sure: bool
 
 
 class Beliefs:
@@ -49,56 +54,57 @@ class Beliefs:
         self._potential = potential
         self._residual = residual
         course = potential.course(component.start, residual)
-        gives = course.gives.any(axis=0) if course is not None else np.zeros(component.start.shape[1], bool)
-        self.donors: Rows = np.flatnonzero(gives)
+        n = component.start.shape[1]
+        self.donors: Rows = np.flatnonzero(
+            course.gives.any(axis=0) if course is not None else np.zeros(n, dtype=np.bool_)
+        )
+        self._alike: Ints = np.arange(n)
+        """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
 
     def advance(self, beliefs: Sequence[Belief], q: int, row: int, pod: Pod) -> Advance | None:
-        """The beliefs after a move; None if in one of them it does not certainly bring the end one nearer."""
+        """The beliefs after a move; None if in one of them it could do harm, or there are too many."""
         after: dict[bytes, Belief] = {}
         destinations: list[Rows] = []
-        first: Verdict | None = None
+        verdicts: list[Verdict] = []
+        sure = True
         for belief in beliefs:
             with self._simulation.after(belief.made):
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
                 if not isinstance(verdict, Verdict) or not verdict.certain:
                     return None
-                nodes = self._landings(belief, q, row, verdict)
-            if nodes is None:
-                return None
-            first = first or verdict
+                outcomes = self._outcomes(belief, q, row, verdict)
+            verdicts.append(verdict)
             destinations.append(verdict.destinations)
-            for node in nodes:
-                placed = belief.placed.copy()
-                placed[q, row] -= 1
-                placed[q, node] += 1
-                made = Made(pod, verdict.replacement, int(node))
+            for placed, node in outcomes:
+                sure = sure and verdict.helps and self._nearer(belief.placed, placed)
+                made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
             if len(after) > MOST:
                 return None
-        assert first is not None
-        every = np.unique(np.concatenate(destinations))
-        return Advance(tuple(after.values()), every, first)
+        alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
+        return Advance(tuple(after.values()), np.flatnonzero(alike), verdicts[0], sure)
 
-    def _landings(self, belief: Belief, q: int, row: int, verdict: Verdict) -> list[int] | None:
-        """A node for each outcome, the scheduler's favourite first; None if one brings the end no nearer."""
-        before = self._potential.moves(belief.placed, self._residual)
-        if not before:
-            return None
+    def _outcomes(self, belief: Belief, q: int, row: int, verdict: Verdict) -> list[tuple[Ints, int]]:
+        """The distinct placements after the move, each with a node of its landing; the favourite first."""
         twins = self._potential.twins(belief.placed)
         nodes = verdict.destinations
-        outcomes: dict[tuple[int, int], int] = {}
         favourite = self._simulation.favourite(verdict.replacement, nodes)
+        first: dict[tuple[int, int], int] = {}
         for node in (favourite, *nodes):
-            outcomes.setdefault((int(twins[node]), int(node) if node in self.donors else -1), int(node))
-        landed = belief.placed.copy()
-        landed[q, row] -= 1
-        for node in outcomes.values():
-            landed[q, node] += 1
-            left = self._potential.moves(landed, self._residual)
-            landed[q, node] -= 1
-            if left is None or left >= before:
-                return None
-        return list(outcomes.values())
+            same = first.setdefault((int(twins[node]), int(node) if node in self.donors else -1), int(node))
+            if self._alike[same] != self._alike[node]:
+                self._alike[self._alike == self._alike[node]] = self._alike[same]
+        outcomes = []
+        for node in first.values():
+            placed = belief.placed.copy()
+            placed[q, row] -= 1
+            placed[q, node] += 1
+            outcomes.append((placed, node))
+        return outcomes
+
+    def _nearer(self, before: Ints, after: Ints) -> bool:
+        was, left = (self._potential.moves(p, self._residual) for p in (before, after))
+        return was is not None and left is not None and left < was
 
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rebalancer.engine.cluster import PODS
 from rebalancer.planner.classes import PodClass
 from rebalancer.planner.groups import Group
 from rebalancer.planner.simulation import Simulation
@@ -22,10 +23,10 @@ class Component:
     """Groups, and the classes of pods that couple them.
 
     `start`, `fixed`: int64[Q, N], pods of each class per node at first, and those of them that stay for
-    policy's sake; `room`: how many more each node could take if the other classes' movable pods left it.
-
-    `classes` are those with pods that may move; pods of other classes are part of `base`, the counts per
-    domain that no move changes.
+    policy's sake; `needs` int64[Q, R], `free` int64[R, N]: what a pod asks for, what nodes have left; `room`:
+    int64[Q, N], how many more a node could take if the other classes' movable pods left it. `classes` are
+    those with pods that may move; pods of other classes are part of `base`, the counts per domain that no
+    move changes.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Component:
         self.counters = tuple(
             tuple(q for q in range(len(classes)) if i in self.counted[q]) for i in range(len(groups))
         )
+        self.needs, self.free = _resources(simulation, classes)
         self.own_domain = tuple(_own_domain(g) for g in groups)
         self.base = tuple(
             g.counts(simulation.state) - self._of_classes(i, self.start) for i, g in enumerate(groups)
@@ -81,6 +83,15 @@ def _own_domain(group: Group) -> Bools:
     sizes = np.bincount(group.rows[group.rows >= 0], minlength=group.size)
     own: Bools = (group.rows >= 0) & (sizes[group.rows] == 1)
     return own
+
+
+def _resources(simulation: Simulation, classes: tuple[PodClass, ...]) -> tuple[Ints, Ints]:
+    """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
+    state = simulation.state
+    names = sorted({r for c in classes for r, amount in c.replacement.requests.items() if amount > 0})
+    needs = [[*(c.replacement.requests.get(r, 0) for r in names), 1] for c in classes]
+    free = [np.maximum(state.allocatable(r) - state.requested[r], 0) for r in (*names, PODS)]
+    return np.array(needs, dtype=np.int64).reshape(len(classes), len(names) + 1), np.stack(free)
 
 
 def _room(simulation: Simulation, classes: tuple[PodClass, ...]) -> Ints:

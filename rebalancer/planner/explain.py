@@ -14,7 +14,7 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.groups import Group
 from rebalancer.planner.plan import Blocked
 from rebalancer.planner.simulation import Simulation, key_of
-from rebalancer.planner.trial import Refusal, Trial
+from rebalancer.planner.trial import Refusal, Trial, Verdict
 from rebalancer.spread.arrays import Ints
 
 Classed = Sequence[PodClass]
@@ -103,6 +103,9 @@ class Explainer:
         q = component.classes.index(c)
         verdicts = list(self._trial.judge(component, self._placed(component), q, row, pod))
         refusal = next((v for v in verdicts if isinstance(v, Refusal)), None)
+        held = [v for v in verdicts if isinstance(v, Verdict)]
+        if refusal is None and held and not any(v.helps for v in held):
+            refusal = Refusal(ReasonCode.WOULD_RETURN, len(held[0].destinations))
         replacement = self._classes.replacement(pod, c)
         if group.index not in c.carried:
             return Reason(

@@ -74,15 +74,17 @@ class Planner:
         ]
         walks: list[tuple[Component, list[Step]]] = []
         first: dict[int, Walk] = {}
+        last: dict[int, Walk] = {}
         with ExitStack() as made:
             for _ in range(PASSES):
                 progress = False
                 for i, (groups, classes) in enumerate(violated):
-                    if i in first and first[i].residual == first[i].least:
+                    if i in last and not last[i].residual:
                         continue
                     component = Component(groups, classes, self._simulation)
                     walk = Search(self._simulation, component, self._trial, self._options.effort).run()
                     first.setdefault(i, walk)
+                    last[i] = walk
                     if walk.steps:
                         progress = True
                         walks.append((component, list(walk.steps)))

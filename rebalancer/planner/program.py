@@ -2,7 +2,8 @@
 
     minimise    residual excess first, then pods that leave their cell
     subject to  every class keeps its number of pods; pods that stay, stay; no cell takes more than it has
-                room for; lowest and highest count of each group enclose its domains; no excess above today's
+                room for, by class and by resource; lowest and highest count of each group enclose its
+                domains; no excess above today's
 
 Single-threaded and bounded by nodes of the search tree, not by the clock: the same input, the same answer.
 """
@@ -79,6 +80,13 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
         for c in range(n_cells):
             if now[q, c] > stay[q, c]:
                 rows.add([(int(out[q, c]), 1.0), (int(y[q, c]), 1.0)], float(now[q, c]), inf)
+    began = cells.sums(component.start)
+    for need, free in zip(component.needs.T, component.free, strict=True):
+        if n_classes > 1 and need.any():
+            space = np.bincount(cells.of, weights=free, minlength=n_cells)
+            for c in range(n_cells):
+                terms = [(int(y[q, c]), float(need[q])) for q in range(n_classes) if need[q]]
+                rows.add(terms, -inf, float(space[c] + need @ began[:, c]))
     weight = float(total.sum() + 1)
     excesses = component.excesses(placed)
     for i, g in enumerate(groups):

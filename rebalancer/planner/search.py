@@ -93,7 +93,7 @@ class Search:
             for extra in range(DETOURS + 1):
                 steps = self._predicted(c.start, residual, moves + extra)
                 if steps is not None:
-                    return Walk(self._marked(beliefs, steps), least, bound, residual, proved=False)
+                    return self._cut(beliefs, steps, least, bound, now)
                 if self._tries <= 0:
                     break
         return Walk((), least, bound, now, proved=potential.exact and least == now)
@@ -116,7 +116,7 @@ class Search:
                 return None
             self._tries -= len(now)
             advance = beliefs.advance(now, q, row, pod)
-            if advance is None:
+            if advance is None or not advance.sure:
                 continue
             rest = self._sure(beliefs, advance.beliefs, residual)
             if rest is not None:
@@ -144,18 +144,28 @@ class Search:
         self._dead.add(dead)
         return None
 
-    def _marked(self, beliefs: Beliefs, steps: list[Step]) -> tuple[Step, ...]:
-        """The steps, certain as long as each holds wherever the earlier ones landed."""
-        marked: list[Step] = []
-        now: tuple[Belief, ...] | None = (Belief(self._component.start),)
+    def _cut(self, beliefs: Beliefs, steps: list[Step], least: int, bound: int, excess: int) -> Walk:
+        """The steps as far as none does harm, wherever the earlier replacements landed.
+
+        A step is certain if in all these cases it brings the end nearer; what comes after a harmful one is
+        for the next plan, which sees where the replacements are.
+        """
+        kept: list[Step] = []
+        now: tuple[Belief, ...] = (Belief(self._component.start),)
+        placed = self._component.start
+        certain = True
         for step in steps:
-            advance = beliefs.advance(now, step.q, step.row, step.pod) if now is not None else None
-            now = advance.beliefs if advance is not None else None
-            nodes = advance.destinations if advance is not None else step.destinations
-            marked.append(
-                Step(step.pod, step.q, step.row, step.landed, step.verdict, nodes, advance is not None)
+            advance = beliefs.advance(now, step.q, step.row, step.pod)
+            if advance is None:
+                break
+            now = advance.beliefs
+            certain = certain and advance.sure
+            kept.append(
+                Step(step.pod, step.q, step.row, step.landed, step.verdict, advance.destinations, certain)
             )
-        return tuple(marked)
+            placed = after(placed, step)
+            excess = sum(self._component.excesses(placed))
+        return Walk(tuple(kept), least, bound, excess, proved=False)
 
     def _on_course(self, placed: Ints, residual: int, allowed: int) -> Iterator[Iterator[Step]]:
         """Moves after which less than `allowed` moves are left, each once for every distinct landing.
@@ -173,7 +183,7 @@ class Search:
                 return
             self._tries -= 1
             for verdict in self._trial.judge(self._component, placed, q, row, pod):
-                if isinstance(verdict, Verdict):
+                if isinstance(verdict, Verdict) and verdict.helps:
                     left = self._left(placed, q, row, verdict, twins, residual, allowed, course)
                     if left is None:
                         continue

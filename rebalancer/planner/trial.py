@@ -24,16 +24,18 @@ from rebalancer.spread.arrays import Ints, Rows
 
 
 class Verdict(Struct, frozen=True, eq=False):
-    """A move that holds on each of `destinations` (nodes by number).
+    """A move that does no harm on any of `destinations` (nodes by number).
 
-    `certain`: these are all that the filter leaves; else the best-scored ones. `fixes`: violated groups
-    (numbered over the whole cluster) that it serves.
+    `certain`: these are all that the filter leaves; else the best-scored ones. `helps`: the pod's own
+    constraints keep the replacement out of the domain it left. `fixes`: violated groups (numbered over the
+    whole cluster) that it serves.
     """
 
     replacement: PodTemplate
     landing: Landing
     destinations: Rows
     certain: bool
+    helps: bool
     fixes: tuple[int, ...]
 
 
@@ -68,7 +70,7 @@ class Trial:
     def judge(
         self, component: Component, placed: Ints, q: int, row: int, pod: Pod
     ) -> Iterator[Verdict | Refusal]:
-        """The move of this pod, of the component's class q on node `row`: certain first, then likely."""
+        """The move of this pod, of the component's class q on node `row`: on all nodes, then on the best."""
         pod_class = component.classes[q]
         replacement = self._classes.replacement(pod, pod_class)
         landing = self._simulation.landing(pod, replacement, after_gone=pod_class.stateful)
@@ -100,9 +102,7 @@ class Trial:
         *,
         certain: bool,
     ) -> Verdict | Refusal:
-        kept_out = [i for i in component.carried[q] if _keeps_out(component.groups[i].rows, row, nodes)]
-        if not kept_out:
-            return Refusal(ReasonCode.WOULD_RETURN, len(nodes))
+        helps = any(_keeps_out(component.groups[i].rows, row, nodes) for i in component.carried[q])
         fixes = []
         for i in component.counted[q]:
             group = component.groups[i]
@@ -120,7 +120,7 @@ class Trial:
                     return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
             if before > 0 and _keeps_out(group.rows, row, nodes):
                 fixes.append(group.index)
-        return Verdict(replacement, landing, nodes, certain, tuple(fixes))
+        return Verdict(replacement, landing, nodes, certain, helps, tuple(fixes))
 
 
 def _keeps_out(domains: Ints, row: int, nodes: Rows) -> bool:
