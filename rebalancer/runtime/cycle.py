@@ -118,6 +118,9 @@ class Cycle:
                 done = _Pass(end=End.STOPPED if stopped else End.ABORTED, message=e.message)
                 break
             p.observer.on_snapshot(snapshot)
+            if p.clock.stopping():
+                done = _Pass(end=End.STOPPED, message="a stop was asked for")
+                break
             plan = p.plan(snapshot)
             plans += 1
             if first is None:
