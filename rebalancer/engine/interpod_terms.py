@@ -9,7 +9,7 @@ merged into the selector by the API server; the scheduler does not look at them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from rebalancer.model.pod import PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.nodes import ByIdentity
+from rebalancer.spread.tally import Anchor, anchors
 
 Kind = Literal["required", "required anti", "preferred", "preferred anti"]
 
@@ -73,6 +74,11 @@ class Selects(Struct, frozen=True):
         """Terminating pods still attract and repel."""
         return True
 
+    @property
+    def anchors(self) -> Iterable[Anchor]:
+        """By a label that the selector asks for."""
+        return anchors(self.selector, self.namespaces)
+
     def weigh(self, template: PodTemplate) -> int:
         """1 where the term selects the pod."""
         if self.selector is None or (
@@ -92,6 +98,11 @@ class SelectsAll(Struct, frozen=True):
         """Terminating pods still attract."""
         return True
 
+    @property
+    def anchors(self) -> Iterable[Anchor]:
+        """Those of the first term; the others narrow further."""
+        return self.terms[0].anchors
+
     def weigh(self, template: PodTemplate) -> int:
         """1 where all terms select the pod."""
         return int(all(t.weigh(template) for t in self.terms))
@@ -101,6 +112,7 @@ class Carries:
     """Measure: the weight with which a placed pod carries a term (its number, for required terms)."""
 
     terminating = True
+    anchors: tuple[Anchor, ...] = ((),)
 
     def __init__(self, index: TermIndex, kind: Kind, term: Term) -> None:
         """`index` knows the terms of every template."""

@@ -7,6 +7,8 @@ pod that comes, terminates or goes. Pods are grouped by template: what a templat
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +17,26 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.spread.arrays import Columns, Ints
 
+Anchor = tuple[str, ...]
+"""() = every template; (namespace,); (label key, label value)."""
+
+
+def anchors(selector: Selector | None, namespaces: frozenset[str] | None) -> Iterable[Anchor]:
+    """Anchors of what a selector matches in some namespaces (None = all)."""
+    if selector is None:
+        return ()
+    for requirement in selector.requirements:
+        if requirement.operator == "In":
+            return [(requirement.key, value) for value in requirement.values]
+    return ((),) if namespaces is None else [(n,) for n in sorted(namespaces)]
+
+
+def _of(template: PodTemplate) -> Iterator[Anchor]:
+    """All anchors that a template has."""
+    yield ()
+    yield (template.namespace,)
+    yield from template.labels.items()
+
 
 class Measure(Protocol):
     """A weight on pod templates; hashable, equal in meaning = equal in value."""
@@ -22,6 +44,10 @@ class Measure(Protocol):
     @property
     def terminating(self) -> bool:
         """Whether pods that are being deleted count."""
+
+    @property
+    def anchors(self) -> Iterable[Anchor]:
+        """Each template that weighs something has exactly one of these; it saves asking all others."""
 
     def weigh(self, template: PodTemplate) -> int:
         """The weight of one pod of this template."""
@@ -39,6 +65,11 @@ class SpreadMeasure:
         """Counts what `selector` matches in `namespace`."""
         self.namespace = namespace
         self.selector = selector
+
+    @property
+    def anchors(self) -> Iterable[Anchor]:
+        """By a label that the selector asks for."""
+        return anchors(self.selector, frozenset((self.namespace,)))
 
     def __hash__(self) -> int:
         """By meaning."""
@@ -63,35 +94,57 @@ class SpreadMeasure:
         )
 
 
+class _Weights:
+    """A template's weights: (measure's number, weight, counts when terminating) of each that is not 0."""
+
+    def __init__(self, template: PodTemplate) -> None:
+        self.template = template
+        self.known = 0
+        self.found: tuple[tuple[int, int, bool], ...] = ()
+
+
 class _Registry:
-    """What all branches of a cluster share: the measures asked for, and each template's weights."""
+    """What all branches of a cluster share: measures asked for, templates placed, weights of the two."""
 
     def __init__(self) -> None:
-        self.index: dict[Measure, int] = {}
         self.measures: list[Measure] = []
-        self._weights: dict[int, tuple[PodTemplate, int, tuple[tuple[int, int, bool], ...]]] = {}
+        self._numbers: dict[Measure, int] = {}
+        self._measures_at: dict[Anchor, list[int]] = {}
+        self._templates_at: dict[Anchor, list[PodTemplate]] = {}
+        self._weights: dict[int, _Weights] = {}
 
     def number(self, measure: Measure) -> int:
         """The measure's number, the same for equal measures."""
-        found = self.index.get(measure)
+        found = self._numbers.get(measure)
         if found is None:
-            found = self.index[measure] = len(self.measures)
+            found = self._numbers[measure] = len(self.measures)
             self.measures.append(measure)
+            for anchor in measure.anchors:
+                self._measures_at.setdefault(anchor, []).append(found)
         return found
 
     def weights(self, template: PodTemplate) -> tuple[tuple[int, int, bool], ...]:
-        """(measure's number, weight, counts when terminating) of each measure that is not 0 for it."""
+        """The template's weights, among all measures so far."""
         memo = self._weights.get(id(template))
-        _, known, found = memo if memo is not None else (template, 0, ())
-        if known < len(self.measures):
-            more = (
-                (n, w, m.terminating)
-                for n, m in enumerate(self.measures[known:], known)
-                if (w := m.weigh(template))
-            )
-            found = (*found, *more)
-            self._weights[id(template)] = (template, len(self.measures), found)
-        return found
+        if memo is None:
+            memo = self._weights[id(template)] = _Weights(template)
+            for anchor in _of(template):
+                self._templates_at.setdefault(anchor, []).append(template)
+        if memo.known < len(self.measures):
+            for anchor in _of(template):
+                numbers = self._measures_at.get(anchor, ())
+                for n in numbers[bisect_left(numbers, memo.known) :]:
+                    if weight := self.measures[n].weigh(template):
+                        memo.found += ((n, weight, self.measures[n].terminating),)
+            memo.known = len(self.measures)
+        return memo.found
+
+    def weighed(self, measure: Measure) -> Iterator[tuple[int, int]]:
+        """(identity, weight) of each template ever placed that weighs something."""
+        for anchor in measure.anchors:
+            for template in self._templates_at.get(anchor, ()):
+                if weight := measure.weigh(template):
+                    yield id(template), weight
 
 
 class Tally:
@@ -101,7 +154,6 @@ class Tally:
         """No pods on `size` nodes."""
         self._registry = _Registry()
         self._columns: Columns[int] = Columns(size)
-        self._templates: dict[int, PodTemplate] = {}
         self._live: dict[int, dict[int, int]] = {}
         self._leaving: dict[int, dict[int, int]] = {}
         self._own: set[int] = set()
@@ -111,7 +163,6 @@ class Tally:
         other = Tally.__new__(Tally)
         other._registry = self._registry
         other._columns = self._columns.copy()
-        other._templates = dict(self._templates)
         other._live = dict(self._live)
         other._leaving = dict(self._leaving)
         other._own = set()
@@ -156,18 +207,16 @@ class Tally:
 
     def _summed(self, measure: Measure) -> Ints:
         values = np.zeros(self._columns.size, dtype=np.int64)
-        for groups in (self._live, self._leaving) if measure.terminating else (self._live,):
-            for key, rows in groups.items():
-                if rows and (weight := measure.weigh(self._templates[key])):
-                    for row, count in rows.items():
-                        values[row] += weight * count
+        for key, weight in self._registry.weighed(measure):
+            for groups in (self._live, self._leaving) if measure.terminating else (self._live,):
+                for row, count in groups.get(key, {}).items():
+                    values[row] += weight * count
         return values
 
     def _count(self, template: PodTemplate, row: int, amount: int, terminating: bool) -> None:
         key = id(template)
         groups = self._leaving if terminating else self._live
         if key not in self._own:
-            self._templates[key] = template
             self._live[key] = dict(self._live.get(key, ()))
             self._leaving[key] = dict(self._leaving.get(key, ()))
             self._own.add(key)
