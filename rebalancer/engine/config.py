@@ -54,6 +54,7 @@ class ShapePoint(Struct, frozen=True):
     score: int
 
 
+MIN_NODES_TO_FIND, MIN_PERCENTAGE = 100, 5
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
@@ -80,6 +81,14 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
     balanced_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
+
+    def nodes_to_find(self, nodes: int) -> int:
+        """After how many feasible nodes the search stops, of `nodes` in all; only these are scored.
+
+        Rule: pkg/scheduler/schedule_one.go, ``numFeasibleNodesToFind``.
+        """
+        percentage = self.percentage_of_nodes_to_score or max(MIN_PERCENTAGE, 50 - nodes // 125)
+        return min(nodes, max(MIN_NODES_TO_FIND, nodes * percentage // 100))
 
 
 class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):

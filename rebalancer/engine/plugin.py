@@ -17,7 +17,6 @@ from rebalancer.spread.arrays import Bools, Ints, Rows
 
 UNSCHEDULABLE = "Unschedulable"
 UNRESOLVABLE = "UnschedulableAndUnresolvable"
-ERROR = "Error"
 
 MAX_SCORE = 100
 

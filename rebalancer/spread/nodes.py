@@ -187,16 +187,17 @@ class NodeTable:
         required = affinity.required if affinity is not None else None
         if not template.node_selector and required is None:
             return self.every
-        found = self._affinity.get(template.node_selector, template.affinity)
+        key = (template.node_selector or None, required)
+        found = self._affinity.get(*key)
         if found is not None:
             return found
         mask = self.every
-        for key, value in template.node_selector.items():
-            mask = mask & self.requirement_mask(NodeSelectorRequirement(key, "In", (value,)))
+        for label, value in template.node_selector.items():
+            mask = mask & self.requirement_mask(NodeSelectorRequirement(label, "In", (value,)))
         if required is not None:
             mask = mask & self.selector_mask(required)
         frozen(mask)
-        return self._affinity.put(mask, template.node_selector, template.affinity)
+        return self._affinity.put(mask, *key)
 
     def selector_mask(self, selector: NodeSelector) -> Bools:
         """bool[N]: nodes that one of the selector's terms matches."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import Selector
@@ -53,35 +54,24 @@ class Measure(Protocol):
         """The weight of one pod of this template."""
 
 
-class SpreadMeasure:
+class SpreadMeasure(Struct, frozen=True):
     """Pods counted for a spread constraint: same namespace, selector matches, not terminating.
 
     An absent or an empty selector counts nothing (podtopologyspread/common.go, countPodsMatchSelector).
     """
 
-    terminating = False
+    namespace: str
+    selector: Selector | None
 
-    def __init__(self, namespace: str, selector: Selector | None) -> None:
-        """Counts what `selector` matches in `namespace`."""
-        self.namespace = namespace
-        self.selector = selector
+    @property
+    def terminating(self) -> bool:
+        """Terminating pods do not count."""
+        return False
 
     @property
     def anchors(self) -> Iterable[Anchor]:
         """By a label that the selector asks for."""
         return anchors(self.selector, frozenset((self.namespace,)))
-
-    def __hash__(self) -> int:
-        """By meaning."""
-        return hash((self.namespace, self.selector))
-
-    def __eq__(self, other: object) -> bool:
-        """By meaning."""
-        return (
-            isinstance(other, SpreadMeasure)
-            and self.namespace == other.namespace
-            and self.selector == other.selector
-        )
 
     def weigh(self, template: PodTemplate) -> int:
         """1 where it counts."""

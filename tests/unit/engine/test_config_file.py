@@ -103,6 +103,22 @@ def test_the_percentage_of_a_profile_goes_before_the_general_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("percentage", "nodes", "found"),
+    [
+        (0, 80, 80),
+        (0, 150, 100),
+        (0, 1000, 420),
+        (0, 5000, 500),
+        (0, 10000, 500),
+        (100, 5000, 5000),
+        (1, 5000, 100),
+    ],
+)
+def test_the_search_stops_when_enough_nodes_are_found(percentage: int, nodes: int, found: int) -> None:
+    assert Profile(percentage_of_nodes_to_score=percentage).nodes_to_find(nodes) == found
+
+
+@pytest.mark.parametrize(
     ("document", "text"),
     [
         ({"kind": "KubeSchedulerConfiguration", "apiVersion": "v1alpha1"}, "apiVersion"),
