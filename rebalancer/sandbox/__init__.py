@@ -1,5 +1,6 @@
 """An embedded cluster: an API server over HTTP for the demo, tests and what-if runs."""
 
+from rebalancer.sandbox.cluster import Cluster
 from rebalancer.sandbox.errors import ApiError
 from rebalancer.sandbox.eviction import evict
 from rebalancer.sandbox.faults import Cut, Delay, Fault, Garbage, Gone, Reply
@@ -12,6 +13,7 @@ from rebalancer.sandbox.subresources import bind
 __all__ = [
     "ApiError",
     "ApiServer",
+    "Cluster",
     "Cut",
     "Delay",
     "Event",
