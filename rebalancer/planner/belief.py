@@ -55,9 +55,10 @@ class Beliefs:
         self._residual = residual
         course = potential.course(component.start, residual)
         n = component.start.shape[1]
-        self.donors: Rows = np.flatnonzero(
-            course.gives.any(axis=0) if course is not None else np.zeros(n, dtype=np.bool_)
-        )
+        self._is_donor = np.zeros(n, dtype=np.bool_)
+        if course is not None:
+            self._is_donor |= course.gives.any(axis=0)
+        self.donors: Rows = np.flatnonzero(self._is_donor)
         self._alike: Ints = np.arange(n)
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
 
@@ -72,11 +73,15 @@ class Beliefs:
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
                 if not isinstance(verdict, Verdict) or not verdict.certain:
                     return None
-                outcomes = self._outcomes(belief, q, row, verdict)
+                outcomes = self._outcomes(belief, verdict)
             verdicts.append(verdict)
             destinations.append(verdict.destinations)
-            for placed, node in outcomes:
-                sure = sure and verdict.helps and self._nearer(belief.placed, placed)
+            before = self._potential.moves(belief.placed, self._residual)
+            for node in outcomes:
+                left = self._potential.moves_after(belief.placed, self._residual, q, row, node)
+                nearer = before is not None and left is not None and left < before
+                sure = sure and verdict.helps and nearer
+                placed = moved(belief.placed, q, row, node)
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
             if len(after) > MOST:
@@ -84,28 +89,28 @@ class Beliefs:
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
         return Advance(tuple(after.values()), np.flatnonzero(alike), verdicts[0], sure)
 
-    def _outcomes(self, belief: Belief, q: int, row: int, verdict: Verdict) -> list[tuple[Ints, int]]:
-        """The distinct placements after the move, each with a node of its landing; the favourite first."""
-        twins = self._potential.twins(belief.placed)
+    def _outcomes(self, belief: Belief, verdict: Verdict) -> list[int]:
+        """A node for each distinct landing, the favourite first."""
         nodes = verdict.destinations
         favourite = self._simulation.favourite(verdict.replacement, nodes)
-        first: dict[tuple[int, int], int] = {}
-        for node in (favourite, *nodes):
-            same = first.setdefault((int(twins[node]), int(node) if node in self.donors else -1), int(node))
-            if self._alike[same] != self._alike[node]:
-                self._alike[self._alike == self._alike[node]] = self._alike[same]
-        outcomes = []
-        for node in first.values():
-            placed = belief.placed.copy()
-            placed[q, row] -= 1
-            placed[q, node] += 1
-            outcomes.append((placed, node))
-        return outcomes
-
-    def _nearer(self, before: Ints, after: Ints) -> bool:
-        was, left = (self._potential.moves(p, self._residual) for p in (before, after))
-        return was is not None and left is not None and left < was
+        nodes = np.concatenate(([favourite], nodes))
+        own = np.where(self._is_donor[nodes], nodes, -1)
+        kinds = self._potential.twins(belief.placed)[nodes] * (len(self._is_donor) + 1) + own
+        _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+        for i, number in enumerate(first):
+            alike = np.unique(self._alike[nodes[kind == i]])
+            if len(alike) > 1:
+                self._alike[np.isin(self._alike, alike)] = self._alike[nodes[number]]
+        return [int(nodes[i]) for i in np.sort(first)]
 
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""
         return self._potential.key(placed) + placed[:, self.donors].tobytes()
+
+
+def moved(placed: Ints, q: int, row: int, landed: int) -> Ints:
+    """The placement, int64[Q, N], after a move of class q from node `row` to node `landed`."""
+    after = placed.copy()
+    after[q, row] -= 1
+    after[q, landed] += 1
+    return after

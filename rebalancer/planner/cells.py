@@ -7,10 +7,34 @@ component and have as much room. The integer program then has a variable per cel
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from rebalancer.planner.component import Component
 from rebalancer.spread.arrays import Bools, Ints
+
+
+class CellStructure:
+    """What of a component's cells no placement changes."""
+
+    def __init__(self, component: Component) -> None:
+        own = component.own_domain
+        n = component.start.shape[1]
+        self.component = component
+        self.single: Bools = np.logical_or.reduce([np.zeros(n, dtype=np.bool_), *own])
+        columns: list[Ints] = []
+        for g, alone, base in zip(component.groups, own, component.base, strict=True):
+            columns.append(alone.astype(np.int64))
+            columns.append(np.where(alone, base[g.rows], g.rows) if g.size else g.rows)
+        # Where every key groups nodes, only sums over the domain matter.
+        per_node = (*component.fixed, *component.useful_room)
+        columns.extend(np.where(self.single, values, 0) for values in per_node)
+        self.kind = _numbered(np.zeros(n, dtype=np.int64), columns)
+
+    def cells(self, placed: Ints) -> Cells:
+        """The cells of a placement, int64[Q, N]."""
+        return Cells(self, placed)
 
 
 class Cells:
@@ -22,25 +46,15 @@ class Cells:
     of interchangeable nodes only.
     """
 
-    def __init__(self, component: Component, placed: Ints) -> None:
-        groups, own = component.groups, component.own_domain
-        single = np.zeros(placed.shape[1], dtype=np.bool_)
-        columns: list[Ints] = []
-        for g, alone, base in zip(groups, own, component.base, strict=True):
-            single |= alone
-            columns.append(alone.astype(np.int64))
-            columns.append(np.where(alone, base[g.rows], g.rows) if g.size else g.rows)
-        # Where every key groups nodes, only sums over the domain matter.
-        per_node = (*placed, *component.fixed, *component.useful_room)
-        columns.extend(np.where(single, values, 0) for values in per_node)
-        table = np.stack(columns, axis=1)
-        unique, first, inverse, size = np.unique(
-            table, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
-        self.of: Ints = inverse.reshape(-1).astype(np.int64)
+    def __init__(self, structure: CellStructure, placed: Ints) -> None:
+        component = structure.component
+        table = _numbered(structure.kind, (np.where(structure.single, p, 0) for p in placed))
+        _, first, of, size = np.unique(table, return_index=True, return_inverse=True, return_counts=True)
+        self.of: Ints = of.reshape(-1).astype(np.int64)
         self.size: Ints = size.astype(np.int64)
-        sums = self.sums(placed)
-        self.key = unique.tobytes() + self.size.tobytes() + sums.tobytes()
+        here = np.where(structure.single[first], placed[:, first], 0)
+        self.key = b"".join(x.tobytes() for x in (structure.kind[first], here, self.size, self.sums(placed)))
+        own, groups = component.own_domain, component.groups
         self.alone: list[Bools] = [alone[first] for alone in own]
         self.shared = [np.where(a[first], -1, g.rows[first]) for g, a in zip(groups, own, strict=True)]
         self.count_alone = [
@@ -57,3 +71,14 @@ class Cells:
     def __len__(self) -> int:
         """The number of cells."""
         return len(self.size)
+
+
+def _numbered(kind: Ints, columns: Iterable[Ints]) -> Ints:
+    """int64[N]: a number for each distinct combination, in the order of the combinations' values."""
+    for column in columns:
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        if span > 1:
+            _, kind = np.unique(kind * span + (column - low), return_inverse=True)
+            kind = kind.reshape(-1).astype(np.int64)
+    return kind

@@ -56,6 +56,25 @@ class Group:
         """What of the skew exceeds maxSkew."""
         return max(0, self.skew(counts) - self.constraint.max_skew)
 
+    def excess_after(self, counts: Ints, leaves: int, into: Ints) -> Ints:
+        """int64[len(into)]: the excess after a pod went from domain `leaves` to each of the domains `into`.
+
+        A domain of -1 counts nobody.
+        """
+        less = counts.copy()
+        if leaves >= 0:
+            less[leaves] -= 1
+        padded = np.append(less, np.iinfo(np.int64).min)
+        highest = np.maximum(less.max(), padded[into] + 1)
+        lowest = np.zeros(len(into), dtype=np.int64)
+        if self.enough_domains:
+            low = less.min()
+            lowest += low
+            if np.count_nonzero(less == low) == 1:
+                lowest[padded[into] == low] = min(low + 1, np.min(less, where=less > low, initial=low + 1))
+        result: Ints = np.maximum(highest - lowest - self.constraint.max_skew, 0)
+        return result
+
 
 class Groups:
     """All groups of a cluster, and which of them a template carries and which count it."""

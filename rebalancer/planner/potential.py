@@ -8,23 +8,23 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.planner.cells import Cells
+from rebalancer.planner.cells import Cells, CellStructure
 from rebalancer.planner.component import Component
 from rebalancer.planner.program import Target, solve
 from rebalancer.planner.waterfill import Band, Level, fewest_moves, least_excess
-from rebalancer.spread.arrays import Ints
+from rebalancer.spread.arrays import Ints, Rows
 
 
 class Course(Struct, frozen=True, eq=False):
-    """One best final state seen from a placement.
+    """One best final state seen from a placement, `moves` away.
 
-    `gives`, `takes`: int64[Q, N], positive where it has fewer or more pods (in the node's cell or domain),
-    the more, the further from it. A move from a giving to a taking node of one class leaves `moves` - 1.
+    `gives`: int64[Q, N], positive where it has fewer pods than the placement, the more, the further from it.
+    `target`: int64[Q, N], the final state itself, where it is known per node.
     """
 
     moves: int
     gives: Ints
-    takes: Ints
+    target: Ints | None = None
 
 
 class Potential:
@@ -34,8 +34,11 @@ class Potential:
         self._component = component
         self.closed = _closed_form_applies(component)
         self._band = _band(component) if self.closed else None
+        self._structure = CellStructure(component)
         self._cells: dict[bytes, Cells] = {}
-        self._targets: dict[tuple[bytes, int | None], Target | None] = {}
+        self._moves: dict[tuple[bytes, int], int | None] = {}
+        self._courses: dict[tuple[bytes, int], Course | None] = {}
+        self.solved = 0
         self.exact = True
 
     def least(self, placed: Ints) -> int:
@@ -45,38 +48,56 @@ class Potential:
         if self._band is not None:
             g = c.groups[0]
             return least_excess(c.counts(0, placed), self._band, g.constraint.max_skew, g.enough_domains, now)
-        target = self._target(placed, None)
-        return min(now, target.residual) if target is not None else now
+        target = self._solve(placed, None)
+        if target is None or target.residual >= now:
+            return now
+        self._moves[self.cells(placed).key, target.residual] = target.moves
+        self._courses[placed.tobytes(), target.residual] = self._course(placed, target)
+        return target.residual
 
     def moves(self, placed: Ints, residual: int) -> int | None:
         """The fewest moves to a total excess of at most `residual`; None if nothing gets there."""
         if self._band is not None:
             level = self._level(placed, residual)
             return level.moves if level is not None else None
-        if sum(self._component.excesses(placed)) <= residual:
-            return 0
-        target = self._target(placed, residual)
-        return target.moves if target is not None else None
+        key = (self.cells(placed).key, residual)
+        if key not in self._moves:
+            if sum(self._component.excesses(placed)) <= residual:
+                self._moves[key] = 0
+            else:
+                course = self.course(placed, residual)
+                self._moves[key] = course.moves if course is not None else None
+        return self._moves[key]
 
     def course(self, placed: Ints, residual: int) -> Course | None:
         """A best final state with at most this excess; None if there is none."""
-        c = self._component
         if self._band is not None:
-            level = self._level(placed, residual)
-            if level is None:
-                return None
-            counts, rows = c.counts(0, placed), c.groups[0].rows
-            above, below = np.maximum(counts - level.upper, 0), np.maximum(level.lower - counts, 0)
-            gives = above if above.any() else np.maximum(counts - level.lower, 0)
-            takes = below if below.any() else np.maximum(level.upper - counts, 0)
-            spread = [np.broadcast_to(np.append(x, 0)[rows], placed.shape) for x in (gives, takes)]
-            return Course(level.moves, spread[0], spread[1])
-        target = self._target(placed, residual)
-        if target is None:
-            return None
-        cells = self.cells(placed)
-        change = (target.placed - cells.sums(placed))[:, cells.of]
-        return Course(target.moves, np.maximum(-change, 0), np.maximum(change, 0))
+            return self._closed_course(placed, residual)
+        key = (placed.tobytes(), residual)
+        if key not in self._courses:
+            target = self._solve(placed, residual)
+            self._courses[key] = self._course(placed, target) if target is not None else None
+        return self._courses[key]
+
+    def moves_after(self, placed: Ints, residual: int, q: int, row: int, landed: int) -> int | None:
+        """`moves` of the placement after one move of class q from node `row` to node `landed`.
+
+        If the placement's course, with interchangeable nodes swapped, goes through that move, nothing needs
+        to be solved: the course remains the best.
+        """
+        after = placed.copy()
+        after[q, row] -= 1
+        after[q, landed] += 1
+        if self._band is None and (self.cells(after).key, residual) not in self._moves:
+            course = self.course(placed, residual)
+            if course is not None and course.moves > 0 and course.target is not None:
+                target = self._through(placed, course.target, q, row, landed)
+                if target is not None:
+                    self._moves[self.cells(after).key, residual] = course.moves - 1
+                    self._courses[after.tobytes(), residual] = Course(
+                        course.moves - 1, np.maximum(after - target, 0), target
+                    )
+        return self.moves(after, residual)
 
     def twins(self, placed: Ints) -> Ints:
         """int64[N]: nodes with the same number are the same to this component as places to land on."""
@@ -91,17 +112,58 @@ class Potential:
         key = placed.tobytes()
         found = self._cells.get(key)
         if found is None:
-            found = self._cells[key] = Cells(self._component, placed)
+            found = self._cells[key] = self._structure.cells(placed)
         return found
 
-    def _target(self, placed: Ints, residual: int | None) -> Target | None:
+    def _solve(self, placed: Ints, residual: int | None) -> Target | None:
+        self.solved += 1
+        target = solve(self._component, placed, self.cells(placed), residual)
+        self.exact &= target is None or target.exact
+        return target
+
+    def _course(self, placed: Ints, target: Target) -> Course:
+        """The target spread over the nodes of each cell, as evenly as it goes."""
         cells = self.cells(placed)
-        key = (cells.key, residual)
-        if key not in self._targets:
-            target = solve(self._component, placed, cells, residual)
-            self.exact &= target is None or target.exact
-            self._targets[key] = target
-        return self._targets[key]
+        change = target.placed - cells.sums(placed)
+        gives = np.maximum(-change, 0)[:, cells.of]
+        if not target.exact:
+            return Course(target.moves, gives)
+        final = placed.copy()
+        for c in np.flatnonzero(change.any(axis=0)):
+            rows = np.flatnonzero(cells.of == c)
+            for q in np.flatnonzero(change[:, c]):
+                _distribute(final, int(q), rows, int(change[q, c]))
+        return Course(target.moves, gives, final)
+
+    def _through(self, placed: Ints, target: Ints, q: int, row: int, landed: int) -> Ints | None:
+        """The target, interchangeable nodes swapped, such that it gives at `row` and takes at `landed`."""
+        of = self.cells(placed).of
+        final = target.copy()
+        for node, other, sign in ((row, landed, 1), (landed, row, -1)):
+            if sign * (placed[q, node] - final[q, node]) > 0:
+                continue
+            alike = np.flatnonzero((of == of[node]) & (sign * (placed[q] - final[q]) > 0))
+            alike = alike[alike != other]
+            if not len(alike):
+                return None
+            swap = int(alike[0])
+            if self._structure.single[node]:
+                final[:, [node, swap]] = final[:, [swap, node]]
+            else:
+                # Only the sum over the cell matters: the pod may as well go from, or to, this node.
+                final[q, node] -= sign
+                final[q, swap] += sign
+        return final
+
+    def _closed_course(self, placed: Ints, residual: int) -> Course | None:
+        level = self._level(placed, residual)
+        if level is None:
+            return None
+        c = self._component
+        counts, rows = c.counts(0, placed), c.groups[0].rows
+        above = np.maximum(counts - level.upper, 0)
+        gives = above if above.any() else np.maximum(counts - level.lower, 0)
+        return Course(level.moves, np.broadcast_to(np.append(gives, 0)[rows], placed.shape))
 
     def _level(self, placed: Ints, residual: int) -> Level | None:
         g, band = self._component.groups[0], self._band
@@ -109,6 +171,14 @@ class Potential:
         return fewest_moves(
             self._component.counts(0, placed), band, g.constraint.max_skew, g.enough_domains, residual
         )
+
+
+def _distribute(final: Ints, q: int, rows: Rows, change: int) -> None:
+    """Adds `change` pods of class q to the nodes, or takes them away, the emptiest or fullest first."""
+    step = 1 if change > 0 else -1
+    for _ in range(abs(change)):
+        here = final[q, rows]
+        final[q, rows[int(np.argmin(here) if step > 0 else np.argmax(here))]] += step
 
 
 def _band(component: Component) -> Band:

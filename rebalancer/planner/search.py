@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
-from rebalancer.planner.belief import Belief, Beliefs
+from rebalancer.planner.belief import Belief, Beliefs, moved
 from rebalancer.planner.component import Component
 from rebalancer.planner.potential import Course, Potential
 from rebalancer.planner.simulation import Made, Simulation, key_of
@@ -136,7 +136,9 @@ class Search:
         for steps in self._on_course(placed, residual, allowed):
             for step in steps:
                 with self._simulation.after((step.made,)):
-                    rest = self._predicted(after(placed, step), residual, allowed - 1)
+                    rest = self._predicted(
+                        moved(placed, step.q, step.row, step.landed), residual, allowed - 1
+                    )
                 if rest is not None:
                     return [step, *rest]
                 if self._tries <= 0:
@@ -163,7 +165,7 @@ class Search:
             kept.append(
                 Step(step.pod, step.q, step.row, step.landed, step.verdict, advance.destinations, certain)
             )
-            placed = after(placed, step)
+            placed = moved(placed, step.q, step.row, step.landed)
             excess = sum(self._component.excesses(placed))
         return Walk(tuple(kept), least, bound, excess, proved=False)
 
@@ -184,7 +186,7 @@ class Search:
             self._tries -= 1
             for verdict in self._trial.judge(self._component, placed, q, row, pod):
                 if isinstance(verdict, Verdict) and verdict.helps:
-                    left = self._left(placed, q, row, verdict, twins, residual, allowed, course)
+                    left = self._left(placed, q, row, verdict, twins, residual, allowed)
                     if left is None:
                         continue
                     if max(left.values()) < allowed:
@@ -206,21 +208,13 @@ class Search:
         twins: Ints,
         residual: int,
         allowed: int,
-        course: Course,
     ) -> dict[int, int] | None:
         """Moves left after each distinct landing; None if one leaves more than `allowed`."""
         nodes = verdict.destinations
         left: dict[int, int] = {}
-        landed = placed.copy()
-        landed[q, row] -= 1
         for twin in np.unique(twins[nodes]):
             node = int(nodes[twins[nodes] == twin][0])
-            if course.gives[q, row] > 0 and course.takes[q, node] > 0:
-                moves: int | None = course.moves - 1
-            else:
-                landed[q, node] += 1
-                moves = self.potential.moves(landed, residual)
-                landed[q, node] -= 1
+            moves = self.potential.moves_after(placed, residual, q, row, node)
             if moves is None or moves > allowed:
                 return None
             left[int(twin)] = moves
@@ -267,11 +261,3 @@ class Search:
             if self._trial.may_go(pod) and key_of(pod) in self._simulation.state.pods:
                 return pod
         return None
-
-
-def after(placed: Ints, step: Step) -> Ints:
-    """The placement, int64[Q, N], after a step."""
-    result = placed.copy()
-    result[step.q, step.row] -= 1
-    result[step.q, step.landed] += 1
-    return result

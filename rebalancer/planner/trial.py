@@ -108,16 +108,9 @@ class Trial:
             group = component.groups[i]
             counts = component.counts(i, placed)
             before = group.excess(counts)
-            if group.rows[row] >= 0:
-                counts[group.rows[row]] -= 1
-            for d in np.unique(group.rows[nodes]):
-                if d >= 0:
-                    counts[d] += 1
-                worse = group.excess(counts) > before
-                if d >= 0:
-                    counts[d] -= 1
-                if worse:
-                    return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
+            into = np.unique(group.rows[nodes])
+            if group.size and (group.excess_after(counts, int(group.rows[row]), into) > before).any():
+                return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
             if before > 0 and _keeps_out(group.rows, row, nodes):
                 fixes.append(group.index)
         return Verdict(replacement, landing, nodes, certain, helps, tuple(fixes))

@@ -1,4 +1,4 @@
-"""How long a plan takes: 1,000 nodes, 30,000 pods, 1,000 violated constraints; and 5,000 nodes, 150,000 pods."""
+"""How long a plan takes: 1,000 nodes with 1,000 violated workloads; 5,000 nodes with 150,000 pods."""
 
 from __future__ import annotations
 
