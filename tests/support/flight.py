@@ -265,9 +265,8 @@ def land(flight: Flight, everything: list[Group]) -> tuple[State, tuple[Problem,
     """The end of a wave: victims are gone, excesses are compared with those that it began with."""
     state = flight.state.without(flight.leaving)
     problems = list(flight.problems)
-    was, now = excesses(flight.before, everything), excesses(state, everything)
-    for group in everything:
-        matched = any(group.matches(namespace_of(p), labels_of(p)) for p in flight.moved)
-        if matched and now[group] > was[group]:
-            problems.append(Problem("raised", f"{group}: excess {was[group]} -> {now[group]}"))
+    pods = [(namespace_of(p), labels_of(p)) for p in flight.moved]
+    touched = [g for g in everything if any(g.matches(*p) for p in pods)]
+    was, now = excesses(flight.before, touched), excesses(state, touched)
+    problems += [Problem("raised", f"{g}: excess {was[g]} -> {now[g]}") for g in touched if now[g] > was[g]]
     return state, tuple(problems)

@@ -9,12 +9,17 @@ misreported          excess, or residual excess where all land as predicted, is 
 landing-dependent    the residual excess is another where replacements land elsewhere
 not-deterministic    planning twice gave two plans
 not-idempotent       planning on the predicted result gave moves
-more-to-do           planning on the result gave moves, where replacements landed elsewhere
 residual             more excess left than can be walked to
 evictions            more evictions than are needed for the same excess (beyond 10 pods: than bound + 1)
 false-optimal        `optimal`, though better can be walked to
 false-bound          `lower_bound` above what suffices
+likely               a move is not certain, though the default policy asks for certain ones
+slow                 planning took more than `SLOW` seconds
 beats-search         less excess or fewer evictions than the search thought possible: one of them errs
+
+Notes are no findings: "loose-bound" (the integer program's bound is higher), "adaptive-better" (choosing the
+next victim after seeing where the last replacement landed does better than any plan can), "more-to-do"
+(planning again gives moves where replacements landed elsewhere than predicted).
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ from tests.support.reach import witness
 from tests.support.walk import Result, play, play_all
 
 Planner = Callable[[Snapshot], Plan]
+SLOW = 5.0
 EXHAUSTIVE = 10
 """Pods up to which everything is tried."""
 
@@ -72,6 +78,10 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
     if plan is None:
         return verdict
     verdict.plan = plan
+    if likely := [m.pod.name for m in plan.moves if not m.certain]:
+        verdict.blame("likely", f"moves of {likely} are not certain")
+    if verdict.seconds > SLOW:
+        verdict.blame("slow", f"{verdict.seconds:.1f} s")
     again = _planned(planner, listed, verdict)
     if again is not None and told(again) != told(plan):
         verdict.blame("not-deterministic", f"{told(plan)}\n{told(again)}")
@@ -87,8 +97,10 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
     for end in ends[:3]:
         after = _planned(planner, after_walk(end.state), verdict, later=3600)
         if after is not None and after.moves:
-            category = "not-idempotent" if end is ends[0] else "more-to-do"
-            verdict.blame(category, told(after))
+            if end is ends[0]:
+                verdict.blame("not-idempotent", told(after))
+            else:
+                verdict.notes.append(("more-to-do", told(after)))
     if compare:
         _compare(state, plan, verdict, max(total_excess(e.state) for e in ends))
     return verdict
