@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rebalancer import __version__
+from rebalancer.cli import demo as demo_command
 from rebalancer.cli import once as once_command
 from rebalancer.cli import run as run_command
 from rebalancer.cli.config import app as config_app
@@ -14,6 +15,9 @@ from rebalancer.cli.report import EXAMPLES, report
 
 _EXAMPLES = """\b
 Examples:
+  # Watch it mend an embedded cluster; needs no Kubernetes
+  rebalancer demo
+\b
   # What is out of balance, and the fewest evictions that mend it (changes nothing)
   rebalancer report
 \b
@@ -61,4 +65,5 @@ def _common(
 app.command(epilog=EXAMPLES)(report)
 app.command(epilog=once_command.EXAMPLES)(once_command.once)
 app.command(epilog=run_command.EXAMPLES)(run_command.run)
+app.command(epilog=demo_command.EXAMPLES)(demo_command.demo)
 app.add_typer(config_app, name="config")
