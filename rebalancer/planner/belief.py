@@ -32,13 +32,14 @@ class Belief(Struct, frozen=True, eq=False):
 class Advance(Struct, frozen=True, eq=False):
     """What a move makes of a set of beliefs: those after it, and every node it may land on.
 
-    `sure`: on every landing of every belief the bound falls by one. Otherwise it does no harm on any, but may
-    be of no use.
+    It does no harm on any landing of any belief. `helps`: on each, the replacement stays out of the domain it
+    left, and the bound or the excess falls. `sure`: on each, the bound falls.
     """
 
     beliefs: tuple[Belief, ...]
     destinations: Rows
     verdict: Verdict
+    helps: bool
     sure: bool
 
 
@@ -67,7 +68,7 @@ class Beliefs:
         after: dict[bytes, Belief] = {}
         destinations: list[Rows] = []
         verdicts: list[Verdict] = []
-        sure = True
+        helps = sure = True
         for belief in beliefs:
             with self._simulation.after(belief.made):
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
@@ -79,15 +80,17 @@ class Beliefs:
             before = self._potential.moves(belief.placed, self._residual)
             for node in outcomes:
                 left = self._potential.moves_after(belief.placed, self._residual, q, row, node)
-                nearer = before is not None and left is not None and left < before
-                sure = sure and verdict.helps and nearer
                 placed = moved(belief.placed, q, row, node)
+                nearer = before is not None and left is not None and left < before
+                lower = sum(self._component.excesses(placed)) < sum(self._component.excesses(belief.placed))
+                helps = helps and verdict.helps and (nearer or lower)
+                sure = sure and verdict.helps and nearer
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
             if len(after) > MOST:
                 return None
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
-        return Advance(tuple(after.values()), np.flatnonzero(alike), verdicts[0], sure)
+        return Advance(tuple(after.values()), np.flatnonzero(alike), verdicts[0], helps, sure)
 
     def _outcomes(self, belief: Belief, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the favourite first."""

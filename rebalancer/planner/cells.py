@@ -27,9 +27,9 @@ class CellStructure:
         for g, alone, base in zip(component.groups, own, component.base, strict=True):
             columns.append(alone.astype(np.int64))
             columns.append(np.where(alone, base[g.rows], g.rows) if g.size else g.rows)
-        # Where every key groups nodes, only sums over the domain matter.
-        per_node = (*component.fixed, *component.useful_room)
-        columns.extend(np.where(self.single, values, 0) for values in per_node)
+        # Where every key groups nodes, only sums over the domain matter, and who can go there at all.
+        columns.extend(np.where(self.single, fixed, 0) for fixed in component.fixed)
+        columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room)
         self.kind = _numbered(np.zeros(n, dtype=np.int64), columns)
 
     def cells(self, placed: Ints) -> Cells:

@@ -30,7 +30,7 @@ DETOURS = 3
 class Step(Struct, frozen=True, eq=False):
     """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
 
-    `destinations`: every node in question. `certain`: the move holds on each of them, wherever the
+    `destinations`: every node in question. `certain`: the move helps on each of them, wherever the
     replacements of the walk's earlier moves landed.
     """
 
@@ -149,7 +149,7 @@ class Search:
     def _cut(self, beliefs: Beliefs, steps: list[Step], least: int, bound: int, excess: int) -> Walk:
         """The steps as far as none does harm, wherever the earlier replacements landed.
 
-        A step is certain if in all these cases it brings the end nearer; what comes after a harmful one is
+        A step is certain if it helps in all these cases; what comes after a harmful one is
         for the next plan, which sees where the replacements are.
         """
         kept: list[Step] = []
@@ -161,7 +161,7 @@ class Search:
             if advance is None:
                 break
             now = advance.beliefs
-            certain = certain and advance.sure
+            certain = certain and advance.helps
             kept.append(
                 Step(step.pod, step.q, step.row, step.landed, step.verdict, advance.destinations, certain)
             )
