@@ -107,6 +107,8 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        if error is None and self.loop.error is not None:
+            raise RuntimeError("a controller of the sandbox failed") from self.loop.error
 
     def settle(self, timeout: float = 10.0) -> None:
         """Waits until nothing changes any more by itself. TimeoutError says what still does."""

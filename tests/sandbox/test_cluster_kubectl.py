@@ -1,0 +1,76 @@
+"""kubectl on a running cluster: what is applied runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rebalancer.sandbox import Cluster
+from tests.sandbox.cluster_objects import budget, node, pods, ready, workload
+
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster([node("a-0"), node("b-0", "b")], ready_after=0.1, grace=0.1) as running:
+        yield running
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
+    config = cluster.kubeconfig(tmp_path / "config")
+    environment = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
+
+    def run(*args: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [str(KUBECTL), *args],
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_deployment_that_is_applied_runs(cluster: Cluster, kubectl: Callable[..., str]) -> None:
+    manifest = json.dumps(workload("Deployment", 3))
+    kubectl("apply", "-f", "-", stdin=manifest)
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert ready(cluster) == 3
+    row = kubectl("get", "deployment", "web", "--no-headers").split()
+    assert row[:4] == ["web", "3/3", "3", "3"]
+    wide = [line.split() for line in kubectl("get", "pods", "--no-headers").splitlines()]
+    assert [(r[1], r[2]) for r in wide] == [("1/1", "Running")] * 3
+    kubectl("scale", "deployment/web", "--replicas=5")
+    kubectl("wait", "deployment/web", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=20s")
+    kubectl("set", "image", "deployment/web", "c=app:2")
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert {
+        p["spec"]["containers"][0]["image"] for p in pods(cluster) if "deletionTimestamp" not in p["metadata"]
+    } == {"app:2"}
+    kubectl("delete", "deployment", "web", "--timeout=20s")
+    cluster.settle()
+    assert pods(cluster) == []
+
+
+def test_a_node_is_drained_within_the_budget(cluster: Cluster, kubectl: Callable[..., str]) -> None:
+    for obj in (workload("Deployment", 4), budget(maxUnavailable=1)):
+        kubectl("apply", "-f", "-", stdin=json.dumps(obj))
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    kubectl("drain", "a-0", "--timeout=20s")
+    cluster.settle()
+    assert {p["spec"]["nodeName"] for p in pods(cluster)} == {"b-0"}
+    assert ready(cluster) == 4

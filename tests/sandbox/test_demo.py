@@ -1,0 +1,102 @@
+"""The demo: it converges, tells what stays, and ends when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+from typer.testing import CliRunner
+
+from rebalancer.cli.app import app
+from rebalancer.runtime import demo
+from rebalancer.sandbox import Cluster
+from rebalancer.sandbox.outage import after_outage
+from tests.sandbox.budget_watch import BudgetWatch
+
+STAYS = {
+    "data/orders-db": "pinned-by-volume",
+    "ml/model-server": "no-feasible-node",
+    "shop/invoices": "pdb-exhausted",
+}
+COMMAND = [sys.executable, "-c", "from rebalancer.cli import main; main()", "demo"]
+PLAIN = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "GRACE", 0.05)
+    monkeypatch.setattr(demo, "READY_AFTER", (0.02, 0.1))
+    monkeypatch.setattr(demo, "INTERVAL", 0.3)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("seed", range(3))
+def test_it_converges_within_all_budgets(seed: int) -> None:
+    with demo.demo_cluster(seed) as (cluster, kubeconfig):
+        before = Counter(o["kind"] for o in after_outage())
+        watch = BudgetWatch(cluster.store)
+        result = demo.run_demo(cluster, kubeconfig, stop=threading.Event())
+        assert result.converged
+        assert not result.interrupted
+        assert watch.broken == []
+        assert watch.checked == result.evicted
+        first, last = result.cycles[0].first, result.cycles[-1].last
+        assert first is not None
+        assert last is not None
+        assert (first.excess, last.excess) == (22, 3)
+        assert result.evicted == first.lower_bound == 13
+        why = {
+            f"{c.constraint.namespace}/{c.workloads[0].rpartition('/')[2]}": c
+            for c in last.constraints
+            if c.excess
+        }
+        assert {name: c.reasons[0].code.value for name, c in why.items()} == STAYS
+        assert len(cluster.store.list("Pod")) == before["Pod"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_tells_the_whole_story_in_plain_lines() -> None:
+    done = CliRunner().invoke(app, ["demo", "--seed", "2"])
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    told = ("wave 1 of", "evicted  shop/", "is Ready on c-", "7 → 0", "excess 22 → 3 with 13 evictions")
+    for expected in (*told, "Before and after", "What stays, and why", *STAYS, *STAYS.values()):
+        assert expected in done.output
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_fails_when_it_does_not_converge_in_time() -> None:
+    done = CliRunner().invoke(app, ["demo", "--timeout", "0.2"])
+    assert done.exit_code == 1
+    assert "Not done after" in done.output
+
+
+def test_an_interrupt_ends_it_cleanly() -> None:
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "evicted" in line and " s  " in line:
+                break
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=20)
+        assert time.monotonic() - began < 8
+        assert process.returncode == 130
+        assert errors == ""
+        assert "Stopped after" in rest
+
+
+def test_nothing_happens_in_the_broken_cluster_by_itself() -> None:
+    with Cluster(after_outage()) as cluster:
+        cluster.settle()
+        there = {o["metadata"]["uid"] for o in after_outage() if o["kind"] == "Pod"}
+        assert {p["metadata"]["uid"] for p in cluster.store.list("Pod")} == there
+        assert len(cluster.store.list("ReplicaSet")) == sum(o["kind"] == "ReplicaSet" for o in after_outage())
