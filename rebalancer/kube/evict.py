@@ -27,7 +27,7 @@ from rebalancer.kube.errors import (
     TransportError,
     UnauthorizedError,
 )
-from rebalancer.kube.eviction import Eviction, Result
+from rebalancer.kube.eviction import Eviction, Failed, Result
 from rebalancer.kube.objects import PodReader
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait
@@ -92,22 +92,32 @@ class LiveEvictor:
 
     def _evict(self, pod: Pod) -> Eviction:
         attempt = _Attempt(self._backoff)
+        began = self._monotonic()
         while True:
             sent_at = self._monotonic()
             attempt.posts += 1
             try:
-                self._post(pod)
+                status = self._post(pod)
             except KubeError as e:
                 log.info("evict %s: %s", pod.key, e.message)
+                attempt.failed.append(
+                    Failed(_status(e), type(e).__name__, e.message, self._monotonic() - began)
+                )
                 outcome = self._after(pod, e, attempt, sent_at)
                 if outcome is not None:
                     return outcome
                 continue
             result = Result.WOULD_EVICT if self._dry_run else Result.EVICTED
             say = "would be evicted, says the API server" if self._dry_run else "evicted"
-            return Eviction(result=result, message=f"{pod.key} {say}", posts=attempt.posts)
+            return Eviction(
+                result=result,
+                message=f"{pod.key} {say}",
+                posts=attempt.posts,
+                status=status,
+                failed=tuple(attempt.failed),
+            )
 
-    def _post(self, pod: Pod) -> None:
+    def _post(self, pod: Pod) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
         if self._annotations:
             metadata["annotations"] = self._annotations
@@ -135,12 +145,21 @@ class LiveEvictor:
             raise ResponseError(
                 text, "is there a proxy that answers for the API server?", target=target, code=answer.code
             )
+        return answer.code
 
     def _after(self, pod: Pod, e: KubeError, attempt: _Attempt, sent_at: float) -> Eviction | None:
         """What an error means; None: it is safe and sensible to send it again."""
 
         def ended(result: Result, message: str, *, read_back: bool = False) -> Eviction:
-            return Eviction(result=result, message=message, read_back=read_back, posts=attempt.posts, error=e)
+            return Eviction(
+                result=result,
+                message=message,
+                read_back=read_back,
+                posts=attempt.posts,
+                status=_status(e),
+                failed=tuple(attempt.failed),
+                error=e,
+            )
 
         match e:
             case NotFoundError(kind="pods"):
@@ -250,6 +269,7 @@ class _Attempt:
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self.posts = 0
+        self.failed: list[Failed] = []
         self.throttled = 0
         self.stale = False
         self._repeated = False
@@ -262,6 +282,10 @@ class _Attempt:
     def delay(self, e: KubeError) -> float:
         """Seconds before the next request."""
         return self._backoff.delay(self.posts, getattr(e, "retry_after", None))
+
+
+def _status(e: KubeError) -> int:
+    return e.code if isinstance(e, StatusError | ResponseError) else 0
 
 
 def _causes(e: StatusError) -> str:

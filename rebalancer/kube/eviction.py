@@ -36,17 +36,30 @@ class Result(StrEnum):
     """Perhaps evicted, and it cannot be found out: nothing more may be evicted on this knowledge."""
 
 
+class Failed(Struct, frozen=True):
+    """A request of an eviction that was not accepted: HTTP status (0: no answer), the error's class, a
+    sentence, and when, in seconds after the first request was sent."""
+
+    status: int
+    error: str
+    message: str
+    seconds: float
+
+
 class Eviction(Struct, frozen=True, eq=False, kw_only=True):
     """The outcome of evicting one pod.
 
     `message` is a sentence for people; `read_back`: nobody answered, and the pod itself told. `posts`: how
-    many requests were sent. `error`: the last one that counted.
+    many requests were sent. `status`: HTTP status of the last answer, 0 if there was none. `failed`: the
+    requests that were not accepted, in order. `error`: the last one that counted.
     """
 
     result: Result
     message: str
     read_back: bool = False
     posts: int = 0
+    status: int = 0
+    failed: tuple[Failed, ...] = ()
     error: KubeError | None = None
 
     @property

@@ -33,6 +33,8 @@ class Page(Struct, frozen=True, eq=False):
     metadata: ListMeta = ListMeta()
     # Go writes an empty list of items as null.
     items: list[Raw] | None = None
+    size: int = 0
+    """Bytes of the decompressed body."""
 
 
 _DECODER = msgspec.json.Decoder(Page)
@@ -100,4 +102,4 @@ def _page(
             target=target,
             code=answer.code,
         )
-    return page
+    return msgspec.structs.replace(page, size=len(answer.body))

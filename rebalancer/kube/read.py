@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,7 +25,7 @@ from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.status import quoted
 from rebalancer.model.decode import Decoder, Object
-from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 log = logging.getLogger(__name__)
 _RELISTS = 3
@@ -50,11 +51,12 @@ _DEFAULTS = ReadOptions()
 
 
 class Listing(Struct, frozen=True, eq=False):
-    """All objects of one kind as of one moment; not `known` if it may not be read or is not served."""
+    """All objects of one kind as of one moment, and how they were read."""
 
     kind: str
     objects: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
+    read: KindRead | None = None
     known: bool = True
 
 
@@ -94,6 +96,7 @@ def read_snapshot(
         server_version=version,
         kinds=(listing.kind for listing in listings if listing.known),
         warnings=(w for listing in listings for w in listing.warnings),
+        reads=(listing.read for listing in listings if listing.read is not None),
     )
     log.info("read %d nodes and %d pods from %s", len(snapshot.nodes), len(snapshot.pods), connection.who)
     return snapshot
@@ -147,6 +150,7 @@ class _Reader:
         self._decoder = Decoder()
         self._decoding = threading.Lock()
         self._abandoned = threading.Event()
+        self._began = time.monotonic()
 
     def abandon(self) -> None:
         """No further page, and no further try."""
@@ -154,9 +158,10 @@ class _Reader:
 
     def kind(self, resource: Resource) -> Listing:
         """The whole list of a kind, begun anew when it expired under way."""
+        meter = _Meter(resource.kind, time.monotonic() - self._began)
         for _ in range(_RELISTS):
             try:
-                return self._list(resource)
+                return self._list(resource, meter)
             except ExpiredError as e:
                 log.info("%s; starting the list again", e.message)
                 last: KubeError = e
@@ -164,10 +169,10 @@ class _Reader:
                 if not resource.without:
                     raise
                 why = f"{resource.qualified} cannot be listed: {resource.without} ({e})"
-                return Listing(resource.kind, warnings=(why,), known=False)
+                return Listing(resource.kind, warnings=(why,), read=meter.read(0, known=False), known=False)
         raise last
 
-    def _list(self, resource: Resource) -> Listing:
+    def _list(self, resource: Resource, meter: _Meter) -> Listing:
         namespaces: Iterable[str] = ("",)
         if resource.namespaced and self._options.namespaces:
             namespaces = self._options.namespaces
@@ -177,16 +182,18 @@ class _Reader:
             for page in pages(
                 self._connection,
                 resource,
-                wait=self._wait,
+                wait=meter.counting(self._wait),
                 namespace=namespace,
                 limit=self._options.page_size,
                 backoff=self._options.backoff,
                 gzip=self._connection.options.gzip,
             ):
+                meter.pages += 1
+                meter.bytes += page.size
                 # Decoding holds the interpreter anyway; one at a time keeps templates interned.
                 with self._decoding:
                     self._decode(resource.kind, page.items or (), objects, broken)
-        return Listing(resource.kind, tuple(objects), _named(broken))
+        return Listing(resource.kind, tuple(objects), _named(broken), meter.read(len(objects)))
 
     def _decode(self, kind: str, items: Iterable[Raw], objects: list[Object], broken: list[str]) -> None:
         for raw in items:
@@ -197,6 +204,38 @@ class _Reader:
 
     def _wait(self, seconds: float) -> bool:
         return self._abandoned.is_set() or self._sleep(seconds)
+
+
+class _Meter:
+    """Counts what one kind takes; by the machine's clock, as nothing depends on it."""
+
+    def __init__(self, kind: str, started: float) -> None:
+        self.pages = self.bytes = self.retries = 0
+        self._kind = kind
+        self._started = started
+        self._began = time.monotonic()
+
+    def counting(self, wait: Wait) -> Wait:
+        """`wait`, which is called before each further try."""
+
+        def counted(seconds: float) -> bool:
+            self.retries += 1
+            return wait(seconds)
+
+        return counted
+
+    def read(self, objects: int, *, known: bool = True) -> KindRead:
+        """The figures."""
+        return KindRead(
+            kind=self._kind,
+            objects=objects,
+            pages=self.pages,
+            bytes=self.bytes,
+            retries=self.retries,
+            started=self._started,
+            seconds=time.monotonic() - self._began,
+            known=known,
+        )
 
 
 def _name(raw: Raw) -> str:

@@ -33,12 +33,27 @@ from rebalancer.model.workload import (
 T = TypeVar("T")
 
 
+class KindRead(Struct, frozen=True, kw_only=True):
+    """How one kind was read: `pages` and `retries` are requests, `bytes` of decompressed bodies, `started` in
+    seconds after the first kind's start, `seconds` how long it took. `known`: it could be read."""
+
+    kind: str
+    objects: int = 0
+    pages: int = 0
+    bytes: int = 0
+    retries: int = 0
+    started: float = 0.0
+    seconds: float = 0.0
+    known: bool = True
+
+
 class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     """Everything that a decision rests on.
 
     Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
     the same plan. `kinds` are the kinds that were read (an empty list of them counts); what is not in it is
-    unknown, not absent. `now` is the clock of every age, in seconds since the epoch.
+    unknown, not absent. `now` is the clock of every age, in seconds since the epoch. `reads` tells how it was
+    read; no decision rests on it.
     """
 
     nodes: tuple[Node, ...]
@@ -48,6 +63,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     server_version: str = ""
     kinds: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
+    reads: tuple[KindRead, ...] = ()
     namespaces: Mapping[str, Namespace] = {}
     services: tuple[Service, ...] = ()
     workloads: tuple[Workload, ...] = ()
@@ -93,6 +109,7 @@ def build_snapshot(
     server_version: str = "",
     kinds: Iterable[str] = (),
     warnings: Iterable[str] = (),
+    reads: Iterable[KindRead] = (),
 ) -> Snapshot:
     """A snapshot of decoded objects in any order; of two with one name the later one counts."""
     by: dict[type, dict[tuple[str, ...], Any]] = {}
@@ -114,6 +131,7 @@ def build_snapshot(
         server_version=server_version,
         kinds=frozenset(kinds),
         warnings=tuple(warnings),
+        reads=tuple(reads),
         namespaces=named(Namespace),
         services=of(Service),
         workloads=of(Workload),
