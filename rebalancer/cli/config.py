@@ -1,4 +1,4 @@
-"""`rebalancer config`: check, show and describe the settings."""
+"""`rebalancer config`: check, show, describe and translate settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli import options
+from rebalancer.cli.config_descheduler import from_descheduler
 from rebalancer.cli.exits import ExitCode
 
 app = typer.Typer(
-    help="Check, show and describe the settings.",
+    help="Check, show, describe and translate settings.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.command()(from_descheduler)
 
 
 @app.command()
