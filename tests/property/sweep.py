@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -17,18 +18,32 @@ from pathlib import Path
 from random import Random
 from tempfile import gettempdir
 
-from rebalancer.planner import plan
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import Plan, plan
 from tests.support.random_clusters import Size, random_cluster
 from tests.support.verdict import Verdict, judge_plan
 
-Job = tuple[int, Size, int, bool]
+Job = tuple[int, Size, int, bool, int]
 
 
 def one(job: Job) -> tuple[Job, Verdict]:
-    """Judges the cluster of one seed."""
-    seed, size, keys, compare = job
+    """Judges the cluster of one seed; planning that outlasts the limit is given up."""
+    seed, size, keys, compare, limit = job
     cluster = random_cluster(Random(seed), size, pending=waits(seed), keys=keys)
-    return job, judge_plan(cluster, plan, compare=compare)
+
+    def limited(snapshot: Snapshot) -> Plan:
+        signal.alarm(limit)
+        try:
+            return plan(snapshot)
+        finally:
+            signal.alarm(0)
+
+    signal.signal(signal.SIGALRM, _give_up)
+    return job, judge_plan(cluster, limited, compare=compare)
+
+
+def _give_up(_signal: int, _frame: object) -> None:
+    raise TimeoutError("planning was given up")
 
 
 def waits(seed: int) -> bool:
@@ -44,19 +59,20 @@ def main() -> int:
     parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")
     parser.add_argument("--keys", type=int, default=0, help="topology keys in use; 0: as it comes")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=20, help="seconds that planning may take")
     parser.add_argument("--quick", action="store_true", help="no comparison with bound and search")
     parser.add_argument(
         "--dump", type=Path, default=Path(gettempdir()) / "sweep", help="folder for failing clusters"
     )
     options = parser.parse_args()
     jobs: list[Job] = [
-        (seed, options.size, options.keys, not options.quick)
+        (seed, options.size, options.keys, not options.quick, options.limit)
         for seed in range(options.seed, options.seed + options.count)
     ]
     began = time.perf_counter()
     figures = Figures()
     with Pool(options.jobs) as pool:
-        for job, verdict in pool.imap(one, jobs):
+        for job, verdict in pool.imap_unordered(one, jobs):
             figures.add(verdict)
             report(job, verdict, options.dump)
     figures.show(time.perf_counter() - began)
@@ -67,7 +83,7 @@ def report(job: Job, verdict: Verdict, folder: Path) -> None:
     """One line per finding, and the cluster to a file."""
     if not verdict.findings:
         return
-    seed, size, keys, _ = job
+    seed, size, keys, *_ = job
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{size}-{keys}-{seed}.json"
     items = random_cluster(Random(seed), size, pending=waits(seed), keys=keys)

@@ -118,6 +118,9 @@ def after_walk(state: State) -> list[Json]:
 def _planned(planner: Planner, listed: list[Json], verdict: Verdict, later: float = 0.0) -> Plan | None:
     try:
         return planner(decoded(listed, now=NOW + later))
+    except TimeoutError as e:
+        verdict.blame("slow", str(e))
+        return None
     except Exception:
         verdict.blame("exception", traceback.format_exc(limit=-4))
         return None
