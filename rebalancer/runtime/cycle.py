@@ -109,6 +109,7 @@ class Cycle:
             if p.clock.stopping():
                 done = _Pass(end=End.STOPPED, message="a stop was asked for")
                 break
+            p.observer.on_reading()
             try:
                 snapshot = p.snapshot()
             except UserError as e:
@@ -195,6 +196,7 @@ class Cycle:
             landed = waiter.settle(flown.in_flight, p.observer.on_outcome)
             mine += (*flown.settled, *landed)
             self._outcomes += (*flown.settled, *landed)
+            p.observer.on_wave_end(wave[0].wave)
             verdict = self._after(flown, landed, mine)
             if verdict is not None:
                 return verdict

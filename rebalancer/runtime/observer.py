@@ -21,8 +21,11 @@ class Observer:
     def on_cycle(self, number: int) -> None:
         """A cycle begins; they count from 1."""
 
+    def on_reading(self) -> None:
+        """The cluster is about to be read; once for each plan."""
+
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """The cluster was read."""
+        """The cluster was read; planning begins."""
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
         """A plan was made from that snapshot; several times a cycle if the world moves."""
@@ -33,17 +36,29 @@ class Observer:
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
         """A wave begins."""
 
+    def on_move(self, move: Move) -> None:
+        """A move's turn has come: it is looked at once more, then carried out or skipped."""
+
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         """An eviction was tried; its outcome follows once the replacement is Ready."""
 
     def on_outcome(self, outcome: Outcome) -> None:
         """It is settled what became of a move, evicted or not."""
 
+    def on_wave_end(self, wave: int) -> None:
+        """All outcomes of the wave are known."""
+
     def on_report(self, report: CycleReport) -> None:
         """The cycle is over."""
 
     def on_error(self, error: Exception) -> None:
         """The cycle ended in an error instead: the cluster could not be read, or a bug."""
+
+    def on_leading(self, leading: bool) -> None:
+        """This instance became the leader, or is it no longer; from the election's thread, also between cycles."""
+
+    def on_breaker(self, open_: bool, why: str) -> None:
+        """The circuit breaker opened, so that nothing is evicted, or closed again."""
 
 
 class Observers(Observer):
@@ -55,6 +70,10 @@ class Observers(Observer):
     def on_cycle(self, number: int) -> None:
         """Passed on."""
         self._tell("on_cycle", number)
+
+    def on_reading(self) -> None:
+        """Passed on."""
+        self._tell("on_reading")
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         """Passed on."""
@@ -72,6 +91,10 @@ class Observers(Observer):
         """Passed on."""
         self._tell("on_wave", wave, moves)
 
+    def on_move(self, move: Move) -> None:
+        """Passed on."""
+        self._tell("on_move", move)
+
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         """Passed on."""
         self._tell("on_eviction", move, eviction)
@@ -80,6 +103,10 @@ class Observers(Observer):
         """Passed on."""
         self._tell("on_outcome", outcome)
 
+    def on_wave_end(self, wave: int) -> None:
+        """Passed on."""
+        self._tell("on_wave_end", wave)
+
     def on_report(self, report: CycleReport) -> None:
         """Passed on."""
         self._tell("on_report", report)
@@ -87,6 +114,14 @@ class Observers(Observer):
     def on_error(self, error: Exception) -> None:
         """Passed on."""
         self._tell("on_error", error)
+
+    def on_leading(self, leading: bool) -> None:
+        """Passed on."""
+        self._tell("on_leading", leading)
+
+    def on_breaker(self, open_: bool, why: str) -> None:
+        """Passed on."""
+        self._tell("on_breaker", open_, why)
 
     def _tell(self, method: str, *args: object) -> None:
         for observer in self._observers:

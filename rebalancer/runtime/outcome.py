@@ -29,7 +29,8 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
 
     `message` is a sentence. `replacement` and `node`: the pod that came for it and where it runs, "" if none
     was seen. `expected`: whether that is one of the destinations of the plan, None if there is nothing to
-    compare. `seconds` from the eviction until the replacement was Ready.
+    compare. `seconds` from the eviction until the replacement was Ready, `scheduled` until it was first seen
+    on a node, None if it was not.
     """
 
     move: Move
@@ -40,6 +41,7 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     replacement: str = ""
     node: str = ""
     expected: bool | None = None
+    scheduled: float | None = None
     seconds: float = 0.0
 
     @property

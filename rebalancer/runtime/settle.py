@@ -55,6 +55,7 @@ class Settler:
         self._clock = clock
         self._limits = limits
         self._before: dict[str, frozenset[str]] = {}
+        self._placed: dict[str, float] = {}
 
     def before(self, move: Move) -> None:
         """Remembers the owner's pods of now, the first time in a wave. Raises KubeError."""
@@ -86,6 +87,7 @@ class Settler:
             if waiting:
                 self._clock.wait(self._limits.poll)
         self._before.clear()
+        self._placed.clear()
         self._until_budgets_know([move for move, _, _ in flown])
         return outcomes
 
@@ -141,6 +143,8 @@ class Settler:
         move, eviction, since = flight
         now = self._clock.monotonic()
         pod = seen.pod if seen is not None else None
+        if pod is not None and pod.node_name:
+            self._placed.setdefault(pod.uid, now)
 
         def ended(status: MoveStatus, message: str) -> Outcome:
             node = pod.node_name if pod is not None else ""
@@ -152,6 +156,7 @@ class Settler:
                 replacement=pod.key if pod is not None else "",
                 node=node,
                 expected=node in move.destinations if node else None,
+                scheduled=self._placed[pod.uid] - since if pod is not None and node else None,
                 seconds=now - since,
             )
 

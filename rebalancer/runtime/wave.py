@@ -92,6 +92,7 @@ def fly(
     for move in moves:
         if clock.stopping():
             break
+        observer.on_move(move)
         owner = move.pod.owner.uid if move.pod.owner else ""
         try:
             reason = look.why_not(move, owners[owner])
