@@ -142,6 +142,8 @@ def _configuration() -> Any:
     # Retry-After uninterruptibly, and a redirect would carry the token elsewhere.
     client.retries = False
     client.keep_alive = True
+    # A watch a kind, and some requests beside them; beyond it urllib3 warns and throws connections away.
+    client.connection_pool_maxsize = 40
     return client
 
 

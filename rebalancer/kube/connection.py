@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
@@ -22,8 +22,12 @@ from urllib3.exceptions import HTTPError
 from rebalancer import __version__
 from rebalancer.kube.config import ClusterOptions, Loaded, load
 from rebalancer.kube.errors import ConfigurationError, KubeError, Target, TransportError, UnauthorizedError
+from rebalancer.kube.sockets import Sockets
 from rebalancer.kube.status import error_of
+from rebalancer.kube.stream import Stream
 from rebalancer.kube.transport import explain
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 _DEFAULTS = ClusterOptions()
@@ -48,8 +52,9 @@ class Connection:
         self._source = source or (lambda: load(options))
         self._lock = threading.Lock()
         self._generation = 0
+        self._sockets = Sockets()
         self._loaded = self._source()
-        self._rest = RESTClientObject(self._loaded.client)
+        self._rest = self._client()
 
     @property
     def server(self) -> str:
@@ -88,19 +93,63 @@ class Connection:
         `body`: a JSON value. A 401 refreshes the credentials and tries once more, which is safe for every
         method: the server has not looked at the request.
         """
-        generation = self._generation
-        try:
-            return self._once(method, path, target, query, body, accept, read_timeout, gzip)
-        except UnauthorizedError as e:
-            log.info("%s; refreshing credentials", e.message)
-            self._refresh(generation)
-        return self._once(method, path, target, query, body, accept, read_timeout, gzip)
+        timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
+
+        def ask() -> Response:
+            answer = self._send(method, path, target, query, body, accept, timeout, gzip)
+            return Response(answer.status, answer.headers, self._whole(answer, target, timeout))
+
+        return self._authorized(ask)
+
+    def stream(
+        self,
+        path: str,
+        target: Target,
+        *,
+        query: Mapping[str, str | int],
+        accept: str = "application/json",
+        read_timeout: float,
+    ) -> Stream:
+        """The body of a 2xx answer to a GET, to be read as it comes and to be closed by the caller.
+
+        `read_timeout`: seconds of silence after which the connection is taken for dead. Raises KubeError.
+        """
+        timeout = (self.options.connect_timeout, read_timeout)
+
+        def ask() -> Stream:
+            answer = self._send("GET", path, target, query, None, accept, timeout, False)
+            return Stream(answer, lambda e: self._no_answer(e, target, timeout))
+
+        return self._authorized(ask)
 
     def close(self) -> None:
         """Closes idle sockets; a request after that opens new ones."""
         self._rest.close()
 
-    def _once(
+    def abort(self) -> None:
+        """Ends every request at work, in whatever thread, and every later one: they raise TransportError."""
+        self._sockets.abort()
+        self._rest.close()
+
+    def twin(self) -> Connection:
+        """Another connection to the same server as the same identity; aborting one spares the other."""
+        return Connection(self.options, self._source)
+
+    def _client(self) -> Any:
+        rest = RESTClientObject(self._loaded.client)
+        self._sockets.track(rest.pool_manager)
+        return rest
+
+    def _authorized(self, ask: Callable[[], T]) -> T:
+        generation = self._generation
+        try:
+            return ask()
+        except UnauthorizedError as e:
+            log.info("%s; refreshing credentials", e.message)
+            self._refresh(generation)
+        return ask()
+
+    def _send(
         self,
         method: str,
         path: str,
@@ -108,24 +157,33 @@ class Connection:
         query: Mapping[str, str | int] | None,
         body: Any,
         accept: str,
-        read_timeout: float | None,
+        timeout: tuple[float, float],
         gzip: bool,
-    ) -> Response:
+    ) -> Any:
+        """urllib3's response with a 2xx status, its body not read yet."""
         rest = self._rest
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
         headers = self._headers(target, accept, body is not None, gzip)
-        timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
         try:
+            if self._sockets.aborted:
+                raise OSError("this connection has been ended")
             answer = rest.request(method, url, headers=headers, body=body, _request_timeout=timeout).response
-            try:
-                data = answer.read(decode_content=True)
-            finally:
-                answer.release_conn()
         except (HTTPError, ApiException, OSError, ValueError) as e:
             raise self._no_answer(e, target, timeout) from e
         if 200 <= answer.status < 300:
-            return Response(answer.status, answer.headers, data)
+            return answer
+        data = self._whole(answer, target, timeout)
         raise error_of(answer.status, answer.headers, data, target, who=self.who)
+
+    def _whole(self, answer: Any, target: Target, timeout: tuple[float, float]) -> bytes:
+        try:
+            try:
+                data: bytes = answer.read(decode_content=True)
+            finally:
+                answer.release_conn()
+        except (HTTPError, OSError, ValueError) as e:
+            raise self._no_answer(e, target, timeout) from e
+        return data
 
     def _headers(self, target: Target, accept: str, json: bool, gzip: bool) -> Any:
         headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
@@ -156,7 +214,7 @@ class Connection:
             if self._generation != seen:
                 return
             self._loaded = self._source()
-            old, self._rest = self._rest, RESTClientObject(self._loaded.client)
+            old, self._rest = self._rest, self._client()
             self._generation += 1
         old.close()
 

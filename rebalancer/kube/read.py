@@ -20,6 +20,7 @@ from rebalancer.kube.errors import (
     ResponseError,
     Target,
 )
+from rebalancer.kube.head import first_of, malformed
 from rebalancer.kube.pager import pages
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
@@ -29,8 +30,6 @@ from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 log = logging.getLogger(__name__)
 _RELISTS = 3
-_MOST_NAMED = 5
-"""Malformed objects of a kind that are named one by one; the rest is counted."""
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -131,15 +130,6 @@ class _Version(Struct, frozen=True, rename="camel"):
     git_version: str = ""
 
 
-class _Name(Struct, frozen=True):
-    name: str = "?"
-    namespace: str = ""
-
-
-class _Named(Struct, frozen=True):
-    metadata: _Name = _Name()
-
-
 class _Reader:
     """Lists kinds with one decoder, so that equal pod templates are one object, whatever list had them."""
 
@@ -168,7 +158,7 @@ class _Reader:
             except (ForbiddenError, NotFoundError) as e:
                 if not resource.without:
                     raise
-                why = f"{resource.qualified} cannot be listed: {resource.without} ({e})"
+                why = resource.unknown(e)
                 return Listing(resource.kind, warnings=(why,), read=meter.read(0, known=False), known=False)
         raise last
 
@@ -193,14 +183,14 @@ class _Reader:
                 # Decoding holds the interpreter anyway; one at a time keeps templates interned.
                 with self._decoding:
                     self._decode(resource.kind, page.items or (), objects, broken)
-        return Listing(resource.kind, tuple(objects), _named(broken), meter.read(len(objects)))
+        return Listing(resource.kind, tuple(objects), first_of(broken), meter.read(len(objects)))
 
     def _decode(self, kind: str, items: Iterable[Raw], objects: list[Object], broken: list[str]) -> None:
         for raw in items:
             try:
                 objects.append(self._decoder.decode(kind, raw))
             except (msgspec.DecodeError, ValueError) as e:
-                broken.append(f"{kind} {_name(raw)} is malformed and left out: {e}")
+                broken.append(malformed(kind, raw, e))
 
     def _wait(self, seconds: float) -> bool:
         return self._abandoned.is_set() or self._sleep(seconds)
@@ -236,19 +226,3 @@ class _Meter:
             seconds=time.monotonic() - self._began,
             known=known,
         )
-
-
-def _name(raw: Raw) -> str:
-    try:
-        meta = msgspec.json.decode(raw, type=_Named).metadata
-    except msgspec.DecodeError:
-        return "without a name"
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-
-
-def _named(broken: list[str]) -> tuple[str, ...]:
-    rest = len(broken) - _MOST_NAMED
-    return (
-        *broken[:_MOST_NAMED],
-        *((f"… and {rest} more malformed objects of that kind",) if rest > 0 else ()),
-    )

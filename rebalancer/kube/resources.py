@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 
 class Resource(Struct, frozen=True):
@@ -33,7 +34,16 @@ class Resource(Struct, frozen=True):
     @property
     def accept(self) -> str:
         """The Accept header of a list."""
-        return _METADATA_ONLY if self.metadata_only else "application/json"
+        return _METADATA_LIST if self.metadata_only else "application/json"
+
+    @property
+    def watch_accept(self) -> str:
+        """The Accept header of a watch."""
+        return _METADATA if self.metadata_only else "application/json"
+
+    def unknown(self, why: object) -> str:
+        """The warning that goes with planning without this kind."""
+        return f"{self.qualified} cannot be listed: {self.without} ({why})"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of a list or an object, every part escaped."""

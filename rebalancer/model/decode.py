@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from rebalancer.model.decode_pod import PodDecoder, TemplateWire, absent
 from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Node
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.storage import (
     CSIDriver,
@@ -138,6 +138,22 @@ class Decoder:
             if stripped == plain:
                 raise
             return self._decode(kind, msgspec.json.encode(stripped))
+
+    @property
+    def entries(self) -> int:
+        """How many shared parts are remembered."""
+        return self._pods.entries
+
+    def keep(self, objects: Iterable[Object]) -> None:
+        """Forgets every shared part that none of these objects uses: the memory of what has come and gone."""
+        pods: list[Pod] = []
+        templates: list[PodTemplate] = []
+        for o in objects:
+            if isinstance(o, Pod):
+                pods.append(o)
+            elif isinstance(o, Workload) and o.template is not None:
+                templates.append(o.template)
+        self._pods.keep(pods, templates)
 
     def _decode(self, kind: str, raw: bytes | Raw) -> Object:
         if kind == "Pod":

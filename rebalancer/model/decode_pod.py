@@ -8,6 +8,7 @@ mounts) are left out of the key by not being read at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -149,6 +150,7 @@ class TemplateWire(Struct, frozen=True, rename="camel"):
 class PodDecoder:
     """Decodes pods and pod templates; holds the memos, so that one decoder should read one cluster.
 
+    The memos grow with whatever is decoded. Who decodes for months calls `keep` now and then.
     Errors: msgspec.ValidationError, whose message names the field.
     """
 
@@ -158,6 +160,29 @@ class PodDecoder:
         self._owners: dict[bytes, OwnerReference | None] = {}
         self._parts: dict[tuple[str, bytes], object] = {}
         self._pod = msgspec.json.Decoder(_Pod)
+
+    @property
+    def entries(self) -> int:
+        """How much is remembered, over all memos."""
+        return len(self._templates) + len(self._annotations) + len(self._owners) + len(self._parts)
+
+    def keep(self, pods: Iterable[Pod], templates: Iterable[PodTemplate] = ()) -> None:
+        """Forgets what none of these uses; what they share stays shared with pods decoded later.
+
+        A sweep and not weak references, because most of what is shared are dicts and tuples, which take none.
+        """
+        used: set[int] = set()
+        for pod in pods:
+            used.add(id(pod.annotations))
+            used.add(id(pod.owner))
+            used.add(id(pod.template))
+        used.update(map(id, templates))
+        self._templates = {k: t for k, t in self._templates.items() if id(t) in used}
+        for t in self._templates.values():
+            used.update((id(t.node_selector), id(t.affinity), id(t.tolerations), id(t.spread)))
+        self._annotations = {k: v for k, v in self._annotations.items() if id(v) in used}
+        self._owners = {k: v for k, v in self._owners.items() if v is not None and id(v) in used}
+        self._parts = {k: v for k, v in self._parts.items() if v is not None and id(v) in used}
 
     def pod(self, raw: bytes | Raw) -> Pod:
         """A Pod from its JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ from rebalancer.model.workload import (
 )
 
 T = TypeVar("T")
+Identity = tuple[str, ...]
 
 
 class KindRead(Struct, frozen=True, kw_only=True):
@@ -112,16 +114,38 @@ def build_snapshot(
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
     """A snapshot of decoded objects in any order; of two with one name the later one counts."""
-    by: dict[type, dict[tuple[str, ...], Any]] = {}
+    by: dict[type, dict[Identity, Any]] = {}
     for o in objects:
-        by.setdefault(type(o), {})[_identity(o)] = o
+        by.setdefault(type(o), {})[identity(o)] = o
+    return assemble(
+        {type_: dict(sorted(found.items(), key=itemgetter(0))) for type_, found in by.items()},
+        now=now,
+        source=source,
+        server_version=server_version,
+        kinds=kinds,
+        warnings=warnings,
+        reads=reads,
+    )
+
+
+def assemble(
+    by: Mapping[type, Mapping[Identity, Any]],
+    *,
+    now: float,
+    source: str = "",
+    server_version: str = "",
+    kinds: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+    reads: Iterable[KindRead] = (),
+) -> Snapshot:
+    """A snapshot of objects that are sorted by identity already, type by type."""
 
     def of(type_: type[T]) -> tuple[T, ...]:
-        return tuple(value for _, value in sorted(by.get(type_, {}).items(), key=lambda item: item[0]))
+        return tuple(by.get(type_, {}).values())
 
     def named(type_: type[T]) -> dict[str, T]:
         """By name, namespaced kinds by namespace/name."""
-        return {"/".join(filter(None, key)): value for key, value in sorted(by.get(type_, {}).items())}
+        return {"/".join(filter(None, key)): value for key, value in by.get(type_, {}).items()}
 
     return Snapshot(
         nodes=of(Node),
@@ -149,7 +173,7 @@ def build_snapshot(
     )
 
 
-def _identity(o: Object) -> tuple[str, ...]:
+def identity(o: Object) -> Identity:
     """What an object sorts by and is replaced by."""
     if isinstance(o, Pod):
         return (o.namespace, o.name)
