@@ -8,6 +8,7 @@ import typer
 
 from rebalancer import __version__
 from rebalancer.cli import demo as demo_command
+from rebalancer.cli import explain as explain_command
 from rebalancer.cli import once as once_command
 from rebalancer.cli import run as run_command
 from rebalancer.cli.config import app as config_app
@@ -63,6 +64,7 @@ def _common(
 
 
 app.command(epilog=EXAMPLES)(report)
+app.command(epilog=explain_command.EXAMPLES)(explain_command.explain)
 app.command(epilog=once_command.EXAMPLES)(once_command.once)
 app.command(epilog=run_command.EXAMPLES)(run_command.run)
 app.command(epilog=demo_command.EXAMPLES)(demo_command.demo)

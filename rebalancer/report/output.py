@@ -6,6 +6,7 @@ import io
 from typing import IO, Any
 
 import msgspec
+from msgspec import Struct
 
 from rebalancer.report.document import Report
 from rebalancer.report.formats import Format
@@ -29,9 +30,9 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
     return _table(report, wide=format is Format.WIDE, stream=stream)
 
 
-def to_json(report: Report) -> str:
-    """JSON, indented; characters that could act on a terminal are escaped."""
-    encoded = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+def to_json(document: Struct) -> str:
+    """Any document as JSON, indented; characters that could act on a terminal are escaped."""
+    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     # Only strings hold such characters, and there an escape means the same.
     return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", encoded) + "\n"
 
