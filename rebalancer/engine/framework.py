@@ -75,7 +75,7 @@ class _Cycle:
             if found is not None:
                 self.filters[name] = found
         self.scores: dict[str, Score] | None = None
-        self.clock = framework.state.clock
+        self.scored_at = self.clock = framework.state.clock
         active = [self.filters[n] for n in profile.filters if n in self.filters]
         self.rowwise = [f for f in active if f.rowwise]
         self.whole = [f for f in active if not f.rowwise]
@@ -95,15 +95,22 @@ class _Cycle:
         self.clock = state.clock
         for found in self.filters.values():
             found.update(rows)
-        if self.scores is not None:
-            for score in self.scores.values():
-                score.update(rows)
         joined = np.ones(len(rows), dtype=np.bool_)
         for f in self.rowwise:
             joined &= f.mask()[rows]
         for only in self.narrow:
             joined &= only[rows]
         self.joined[rows] = joined
+
+    def refresh_scores(self, state: ClusterState) -> dict[str, Score]:
+        """The scores, brought up to date only when they are asked for: most verdicts need none."""
+        assert self.scores is not None, "made by the framework first"
+        if self.scored_at != state.clock:
+            rows = np.flatnonzero(state.stamp > self.scored_at)
+            self.scored_at = state.clock
+            for score in self.scores.values():
+                score.update(rows)
+        return self.scores
 
 
 class Framework:
@@ -245,10 +252,12 @@ class Framework:
                 for name, _ in self.profile.scores
                 if (found := self.plugins[name].score(template)) is not None
             }
+            cycle.scored_at = self.state.clock
+        scores = cycle.refresh_scores(self.state)
         by_plugin: dict[str, Ints] = {}
         totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)
         for name, weight in self.profile.scores:
-            found = cycle.scores.get(name)
+            found = scores.get(name)
             values = found.values(feasible) if found is not None else None
             if values is not None:
                 by_plugin[name] = weighted = values if weight == 1 else weight * values

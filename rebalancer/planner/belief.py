@@ -6,8 +6,6 @@ one of them; placements that no later move can tell apart count once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from msgspec import Struct
 
@@ -19,7 +17,7 @@ from rebalancer.planner.trial import Trial, Verdict
 from rebalancer.spread.arrays import Ints, Rows
 
 MOST = 32
-"""Placements kept apart; a move after which there could be more is not taken to be certain."""
+"""Placements kept apart; where there could be more, no further move is taken to be certain."""
 
 
 class Belief(Struct, frozen=True, eq=False):
@@ -29,14 +27,21 @@ class Belief(Struct, frozen=True, eq=False):
     made: tuple[Made, ...] = ()
 
 
+class Outlook(Struct, frozen=True, eq=False):
+    """All beliefs after some moves, the predicted one first; not `complete` if there were too many."""
+
+    beliefs: tuple[Belief, ...]
+    complete: bool = True
+
+
 class Advance(Struct, frozen=True, eq=False):
-    """What a move makes of a set of beliefs: those after it, and every node it may land on.
+    """What a move makes of an outlook: the one after it, and every node the replacement may land on.
 
     It does no harm on any landing of any belief. `helps`: on each, the replacement stays out of the domain it
     left, and the bound or the excess falls. `sure`: on each, the bound falls.
     """
 
-    beliefs: tuple[Belief, ...]
+    outlook: Outlook
     destinations: Rows
     verdict: Verdict
     helps: bool
@@ -56,20 +61,20 @@ class Beliefs:
         self._residual = residual
         course = potential.course(component.start, residual)
         n = component.start.shape[1]
-        self._is_donor = np.zeros(n, dtype=np.bool_)
+        self.is_donor = np.zeros(n, dtype=np.bool_)
         if course is not None:
-            self._is_donor |= course.gives.any(axis=0)
-        self.donors: Rows = np.flatnonzero(self._is_donor)
+            self.is_donor |= course.gives.any(axis=0)
+        self._donors: Rows = np.flatnonzero(self.is_donor)
         self._alike: Ints = np.arange(n)
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
 
-    def advance(self, beliefs: Sequence[Belief], q: int, row: int, pod: Pod) -> Advance | None:
-        """The beliefs after a move; None if in one of them it could do harm, or there are too many."""
+    def advance(self, outlook: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
+        """The outlook after a move; None if in one of the beliefs it could do harm."""
         after: dict[bytes, Belief] = {}
         destinations: list[Rows] = []
         verdicts: list[Verdict] = []
         helps = sure = True
-        for belief in beliefs:
+        for belief in outlook.beliefs:
             with self._simulation.after(belief.made):
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
                 if not isinstance(verdict, Verdict) or not verdict.certain:
@@ -87,18 +92,18 @@ class Beliefs:
                 sure = sure and verdict.helps and nearer
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
-            if len(after) > MOST:
-                return None
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
-        return Advance(tuple(after.values()), np.flatnonzero(alike), verdicts[0], helps, sure)
+        complete = outlook.complete and len(after) <= MOST
+        kept = Outlook(tuple(after.values())[:MOST], complete)
+        return Advance(kept, np.flatnonzero(alike), verdicts[0], helps and complete, sure and complete)
 
     def _outcomes(self, belief: Belief, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the favourite first."""
         nodes = verdict.destinations
         favourite = self._simulation.favourite(verdict.replacement, nodes)
         nodes = np.concatenate(([favourite], nodes))
-        own = np.where(self._is_donor[nodes], nodes, -1)
-        kinds = self._potential.twins(belief.placed)[nodes] * (len(self._is_donor) + 1) + own
+        own = np.where(self.is_donor[nodes], nodes, -1)
+        kinds = self._potential.twins(belief.placed)[nodes] * (len(self.is_donor) + 1) + own
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
         for i, number in enumerate(first):
             alike = np.unique(self._alike[nodes[kind == i]])
@@ -108,7 +113,7 @@ class Beliefs:
 
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""
-        return self._potential.key(placed) + placed[:, self.donors].tobytes()
+        return self._potential.key(placed) + placed[:, self._donors].tobytes()
 
 
 def moved(placed: Ints, q: int, row: int, landed: int) -> Ints:

@@ -72,13 +72,15 @@ class Blocked(Struct, frozen=True, eq=False):
 
 
 class Finding(Struct, frozen=True, eq=False):
-    """What no eviction cures."""
+    """What no eviction cures. `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to
+    paste, or a command. `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0]."""
 
     severity: Severity
     code: str
     object: str
     message: str
     remedy: str = ""
+    field: str = ""
 
 
 class Plan(Struct, frozen=True, eq=False, kw_only=True):

@@ -3,20 +3,18 @@
 The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a replacement
 lands. First the search looks for a *sure* walk: at each move, wherever this and every earlier replacement
 landed, the bound falls by one. If there is none, it follows the landings that the scheduler's scores
-predict, allows a few moves beyond the bound, and accepts more excess last. Bounded in candidates tried, not
-in time.
+predict, with moves that do no harm on any other, allows a few moves beyond the bound, and accepts more
+excess last. Bounded in candidates tried, not in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
-import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
-from rebalancer.planner.belief import Belief, Beliefs, moved
+from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook
 from rebalancer.planner.component import Component
 from rebalancer.planner.potential import Course, Potential
 from rebalancer.planner.simulation import Made, Simulation, key_of
@@ -84,150 +82,98 @@ class Search:
             moves = potential.moves(c.start, residual)
             if moves is None:
                 continue
+            outlook = Outlook((Belief(c.start),))
             self._tries = self._effort
             beliefs = Beliefs(self._simulation, c, self._trial, potential, residual)
-            sure = self._sure(beliefs, (Belief(c.start),), residual)
+            sure = self._sure(beliefs, outlook, residual)
             if sure is not None:
                 return Walk(tuple(sure), least, bound, residual, proved=potential.exact and residual == least)
-            self._tries = self._effort
             for extra in range(DETOURS + 1):
-                steps = self._predicted(c.start, residual, moves + extra)
-                if steps is not None:
-                    return self._cut(beliefs, steps, least, bound, now)
-                if self._tries <= 0:
-                    break
+                for only_predicted in (False, True):
+                    self._tries = self._effort // 4
+                    self._dead.clear()
+                    found = self._walk(beliefs, outlook, residual, moves + extra, only_predicted)
+                    if found is not None:
+                        return Walk(self._marked(beliefs, found), least, bound, residual, proved=False)
         return Walk((), least, bound, now, proved=potential.exact and least == now)
 
-    def _sure(self, beliefs: Beliefs, now: tuple[Belief, ...], residual: int) -> list[Step] | None:
-        """Steps to `residual` that hold wherever each replacement lands; None if there are none."""
-        placed = now[0].placed
-        if sum(self._component.excesses(placed)) <= residual:
+    def _sure(self, beliefs: Beliefs, now: Outlook, residual: int) -> list[Step] | None:
+        """Steps that bring `residual` nearer wherever each replacement lands; None if there are none."""
+        if sum(self._component.excesses(now.beliefs[0].placed)) <= residual:
             return []
-        course = self.potential.course(placed, residual)
-        if course is None:
-            return None
-        with ExitStack() as made:
-            made.enter_context(self._simulation.after(now[0].made))
-            candidates = list(self._candidates(course, self.potential.twins(placed)))
-        for q, row, pod in candidates:
-            if row not in beliefs.donors:
+        for q, row, pod in self._open(now.beliefs[0], residual):
+            if not beliefs.is_donor[row]:
                 continue
             if self._tries <= 0:
                 return None
-            self._tries -= len(now)
+            self._tries -= len(now.beliefs)
             advance = beliefs.advance(now, q, row, pod)
             if advance is None or not advance.sure:
                 continue
-            rest = self._sure(beliefs, advance.beliefs, residual)
+            rest = self._sure(beliefs, advance.outlook, residual)
             if rest is not None:
-                landed = advance.beliefs[0].made[-1].row
-                step = Step(pod, q, row, landed, advance.verdict, advance.destinations, certain=True)
-                return [step, *rest]
+                return [_step(pod, q, row, advance), *rest]
         return None
 
-    def _predicted(self, placed: Ints, residual: int, allowed: int) -> list[Step] | None:
-        """Steps to `residual` in at most `allowed` moves along predicted landings; None if there are none."""
+    def _walk(
+        self, beliefs: Beliefs, now: Outlook, residual: int, allowed: int, only_predicted: bool
+    ) -> list[Step] | None:
+        """Steps that reach `residual` in at most `allowed` moves where each replacement lands as predicted.
+
+        None of them does harm wherever the replacements land; with `only_predicted`, wherever the last one
+        lands when the others landed as predicted.
+        """
+        placed = now.beliefs[0].placed
         if sum(self._component.excesses(placed)) <= residual:
             return []
         needed = self.potential.moves(placed, residual)
         dead = (placed.tobytes(), residual, allowed)
         if needed is None or needed > allowed or dead in self._dead:
             return None
-        for steps in self._on_course(placed, residual, allowed):
-            for step in steps:
-                with self._simulation.after((step.made,)):
-                    rest = self._predicted(
-                        moved(placed, step.q, step.row, step.landed), residual, allowed - 1
-                    )
+        for q, row, pod in self._open(now.beliefs[0], residual):
+            if self._tries <= 0:
+                return None
+            self._tries -= len(now.beliefs)
+            advance = beliefs.advance(now, q, row, pod)
+            if advance is None or not advance.verdict.helps:
+                continue
+            for after in self._outlooks(advance, only_predicted):
+                left = self.potential.moves(after.beliefs[0].placed, residual)
+                if left is None or left >= allowed:
+                    continue
+                rest = self._walk(beliefs, after, residual, allowed - 1, only_predicted)
                 if rest is not None:
-                    return [step, *rest]
-                if self._tries <= 0:
-                    return None
+                    landed = after.beliefs[0].made[-1].row
+                    return [Step(pod, q, row, landed, advance.verdict, advance.destinations, False), *rest]
         self._dead.add(dead)
         return None
 
-    def _cut(self, beliefs: Beliefs, steps: list[Step], least: int, bound: int, excess: int) -> Walk:
-        """The steps as far as none does harm, wherever the earlier replacements landed.
+    @staticmethod
+    def _outlooks(advance: Advance, only_predicted: bool) -> tuple[Outlook, ...]:
+        """What to go on with: all beliefs, or each by itself, the predicted one first."""
+        if not only_predicted:
+            return (advance.outlook,)
+        return tuple(Outlook((belief,), complete=False) for belief in advance.outlook.beliefs)
 
-        A step is certain if it helps in all these cases; what comes after a harmful one is
-        for the next plan, which sees where the replacements are.
-        """
-        kept: list[Step] = []
-        now: tuple[Belief, ...] = (Belief(self._component.start),)
-        placed = self._component.start
-        certain = True
-        for step in steps:
-            advance = beliefs.advance(now, step.q, step.row, step.pod)
-            if advance is None:
-                break
-            now = advance.beliefs
-            certain = certain and advance.helps
-            kept.append(
-                Step(step.pod, step.q, step.row, step.landed, step.verdict, advance.destinations, certain)
-            )
-            placed = moved(placed, step.q, step.row, step.landed)
-            excess = sum(self._component.excesses(placed))
-        return Walk(tuple(kept), least, bound, excess, proved=False)
+    def _marked(self, beliefs: Beliefs, steps: list[Step]) -> tuple[Step, ...]:
+        """The steps, certain as long as each helps wherever the earlier ones landed."""
+        marked: list[Step] = []
+        now: Outlook | None = Outlook((Belief(self._component.start),))
+        for s in steps:
+            advance = beliefs.advance(now, s.q, s.row, s.pod) if now is not None else None
+            now = advance.outlook if advance is not None else None
+            nodes = advance.destinations if advance is not None else s.destinations
+            certain = advance is not None and advance.helps
+            marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
+        return tuple(marked)
 
-    def _on_course(self, placed: Ints, residual: int, allowed: int) -> Iterator[Iterator[Step]]:
-        """Moves after which less than `allowed` moves are left, each once for every distinct landing.
-
-        First those for which this is so wherever the replacement lands. Then those for which it is so on the
-        best-scored nodes, while elsewhere no more is left than before.
-        """
-        course = self.potential.course(placed, residual)
+    def _open(self, belief: Belief, residual: int) -> list[tuple[int, int, Pod]]:
+        """Possible victims in a belief, the most promising first."""
+        course = self.potential.course(belief.placed, residual)
         if course is None:
-            return
-        twins = self.potential.twins(placed)
-        second: list[tuple[Pod, int, int, Verdict, dict[int, int]]] = []
-        for q, row, pod in self._candidates(course, twins):
-            if self._tries <= 0:
-                return
-            self._tries -= 1
-            for verdict in self._trial.judge(self._component, placed, q, row, pod):
-                if isinstance(verdict, Verdict) and verdict.helps:
-                    left = self._left(placed, q, row, verdict, twins, residual, allowed)
-                    if left is None:
-                        continue
-                    if max(left.values()) < allowed:
-                        yield self._steps(pod, q, row, verdict, twins, verdict.destinations)
-                        break
-                    if min(left.values()) < allowed:
-                        second.append((pod, q, row, verdict, left))
-        for pod, q, row, verdict, left in second:
-            best = self._simulation.preferred(pod, verdict.replacement, verdict.landing)
-            if all(left[int(t)] < allowed for t in twins[best]):
-                yield self._steps(pod, q, row, verdict, twins, best)
-
-    def _left(
-        self,
-        placed: Ints,
-        q: int,
-        row: int,
-        verdict: Verdict,
-        twins: Ints,
-        residual: int,
-        allowed: int,
-    ) -> dict[int, int] | None:
-        """Moves left after each distinct landing; None if one leaves more than `allowed`."""
-        nodes = verdict.destinations
-        left: dict[int, int] = {}
-        for twin in np.unique(twins[nodes]):
-            node = int(nodes[twins[nodes] == twin][0])
-            moves = self.potential.moves_after(placed, residual, q, row, node)
-            if moves is None or moves > allowed:
-                return None
-            left[int(twin)] = moves
-        return left
-
-    def _steps(
-        self, pod: Pod, q: int, row: int, verdict: Verdict, twins: Ints, nodes: Rows
-    ) -> Iterator[Step]:
-        """The move once for each distinct landing among `nodes`, the scheduler's favourite first."""
-        while len(nodes):
-            landed = self._simulation.favourite(verdict.replacement, nodes)
-            yield Step(pod, q, row, landed, verdict, verdict.destinations, certain=False)
-            nodes = nodes[twins[nodes] != twins[landed]]
+            return []
+        with self._simulation.after(belief.made):
+            return list(self._candidates(course, self.potential.twins(belief.placed)))
 
     def _candidates(self, course: Course, twins: Ints) -> Iterator[tuple[int, int, Pod]]:
         """Possible victims: where a best final state has fewer pods first, the better victim first.
@@ -261,3 +207,8 @@ class Search:
             if self._trial.may_go(pod) and key_of(pod) in self._simulation.state.pods:
                 return pod
         return None
+
+
+def _step(pod: Pod, q: int, row: int, advance: Advance) -> Step:
+    landed = advance.outlook.beliefs[0].made[-1].row
+    return Step(pod, q, row, landed, advance.verdict, advance.destinations, advance.helps)

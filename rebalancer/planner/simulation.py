@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import PODS, ClusterState, Placed
+from rebalancer.engine.cluster import ClusterState, Placed
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.engine.framework import Framework
+from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Ints, Rows
@@ -49,20 +49,52 @@ def key_of(pod: Pod) -> Hashable:
     return pod.uid or pod.key
 
 
+class Leaving:
+    """Pods that terminate in a state, hold their room, and may then let go of it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.placed: dict[Hashable, Placed] = {}
+        self._gone: set[Hashable] = set()
+
+    def take(self, victim: Pod) -> None:
+        """One more pod terminates."""
+        key = key_of(victim)
+        self.placed[key] = self._state.pods[key]
+        self._state.terminate(key)
+
+    def let_go(self, *victims: Pod) -> None:
+        """These victims are gone; without a name, all of them."""
+        for key in [key_of(v) for v in victims] or self.placed:
+            if key not in self._gone:
+                self._state.remove(key)
+                self._gone.add(key)
+
+    def undo(self, *victims: Pod) -> None:
+        """These victims are as they were; without a name, all of them."""
+        for key in [key_of(v) for v in victims] or list(self.placed):
+            placed = self.placed.pop(key)
+            if key in self._gone:
+                self._gone.remove(key)
+                self._state.add(key, placed.template, placed.row)
+            else:
+                self._state.restore(key)
+
+
 class Simulation:
     """A cluster state that moves are tried on and then made on."""
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig | None) -> None:
         self.snapshot = snapshot
         self.state = ClusterState.of(snapshot, config)
-        self._frameworks: dict[str, Framework] = {}
+        self._frameworks = Frameworks(self.state)
         self._bare = ClusterState(snapshot, self.state.config)
-        self._bare_frameworks: dict[str, Framework] = {}
+        self._bare_frameworks = Frameworks(self._bare)
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""
-        return _bound(self._frameworks, self.state, template)
+        return self._frameworks.of(template)
 
     def static(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that would take the pod if the cluster were empty (inter-pod affinity aside)."""
@@ -71,7 +103,7 @@ class Simulation:
             bare = template
             if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):
                 bare = msgspec.structs.replace(template, affinity=Affinity(node_affinity=a.node_affinity))
-            mask = _bound(self._bare_frameworks, self._bare, bare).feasible(bare)
+            mask = self._bare_frameworks.of(bare).feasible(bare)
             found = self._static[id(template)] = (template, mask)
         return found[1]
 
@@ -90,21 +122,23 @@ class Simulation:
 
     def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
         """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end."""
-        victims = Victims(self)
-        try:
-            return victims.landing(victim, replacement, after_gone=after_gone)
-        finally:
-            victims.undo()
+        framework = self.framework(replacement)
+        with self.without(victim) as leaving:
+            held = None if after_gone else framework.feasible(replacement)
+            leaving.let_go()
+            freed = framework.feasible(replacement)
+        return Landing(freed if held is None else held, freed)
 
     @contextmanager
-    def without(self, victim: Pod) -> Iterator[Victims]:
-        """The state with a pod terminating; as it was afterwards."""
-        held = Victims(self)
-        held.take(victim)
+    def without(self, *victims: Pod) -> Iterator[Leaving]:
+        """The state with pods terminating; as it was afterwards."""
+        leaving = Leaving(self.state)
         try:
-            yield held
+            for victim in victims:
+                leaving.take(victim)
+            yield leaving
         finally:
-            held.undo()
+            leaving.undo()
 
     @contextmanager
     def after(self, moves: Iterable[Made]) -> Iterator[None]:
@@ -125,25 +159,20 @@ class Simulation:
                 state.remove(replacement)
                 state.add(victim, was.template, was.row)
 
-    def holding(self) -> Victims:
-        """An empty set of victims, to be undone by its owner."""
-        return Victims(self)
-
     def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
         """Why a prediction for such a pod cannot be certain, in sentences; empty if it can."""
-        found: tuple[str, ...] = getattr(self.framework(template), "uncertainties", lambda _: ())(template)
-        return found
+        return self.framework(template).uncertainties(template)
 
     def preferred(self, victim: Pod, replacement: PodTemplate, landing: Landing) -> Rows:
         """The best-scored nodes, by number: while the victim holds its room, and once it is gone."""
         best = self.state.table.none
-        with self.without(victim) as held:
+        with self.without(victim) as leaving:
             framework = self.framework(replacement)
             for mask in (landing.held, landing.freed):
                 if mask.any():
                     totals = framework.score(replacement, mask).totals
                     best = best | (mask & (totals == totals[mask].max()))
-                held.let_go()
+                leaving.let_go()
         return np.flatnonzero(best)
 
     def favourite(self, replacement: PodTemplate, nodes: Rows) -> int:
@@ -154,72 +183,3 @@ class Simulation:
         mask[nodes] = True
         totals = self.framework(replacement).score(replacement, mask).totals
         return int(nodes[int(np.argmax(totals[nodes]))])
-
-
-class Victims:
-    """Pods that terminate in the state, hold their room, and may then let go of it."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._state = simulation.state
-        self._placed: dict[Hashable, Placed] = {}
-        self._gone: set[Hashable] = set()
-
-    def take(self, victim: Pod) -> None:
-        """One more pod terminates."""
-        key = key_of(victim)
-        self._placed[key] = self._state.pods[key]
-        self._state.terminate(key)
-
-    def let_go(self, *victims: Pod) -> None:
-        """These victims are gone; without a name, all of them."""
-        for key in [key_of(v) for v in victims] or list(self._placed):
-            if key not in self._gone:
-                self._state.remove(key)
-                self._gone.add(key)
-
-    def come_back(self) -> None:
-        """The victims that are gone hold their room again, terminating."""
-        for key in self._gone:
-            self._state.add(key, self._placed[key].template, self._placed[key].row)
-            self._state.terminate(key)
-        self._gone.clear()
-
-    def drop(self, victim: Pod) -> None:
-        """The pod, which holds its room, does not terminate after all."""
-        del self._placed[key_of(victim)]
-        self._state.restore(key_of(victim))
-
-    def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
-        """Takes one more victim; where its replacement can go while all hold their room, and when none."""
-        self.take(victim)
-        framework = self._simulation.framework(replacement)
-        if after_gone:
-            self.let_go(victim)
-        held = framework.feasible(replacement)
-        self.let_go()
-        freed = framework.feasible(replacement)
-        self.come_back()
-        return Landing(held, freed)
-
-    def held(self, resource: str) -> Ints:
-        """int64[N]: what the victims hold of a resource."""
-        amounts = np.zeros(self._state.table.size, dtype=np.int64)
-        for placed in self._placed.values():
-            amounts[placed.row] += 1 if resource == PODS else placed.template.requests.get(resource, 0)
-        return amounts
-
-    def undo(self) -> None:
-        """All victims are as they were."""
-        self.come_back()
-        for key in self._placed:
-            self._state.restore(key)
-        self._placed.clear()
-
-
-def _bound(frameworks: dict[str, Framework], state: ClusterState, template: PodTemplate) -> Framework:
-    found = frameworks.get(template.scheduler_name)
-    if found is None:
-        profile = state.config.profile(template.scheduler_name)
-        found = frameworks[template.scheduler_name] = Framework(state, profile)
-    return found

@@ -16,13 +16,14 @@ from contextlib import ExitStack
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.component import Component
 from rebalancer.planner.meeting import Meeting
 from rebalancer.planner.search import Step
-from rebalancer.planner.simulation import Landing, Simulation
+from rebalancer.planner.simulation import Leaving, Simulation
 from rebalancer.policy.budgets import Allowance, Budgets
-from rebalancer.spread.arrays import Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows
 
 LARGEST = 50
 """Evictions in flight at most, whatever budgets allow."""
@@ -51,83 +52,92 @@ def waves(
         number = 0
         while any(steps for _, steps in queues):
             number += 1
-            wave = _Wave(simulation, budgets)
-            for component, steps in queues:
-                if steps and len(wave.members) < LARGEST and wave.join(component, steps[0]):
-                    steps.pop(0)
-            wave.close()
-            if not wave.members:
-                # Alone in a wave even the first step of every walk fails: others took its room.
+            with simulation.without() as leaving:
+                wave = _Wave(simulation, budgets, leaving)
+                for component, steps in queues:
+                    if steps and len(wave.members) < LARGEST:
+                        wave.join(component, steps[0])
+                members = wave.settled()
+            if not members:
+                # Even alone in a wave the first step of every walk fails: others took its room.
                 for component, steps in queues:
                     dropped.extend((component, s) for s in steps)
                 break
-            for component, step, landing in wave.members:
-                nodes = np.union1d(np.flatnonzero(landing.anywhere), step.destinations)
-                done.append(Placed(component, step, number, nodes))
+            joined = {id(step) for _, step, _ in members}
+            for _, steps in queues:
+                if steps and id(steps[0]) in joined:
+                    steps.pop(0)
+            for component, step, nodes in members:
+                done.append(Placed(component, step, number, np.union1d(nodes, step.destinations)))
                 made.enter_context(simulation.after((step.made,)))
     return done, dropped
 
 
 class _Wave:
-    """One wave in the making: its victims are terminating in the simulation until it is closed."""
+    """One wave in the making: its victims are terminating in the simulation."""
 
-    def __init__(self, simulation: Simulation, budgets: Budgets) -> None:
+    def __init__(self, simulation: Simulation, budgets: Budgets, leaving: Leaving) -> None:
         self._simulation = simulation
         self._allowance = Allowance(budgets)
         self._meeting = Meeting()
-        nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
-        self._reserved: dict[str, Ints] = defaultdict(nothing.copy)
-        self._victims = simulation.holding()
-        self.members: list[tuple[Component, Step, Landing]] = []
+        self._leaving = leaving
+        self._nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._reserved: dict[str, Ints] = defaultdict(self._nothing.copy)
+        self.members: list[tuple[Component, Step, Bools]] = []
 
-    def join(self, component: Component, step: Step) -> bool:
-        """Takes the step into the wave if nothing in it can touch another."""
+    def join(self, component: Component, step: Step) -> None:
+        """Takes the step in if, while victims hold their room, nothing in the wave can touch another."""
         replacement = step.verdict.replacement
         if not self._allowance.fits(step.pod) or self._meeting.touches(replacement):
-            return False
-        landing = self._victims.landing(step.pod, replacement, after_gone=component.classes[step.q].stateful)
-        room = self._room(replacement, landing)
-        if room is None or not _as_judged(component, step, landing):
-            self._victims.drop(step.pod)
-            return False
-        for resource, amount in room.items():
-            self._reserved[resource] += amount
+            return
+        self._leaving.take(step.pod)
+        stateful = component.classes[step.q].stateful
+        if stateful:
+            # Its owner makes the replacement once it is gone: its own room is free by then.
+            self._leaving.let_go(step.pod)
+        held = self._simulation.framework(replacement).feasible(replacement)
+        free = self._free()
+        if not held.any() or not self._fits(replacement, held, free):
+            self._leaving.undo(step.pod)
+            return
         self._allowance.spend(step.pod)
         self._meeting.add(replacement)
-        self.members.append((component, step, landing))
-        return True
+        self.members.append((component, step, held))
 
-    def close(self) -> None:
-        """Gives the victims back to the simulation."""
-        self._victims.undo()
+    def settled(self) -> list[tuple[Component, Step, Rows]]:
+        """The members that hold once all victims are gone too, each with all nodes in question."""
+        self._leaving.let_go()
+        self._reserved.clear()
+        free = self._free()
+        settled = []
+        for component, step, held in self.members:
+            replacement = step.verdict.replacement
+            anywhere = held | self._simulation.framework(replacement).feasible(replacement)
+            if _as_judged(component, step, anywhere) and self._fits(replacement, anywhere, free):
+                settled.append((component, step, np.flatnonzero(anywhere)))
+        return settled
 
-    def _room(self, replacement: PodTemplate, landing: Landing) -> dict[str, Ints] | None:
-        """What the replacement reserves on each node it could take; None if it could be one too many."""
+    def _free(self) -> dict[str, Ints]:
         state = self._simulation.state
-        anywhere = landing.anywhere
-        claim: dict[str, Ints] = {}
-        for resource, amount in (*replacement.requests.items(), ("pods", 1)):
-            if amount <= 0:
-                continue
-            free = state.allocatable(resource) - state.requested[resource]
-            needed = self._reserved[resource] + amount
-            freed = free + self._victims.held(resource)
-            enough = np.where(landing.held, needed <= free, needed <= freed)
-            if not enough[anywhere].all():
-                return None
-            claim[resource] = anywhere * amount
-        return claim
+        return {r: state.allocatable(r) - state.requested[r] for r in state.requested}
 
-
-def _as_judged(component: Component, step: Step, landing: Landing) -> bool:
-    """Whether all nodes in question lead to outcomes that the search has judged, the predicted one too."""
-    if not landing.held.any() or not landing.anywhere[step.landed]:
-        return False
-    nodes = np.flatnonzero(landing.anywhere)
-    new = np.setdiff1d(nodes, step.destinations)
-    if not len(new):
+    def _fits(self, replacement: PodTemplate, nodes: Bools, free: dict[str, Ints]) -> bool:
+        """Whether all that may land on any of the nodes fits there together; reserves it if so."""
+        needs = {r: a for r, a in (*replacement.requests.items(), (PODS, 1)) if a > 0}
+        for resource, amount in needs.items():
+            if (self._reserved[resource][nodes] + amount > free.get(resource, self._nothing)[nodes]).any():
+                return False
+        for resource, amount in needs.items():
+            self._reserved[resource][nodes] += amount
         return True
-    if not step.certain:
+
+
+def _as_judged(component: Component, step: Step, anywhere: Bools) -> bool:
+    """Whether all nodes in question lead to outcomes that the search has judged, the predicted one too."""
+    if not anywhere[step.landed]:
+        return False
+    new = np.setdiff1d(np.flatnonzero(anywhere), step.destinations)
+    if not len(new) or not step.certain:
         return True
     rows = np.stack([g.rows for g in component.groups])
     judged = {tuple(column) for column in rows[:, step.destinations].T}

@@ -1,0 +1,93 @@
+"""Remedies as YAML to paste."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rebalancer.model.pod import TopologySpreadConstraint
+from rebalancer.model.selectors import LabelSelector
+from rebalancer.planner.findings.subject import Subject
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
+_RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+Yaml = dict[str, Any]
+
+
+def yaml_of(value: Yaml | list[Yaml]) -> str:
+    """A tree of dicts, lists, strings and numbers as YAML; whatever could be read otherwise is quoted.
+
+    Of its own, because thousands of remedies are written and PyYAML takes a millisecond for each.
+    """
+    return "\n".join(_lines(value, ""))
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(inner, dict | list) and inner:
+                yield f"{indent}{_scalar(key)}:"
+                yield from _lines(inner, indent if isinstance(inner, list) else indent + "  ")
+            else:
+                yield f"{indent}{_scalar(key)}: {_scalar(inner)}"
+    else:
+        for item in value:
+            if isinstance(item, dict):
+                first, *rest = _lines(item, indent + "  ")
+                yield f"{indent}- {first.strip()}"
+                yield from rest
+            else:
+                yield f"{indent}- {_scalar(item)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        plain = _PLAIN.match(value) and value.lower() not in _RESERVED
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)
+
+
+def entry(subject: Subject, index: int, **changes: Any) -> str:
+    """The workload's constraint of that index with changes, by the API's field names; None takes one away."""
+    written = subject.template.spread[index]
+    changed = {k: v for k, v in {**as_written(written), **changes}.items() if v is not None}
+    return f"# {subject.pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([changed])
+
+
+def added(subject: Subject, constraint: Yaml) -> str:
+    """A further constraint for the workload."""
+    return f"# one more in {subject.pod_spec}.topologySpreadConstraints\n" + yaml_of([constraint])
+
+
+def as_written(c: TopologySpreadConstraint) -> Yaml:
+    """A constraint by the API's field names, defaults left out."""
+    made: Yaml = {
+        "maxSkew": c.max_skew,
+        "topologyKey": c.topology_key,
+        "whenUnsatisfiable": c.when_unsatisfiable,
+    }
+    if c.label_selector is not None:
+        made["labelSelector"] = _selector(c.label_selector)
+    if c.match_label_keys:
+        made["matchLabelKeys"] = list(c.match_label_keys)
+    if c.min_domains is not None:
+        made["minDomains"] = c.min_domains
+    if c.node_affinity_policy != "Honor":
+        made["nodeAffinityPolicy"] = c.node_affinity_policy
+    if c.node_taints_policy != "Ignore":
+        made["nodeTaintsPolicy"] = c.node_taints_policy
+    return made
+
+
+def _selector(selector: LabelSelector) -> Yaml:
+    made: Yaml = {}
+    if selector.match_labels:
+        made["matchLabels"] = dict(selector.match_labels)
+    if selector.match_expressions:
+        made["matchExpressions"] = [
+            {"key": e.key, "operator": e.operator, **({"values": list(e.values)} if e.values else {})}
+            for e in selector.match_expressions
+        ]
+    return made

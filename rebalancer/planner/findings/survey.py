@@ -1,0 +1,81 @@
+"""What the checks look at: workloads, constraints as resolved, nodes and counts, each found once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
+from rebalancer.planner.findings.subject import ByLabels, Subject, subjects
+from rebalancer.planner.groups import Group
+from rebalancer.planner.simulation import Simulation
+from rebalancer.policy.evictable import Evictable
+from rebalancer.spread.arrays import Bools, frozen
+from rebalancer.spread.constraint import Constraint, resolve
+
+
+class Written(Struct, frozen=True, eq=False):
+    """One constraint of a workload: as written, as meant, and its place in the list."""
+
+    index: int
+    written: TopologySpreadConstraint
+    meant: Constraint
+
+    @property
+    def field(self) -> str:
+        """Its place, relative to the pod's spec."""
+        return f"topologySpreadConstraints[{self.index}]"
+
+
+class Survey:
+    """A cluster, or manifests without one: then `has_nodes` is False and nothing is said of domains."""
+
+    def __init__(self, simulation: Simulation, evictable: Evictable) -> None:
+        self.simulation = simulation
+        self.snapshot = simulation.snapshot
+        self.state = simulation.state
+        self.table = simulation.state.table
+        self.has_nodes = bool(self.table.size)
+        self.ready: Bools = np.fromiter((n.ready for n in self.table.nodes), dtype=np.bool_)
+        frozen(self.ready)
+        self.every = subjects(self.snapshot, evictable.owners)
+        namespaces = {s.namespace for s in self.every} | {b.metadata.namespace for b in self.snapshot.budgets}
+        self.in_scope = frozenset(n for n in namespaces if evictable.outside(n) is None)
+        self.subjects = [s for s in self.every if s.namespace in self.in_scope]
+        self.labels = ByLabels(self.every)
+        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
+
+    def constraints(self, template: PodTemplate) -> Iterator[Written]:
+        """The template's own constraints; defaults of the scheduler profile are not the workload's."""
+        for index, written in enumerate(template.spread):
+            yield Written(index, written, resolve(written, template))
+
+    def expected(self, constraint: Constraint) -> int:
+        """How many pods it would count with every workload at its largest."""
+        s = constraint.selector
+        if s is None or s.empty:
+            return 0
+        return sum(other.most for other in self.labels.select(constraint.namespace, s))
+
+    def alone(self, subject: Subject, constraint: Constraint) -> bool:
+        """Whether it counts this workload's pods and no others."""
+        s = constraint.selector
+        if s is None or s.empty:
+            return False
+        found = self.labels.select(constraint.namespace, s)
+        return len(found) == 1 and found[0] is subject
+
+    def group(self, template: PodTemplate, constraint: Constraint) -> Group:
+        """The constraint over its eligible nodes."""
+        eligible = self.state.eligible(template, constraint)
+        key = (constraint, id(eligible))
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = eligible, Group(-1, constraint, eligible, self.state)
+        return found[1]
+
+    def usable(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that the pod's affinity admits and whose taints it tolerates."""
+        return self.table.admitted(template) & ~self.table.untolerated(template.tolerations)
