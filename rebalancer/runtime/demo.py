@@ -64,7 +64,7 @@ def run_demo(
     timeout: float = 55.0,
 ) -> DemoResult:
     """Runs the daemon as `rebalancer run --execute` does; returns when a cycle has found nothing to do, when
-    `stop` is set, or after `timeout` seconds."""
+    one has failed, when `stop` is set, or after `timeout` seconds."""
     connection = Connection(ClusterOptions(kubeconfig=str(kubeconfig)))
     clock = SystemClock(stop)
     live = LiveOptions(execute=True, settle=_LIMITS)
@@ -74,7 +74,13 @@ def run_demo(
     given_up.daemon = True
 
     def cycle(number: int) -> None:
-        report = run_once(connection, live, clock=clock, observers=observers, number=number)
+        try:
+            report = run_once(connection, live, clock=clock, observers=observers, number=number)
+        except Exception:
+            # A daemon would try again; here no network is to blame.
+            end.set()
+            stop.set()
+            raise
         cycles.append(report)
         if report.end is End.COMPLETE and not report.evicted:
             end.set()

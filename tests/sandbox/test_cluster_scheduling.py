@@ -75,12 +75,12 @@ def test_what_finds_no_node_says_why_and_is_tried_again() -> None:
 
 
 def test_a_terminating_pod_holds_its_room() -> None:
-    with Cluster([node("a-0", cpu="1"), workload("ReplicaSet", 1, cpu="800m")], grace=0.4) as cluster:
+    with Cluster([node("a-0", cpu="1"), workload("ReplicaSet", 1, cpu="800m")], grace=1.5) as cluster:
         cluster.settle()
         (old,) = names(cluster)
         cluster.store.delete("Pod", old, "default")
         with pytest.raises(TimeoutError):
-            cluster.settle(0.15)
+            cluster.settle(0.5)
         assert places(cluster) == ["", "a-0"], "the replacement waits for the room"
         cluster.settle()
         assert places(cluster) == ["a-0"]
@@ -173,11 +173,11 @@ def test_a_short_outage_costs_no_pod() -> None:
         before = names(cluster)
         cluster.fail_domain(ZONE, "b")
         with pytest.raises(TimeoutError, match="Nodes b-0"):
-            cluster.settle(0.2)
+            cluster.settle(0.5)
         assert ready(cluster) == 1
         cluster.restore_domain(ZONE, "b")
         with pytest.raises(TimeoutError):
-            cluster.settle(0.2)
+            cluster.settle(0.5)
         assert (ready(cluster), names(cluster)) == (2, before)
 
 

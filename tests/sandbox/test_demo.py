@@ -77,6 +77,17 @@ def test_it_fails_when_it_does_not_converge_in_time() -> None:
     assert "Not done after" in done.output
 
 
+@pytest.mark.usefixtures("quick")
+def test_it_fails_at_once_when_a_cycle_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("no plan")
+
+    monkeypatch.setattr(demo, "run_once", broken)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 1
+    assert "error: no plan" in done.output
+
+
 def test_an_interrupt_ends_it_cleanly() -> None:
     with subprocess.Popen(
         COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN

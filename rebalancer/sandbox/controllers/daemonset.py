@@ -103,7 +103,7 @@ def _tolerant(pod: Object) -> Object:
 
 
 def _tied(pod: Object, node: str) -> Object:
-    """The pod as one for this node only: each term of its node affinity is narrowed to it."""
+    """The pod as one for this node only, which its own node affinity is known to admit."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = _tolerant(pod)["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
