@@ -2,6 +2,7 @@
 
     KubeError                     message, remedy: a UserError, fit for the terminal
     ├── ConfigurationError        kubeconfig, context, credentials plugin, token file; nothing was sent
+    ├── CacheNotReadyError        the watch cache is incomplete or stale; `kinds` says of what
     ├── TransportError            no answer; `sent` tells whether the server may have acted on the request
     ├── ResponseError             an answer that is not the API's (garbage, a proxy's page); it may have acted
     └── StatusError               an answer that refuses: code, reason, causes, retry_after
@@ -72,6 +73,14 @@ class KubeError(UserError):
 
 class ConfigurationError(KubeError):
     """No usable way to reach a cluster; nothing was sent."""
+
+
+class CacheNotReadyError(KubeError):
+    """The watch cache does not know the cluster well enough for a decision: `kinds` are missing or stale."""
+
+    def __init__(self, message: str, remedy: str = "", *, kinds: tuple[str, ...]) -> None:
+        super().__init__(message, remedy)
+        self.kinds = kinds
 
 
 class TransportError(KubeError):

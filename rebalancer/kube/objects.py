@@ -20,6 +20,8 @@ from rebalancer.model.workload import PodDisruptionBudget, Workload
 _READ_TIMEOUT = 15.0
 """Seconds; one object is small, and an eviction waits for it."""
 _RELISTS = 3
+_MOST_REMEMBERED = 20_000
+"""Parts that objects may share; beyond it they are forgotten, as a daemon reads for months."""
 
 
 class Objects:
@@ -100,6 +102,8 @@ class Objects:
                     raise
 
     def _decode(self, kind: str, raw: bytes | msgspec.Raw, target: Target) -> Object:
+        if self._decoder.entries > _MOST_REMEMBERED:
+            self._decoder.keep(())
         try:
             return self._decoder.decode(kind, raw)
         except (msgspec.DecodeError, ValueError) as e:

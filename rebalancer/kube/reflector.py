@@ -1,0 +1,305 @@
+"""List, then watch, of one kind, for as long as the daemon runs, whatever happens to the server.
+
+- A list is paged, or streamed where the server offers it; it becomes visible as a whole.
+- A watch goes on where the one before it ended. Before it does, the server is asked whether its history has
+  come that far: one that lost history would answer the watch with silence.
+- 410, a lost history, the same garbage twice: a new list. Everything else: the watch again.
+- Every attempt that ends soon, well or badly, makes the next one wait longer; a proxy that accepts watches
+  and closes them is a fault like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.kube.cache_store import Change, KindStore
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.errors import (
+    ExpiredError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    StatusError,
+)
+from rebalancer.kube.head import HeadMeta, head, malformed
+from rebalancer.kube.pager import pages
+from rebalancer.kube.retry import Backoff
+from rebalancer.kube.watch import Watch, WatchEvent, initial_end, version_known
+from rebalancer.model.decode import WORKLOADS, Decoder, Object
+from rebalancer.model.snapshot import Identity, identity
+
+log = logging.getLogger(__name__)
+_SWEEP_AFTER = 5000
+"""Parts remembered beyond twice what is in use, before those out of use are forgotten."""
+
+
+class WatchOptions(Struct, frozen=True, kw_only=True):
+    """How kinds are watched; all times in seconds.
+
+    `timeout`: the server ends a watch after a random time between these. `silence`: without a byte for so
+    long the connection is dead; servers send a bookmark about every 60 s. `healthy`: what lasts that long
+    counts as success. `backoff`: between attempts, and within a list between the tries of a page. `denied`:
+    until a kind that may not be read is tried again. `streaming`: lists are streamed where offered.
+    """
+
+    timeout: tuple[int, int] = (300, 600)
+    silence: float = 150.0
+    healthy: float = 10.0
+    page_size: int = 500
+    backoff: Backoff = Backoff(tries=3, first=0.5, cap=30.0)
+    denied: float = 600.0
+    streaming: bool = True
+
+
+class Offer:
+    """Whether this server offers streaming lists: learned once, for all kinds."""
+
+    def __init__(self, streaming: bool) -> None:
+        self.streaming = streaming
+
+
+class Reflector:
+    """Keeps one store. `run` is for a thread; once `stop` is set and the connection aborted it returns."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        store: KindStore,
+        options: WatchOptions,
+        *,
+        offer: Offer,
+        stop: threading.Event,
+        monotonic: Callable[[], float],
+        rng: random.Random,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._connection = connection
+        self._store = store
+        self._resource = store.resource
+        self._options = options
+        self._offer = offer
+        self._stop = stop
+        self._monotonic = monotonic
+        self._rng = rng
+        self._before = before
+        self._decoder = Decoder()
+        self._sweep_at = _SWEEP_AFTER
+        self._version = ""
+        self._failures = 0
+        self._garbage = self._behind = 0
+
+    def run(self) -> None:
+        """Until `stop`. Survives everything, also a defect of its own, which it logs."""
+        while not self._stop.is_set():
+            began = self._monotonic()
+            error: KubeError | None = None
+            try:
+                self._session()
+            except KubeError as e:
+                error = e
+            except Exception as e:
+                log.exception("watching %s", self._resource.qualified)
+                error = KubeError(
+                    f"watching {self._resource.qualified}: {e!r}", "this is a defect; report it"
+                )
+                self._version = ""
+            if self._stop.is_set():
+                return
+            if self._stop.wait(self._after(error, self._monotonic() - began)):
+                return
+
+    def _session(self) -> None:
+        """One list, if there is need of one, and one watch."""
+        self._before()
+        if self._version:
+            self._resume()
+        elif self._offer.streaming and self._failures < 2:
+            try:
+                self._watch("")
+                return
+            except StatusError as e:
+                if e.code not in (400, 422) or self._version:
+                    raise
+                log.info("no streaming lists here, pages instead: %s", e.message)
+                self._offer.streaming = False
+            self._list()
+        else:
+            self._list()
+        self._watch(self._version)
+
+    def _resume(self) -> None:
+        if version_known(self._connection, self._resource, self._version):
+            self._behind = 0
+            return
+        # A replica of the API server that lags says the same: only who says it twice has lost history.
+        self._behind += 1
+        message = f"watch {self._resource.plural}: the server is behind version {self._version}"
+        if self._behind > 1:
+            self._behind, self._version = 0, ""
+            message += ": its history was lost; everything is listed again"
+        raise KubeError(message, "was etcd restored from a backup?")
+
+    def _list(self) -> None:
+        self._store.listing()
+        objects: dict[Identity, Object] = {}
+        broken: dict[Identity, str] = {}
+        version = ""
+        for page in pages(
+            self._connection,
+            self._resource,
+            wait=self._stop.wait,
+            limit=self._options.page_size,
+            backoff=self._options.backoff,
+            gzip=self._connection.options.gzip,
+        ):
+            version = page.metadata.resource_version
+            self._collect((self._change(raw) for raw in page.items or ()), objects, broken)
+        self._swap(objects, broken, version)
+
+    def _watch(self, version: str) -> None:
+        """Until its end. From "" it is a streaming list at first."""
+        watch = Watch(
+            self._connection,
+            self._resource,
+            version,
+            timeout=self._rng.randint(*self._options.timeout),
+            silence=self._options.silence,
+        )
+        try:
+            initial: dict[Identity, Object] | None = None
+            broken: dict[Identity, str] = {}
+            if version:
+                self._store.watching()
+            else:
+                self._store.listing()
+                initial = {}
+            for batch in watch.batches():
+                rest = batch
+                if initial is not None:
+                    end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
+                    changes = (self._changed(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
+                    self._collect(changes, initial, broken)
+                    if end == len(batch):
+                        continue
+                    self._swap(initial, broken, self._bookmark(watch, batch[end]))
+                    self._store.watching()
+                    initial, rest = None, batch[end + 1 :]
+                if rest:
+                    self._apply(watch, rest)
+            if initial is not None:
+                self._offer.streaming = False
+                raise watch.garbage("the end of a streaming list that was none")
+        finally:
+            watch.close()
+
+    def _apply(self, watch: Watch, batch: Iterable[WatchEvent]) -> None:
+        changes: list[Change] = []
+        version = self._version
+        try:
+            for event in batch:
+                if event.type == "BOOKMARK":
+                    version = self._bookmark(watch, event)
+                    continue
+                change, version = self._changed(watch, event)
+                changes.append(change)
+        finally:
+            if version != self._version or changes:
+                self._garbage = 0
+            self._version = version
+            self._store.apply(changes, version)
+        self._sweep()
+
+    def _changed(self, watch: Watch, event: WatchEvent) -> tuple[Change, str]:
+        try:
+            meta = head(event.object)
+        except msgspec.DecodeError as e:
+            raise watch.garbage(str(e)) from e
+        if not meta.name or not meta.resource_version:
+            raise watch.garbage("an event without a name or a version")
+        if event.type == "DELETED":
+            return (self._key(meta), None, ""), meta.resource_version
+        return self._change(event.object), meta.resource_version
+
+    def _bookmark(self, watch: Watch, event: WatchEvent) -> str:
+        try:
+            version = head(event.object).resource_version
+        except msgspec.DecodeError as e:
+            raise watch.garbage(str(e)) from e
+        if not version:
+            raise watch.garbage("a bookmark without a version")
+        return version
+
+    def _change(self, raw: bytes | Raw) -> Change:
+        try:
+            value = self._decoder.decode(self._resource.kind, raw)
+        except (msgspec.DecodeError, ValueError) as e:
+            try:
+                key = self._key(head(raw))
+            except msgspec.DecodeError:
+                key = ("", "?")
+            return key, None, malformed(self._resource.kind, raw, e)
+        return identity(value), value, ""
+
+    def _key(self, meta: HeadMeta) -> Identity:
+        """`model.snapshot.identity`, of an object that need not be decoded."""
+        kind = self._resource.kind
+        if kind in WORKLOADS:
+            return meta.namespace, meta.name, kind
+        return (meta.namespace or "default" if kind == "Pod" else meta.namespace), meta.name
+
+    @staticmethod
+    def _collect(
+        changes: Iterable[Change], objects: dict[Identity, Object], broken: dict[Identity, str]
+    ) -> None:
+        for key, value, text in changes:
+            if value is not None:
+                objects[key] = value
+                broken.pop(key, None)
+            else:
+                objects.pop(key, None)
+                if text:
+                    broken[key] = text
+
+    def _swap(self, objects: dict[Identity, Object], broken: dict[Identity, str], version: str) -> None:
+        self._store.swap(objects, broken, version)
+        self._version, self._garbage = version, 0
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Forgets what only objects of the past shared; seldom, as it looks at every object."""
+        if self._decoder.entries > self._sweep_at:
+            self._decoder.keep(self._store.every())
+            self._sweep_at = 2 * self._decoder.entries + _SWEEP_AFTER
+
+    def _after(self, error: KubeError | None, lasted: float) -> float:
+        """Seconds until the next session, and what it begins with."""
+        if lasted >= self._options.healthy:
+            self._failures = 0
+        if error is not None or lasted < self._options.healthy:
+            self._failures += 1
+        if isinstance(error, ExpiredError):
+            self._version = ""
+        elif isinstance(error, ResponseError):
+            self._garbage += 1
+            if self._garbage > 1:
+                # Whatever is at that place of the history cannot be got past.
+                self._version, self._garbage = "", 0
+        self._store.failed(error, self._failures)
+        if error is not None:
+            log.log(logging.INFO if self._failures < 3 else logging.WARNING, "%s", error)
+        if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
+            self._store.deny(error)
+            self._version = ""
+            if self._resource.without:
+                return self._options.denied * (0.75 + 0.5 * self._rng.random())
+        if not self._failures:
+            return 0.0
+        after = getattr(error, "retry_after", None)
+        return self._options.backoff.delay(self._failures, after, self._rng.random)
