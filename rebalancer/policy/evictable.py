@@ -5,7 +5,7 @@ from __future__ import annotations
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.annotations import verdict
+from rebalancer.policy.annotations import paused, verdict
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -60,28 +60,42 @@ class Evictable:
             and o.own_labels.matches(pod.template.labels)
         )
 
-    def _by_scope(self, pod: Pod) -> Reason | None:
+    def outside(self, namespace: str) -> Reason | None:
+        """Why a whole namespace is none of the tool's business; None if it is."""
         o = self._options
-        if pod.namespace in o.namespaces_exclude or (o.own_namespace and pod.namespace == o.own_namespace):
-            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {pod.namespace} is excluded")
-        if o.namespaces_include and pod.namespace not in o.namespaces_include:
-            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {pod.namespace} is not included")
+        if namespace in o.namespaces_exclude or (o.own_namespace and namespace == o.own_namespace):
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is excluded")
+        if o.namespaces_include and namespace not in o.namespaces_include:
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is not included")
         if o.namespace_selector is not None:
-            namespace = self._snapshot.namespaces.get(pod.namespace)
-            if namespace is None or not o.namespace_selector.matches(namespace.metadata.labels):
+            known = self._snapshot.namespaces.get(namespace)
+            if known is None or not o.namespace_selector.matches(known.metadata.labels):
                 return Reason(
                     ReasonCode.EXCLUDED_NAMESPACE,
-                    f"namespace {pod.namespace} does not match {o.namespace_selector}",
+                    f"namespace {namespace} does not match {o.namespace_selector}",
                 )
+        return None
+
+    def _by_scope(self, pod: Pod) -> Reason | None:
+        o = self._options
+        if (reason := self.outside(pod.namespace)) is not None:
+            return reason
         if o.label_selector is not None and not o.label_selector.matches(pod.template.labels):
             return Reason(ReasonCode.OUT_OF_SCOPE, f"its labels do not match {o.label_selector}")
         return self._by_annotation(pod)
 
     def _by_annotation(self, pod: Pod) -> Reason | None:
-        """The nearest word counts: the pod's, then its owner's, its Deployment's, its namespace's."""
+        """The nearest word counts: the pod's, then its owner's, its Deployment's, its namespace's.
+
+        A pause of the namespace is above all of them.
+        """
         owner = self.owners.of(pod)
         parent = self.owners.parent(owner) if owner is not None else None
         namespace = self._snapshot.namespaces.get(pod.namespace)
+        if namespace is not None:
+            reason = paused(f"namespace {pod.namespace}", namespace.metadata.annotations, self._snapshot.now)
+            if reason is not None:
+                return reason
         for what, said_there in (
             ("the pod", pod.annotations),
             (f"{owner.kind} {owner.name}" if owner else "", owner.metadata.annotations if owner else {}),
@@ -122,7 +136,7 @@ class Evictable:
                 {},
                 f"include {pod.owner.kind.lower()}s in the snapshot",
             )
-        return self.owners.why_not(owner)
+        return self.owners.why_not(owner) or self._options.resting.get(self.owners.top(owner).key)
 
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
 
 
@@ -32,6 +34,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     Bare, Job-owned, DaemonSet and static pods are never evicted: nothing would replace them elsewhere, or it
     would count as a failure. `evict_*` open what is protected by default, `protect_*` close what is
     open; both follow the descheduler's DefaultEvictor. Caps count evictions of one cycle; None = no cap.
+    `resting`: owners that are left alone for now, by Kind/namespace/name of the topmost one (a Deployment,
+    not its ReplicaSet), and why: what is remembered of former evictions says so.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -65,3 +69,5 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     max_per_namespace: Limit | None = None
     max_per_owner: Limit | None = None
     max_per_domain: Limit | None = None
+
+    resting: Mapping[str, Reason] = {}

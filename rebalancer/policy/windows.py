@@ -1,0 +1,64 @@
+"""Maintenance windows: when evicting is allowed, as a pure function of time.
+
+A window begins whenever its cron expression comes up, in local time of its zone, and lasts so many seconds
+of real time. A deny window that is open forbids; otherwise, if there are allow windows, one of them must be
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Literal
+
+from msgspec import Struct
+
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.cron import Cron
+
+LONGEST = 7 * 86_400.0
+"""Seconds that a window may last: beyond a week it is better said as the opposite window."""
+
+
+class Window(Struct, frozen=True, eq=False):
+    """`duration` in seconds."""
+
+    cron: Cron
+    duration: float
+    zone: tzinfo
+    action: Literal["allow", "deny"] = "allow"
+
+    def end(self, at: float) -> float | None:
+        """Until when it is open, if it is open at `at`."""
+        began = self.cron.before(at, self.zone, since=at - self.duration)
+        return began + self.duration if began is not None and at < began + self.duration else None
+
+    def __str__(self) -> str:
+        """As it was configured."""
+        return f"{self.action} {self.cron.text!r} {self.zone} for {self.duration / 60:g} min"
+
+
+def outside(windows: Sequence[Window], at: float) -> Reason | None:
+    """Why nothing may be evicted at that time (epoch seconds), with when that ends; None if it may."""
+    for w in windows:
+        if w.action == "deny" and (end := w.end(at)) is not None:
+            return _closed(f"the window {w} forbids evictions until {_clock(end, w.zone)}", end)
+    allowing = [w for w in windows if w.action == "allow"]
+    if not allowing or any(w.end(at) is not None for w in allowing):
+        return None
+    opens = [(t, w) for w in allowing if (t := w.cron.after(at, w.zone)) is not None]
+    if not opens:
+        return _closed("no maintenance window ever opens", None)
+    begin, first = min(opens, key=lambda o: o[0])
+    return _closed(f"no maintenance window is open; the next, {first}, at {_clock(begin, first.zone)}", begin)
+
+
+def _closed(message: str, until: float | None) -> Reason:
+    numbers = {"until": int(until)} if until is not None else {}
+    return Reason(ReasonCode.WINDOW, message, numbers, "see schedule.windows")
+
+
+def _clock(at: float, zone: tzinfo) -> str:
+    local = datetime.fromtimestamp(at, zone)
+    utc = datetime.fromtimestamp(at, UTC)
+    return f"{local:%Y-%m-%d %H:%M %Z}" + ("" if local.utcoffset() == utc.utcoffset() else f" ({utc:%H:%M}Z)")
