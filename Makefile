@@ -29,8 +29,14 @@ check: lint test
 bench: $(STAMP)
 	$(BIN)/python -m tests.perf
 
+# Packages that only the asynchronous half of the Kubernetes client (kubernetes.aio) needs; the image goes without.
+ASYNC := aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
+COMPILE := PIP_FIND_LINKS= $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+# constraints.txt for people and CI, requirements.lock (with hashes) for the image: the same versions.
 lock: $(STAMP)
-	$(BIN)/pip-compile --quiet --strip-extras --extra dev --no-emit-index-url --no-emit-trusted-host --output-file constraints.txt pyproject.toml
+	$(COMPILE) --extra dev --output-file constraints.txt pyproject.toml
+	$(COMPILE) --generate-hashes --constraint constraints.txt $(ASYNC:%=--unsafe-package %) --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,71 @@
+"""A Dockerfile read as far as this project writes them, and its build stage replayed without an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One instruction of a stage: RUN, COPY, USER …, and its argument in one line."""
+
+    word: str
+    argument: str
+
+
+def stages(dockerfile: Path) -> list[list[Step]]:
+    """The instructions of each stage; comments are left out and continued lines joined."""
+    text = "\n".join(line for line in dockerfile.read_text().splitlines() if not line.startswith("#"))
+    found: list[list[Step]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip():
+            word, argument = line.strip().split(maxsplit=1)
+            if word == "FROM":
+                found.append([])
+            if found:
+                found[-1].append(Step(word, " ".join(argument.split())))
+    return found
+
+
+def argument(stage: list[Step], word: str) -> str:
+    """What the last such instruction says."""
+    return next(step.argument for step in reversed(stage) if step.word == word)
+
+
+def entry_point(stage: list[Step]) -> list[str]:
+    """ENTRYPOINT, which must be in the form without a shell."""
+    return [str(part) for part in json.loads(argument(stage, "ENTRYPOINT"))]
+
+
+def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
+    """COPY and RUN of a stage with `root` in place of / for /opt and /src. Raises CalledProcessError."""
+    folder = Path(python).parent
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "PYTHON"))}
+    env["PATH"] = f"{root / 'bin'}:{env['PATH']}"
+    (root / "bin").mkdir()
+    (root / "bin" / "python").symlink_to(Path(python))
+    assert folder.is_dir()
+    for step in stage:
+        if step.word == "COPY":
+            source, target = step.argument.split()
+            place = Path(inside(target, root))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if (context / source).is_dir():
+                shutil.copytree(context / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(context / source, place)
+        elif step.word == "RUN":
+            command = ["/bin/sh", "-ec", inside(step.argument, root)]
+            subprocess.run(
+                command, env=env, capture_output=True, text=True, timeout=280, check=True, cwd=root
+            )
+
+
+def inside(text: str, root: Path) -> str:
+    """Paths of the image as paths below `root`."""
+    return re.sub(r"(?<![\w/])/(opt|src)\b", rf"{root}/\1", text)
