@@ -14,6 +14,9 @@ evictions            more evictions than are needed for the same excess (beyond 
 false-optimal        `optimal`, though better can be walked to
 false-bound          `lower_bound` above what suffices
 likely               a move is not certain, though the default policy asks for certain ones
+cycle-…              one of the above where the planner plans anew after every wave, as the runtime does;
+                     its residual and evictions are held against the adaptive search, or, beyond 10 pods,
+                     against the first plan and one eviction more
 slow                 planning took more than `SLOW` seconds
 beats-search         less excess or fewer evictions than the search thought possible: one of them errs
 
@@ -26,16 +29,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan
 from tests.support.bound import Bound, bound
-from tests.support.budget import with_status
 from tests.support.build import NOW, decoded
 from tests.support.cells import Cells, UnsupportedError
+from tests.support.cycles import Planner, after_walk, pursue
 from tests.support.exhaustive import Best, adaptive, fixed
 from tests.support.flight import ANY, PLAIN, PREDICTED
 from tests.support.judge import State, total_excess
@@ -44,7 +45,6 @@ from tests.support.plans import told, waves_of
 from tests.support.reach import witness
 from tests.support.walk import Result, play, play_all
 
-Planner = Callable[[Snapshot], Plan]
 SLOW = 5.0
 EXHAUSTIVE = 10
 """Pods up to which everything is tried."""
@@ -102,17 +102,8 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
             else:
                 verdict.notes.append(("more-to-do", told(after)))
     if compare:
-        _compare(state, plan, verdict, max(total_excess(e.state) for e in ends))
+        _compare(state, planner, plan, verdict, max(total_excess(e.state) for e in ends))
     return verdict
-
-
-def after_walk(state: State) -> list[Json]:
-    """The objects of a state, budgets with the status that the controller has written since."""
-    fresh = [
-        {k: v for k, v in o.items() if k != "status"} if o["kind"] == "PodDisruptionBudget" else o
-        for o in state.objects()
-    ]
-    return with_status(fresh)
 
 
 def _planned(planner: Planner, listed: list[Json], verdict: Verdict, later: float = 0.0) -> Plan | None:
@@ -156,7 +147,7 @@ def _blame(verdict: Verdict, prefix: str, found: list[Result]) -> None:
             verdict.blame(prefix + problem.kind, problem.text)
 
 
-def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:
+def _compare(state: State, planner: Planner, plan: Plan, verdict: Verdict, left: int) -> None:
     try:
         cells = Cells.of(state)
     except UnsupportedError:
@@ -183,7 +174,11 @@ def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:
         game = adaptive(cells, goal.excess)
         if game.value < best.value:
             verdict.notes.append(("adaptive-better", f"fixed {best.value}, adaptive {game.value}"))
+        if plan.moves:
+            _pursue(state, planner, verdict, game.value, seeds=3)
         return
+    if plan.moves and verdict.seconds < 1:
+        _pursue(state, planner, verdict, (plan.residual_excess, len(plan.moves) + 1), seeds=1)
     if left == goal.excess:
         if goal.proved and len(plan.moves) > goal.evictions + 1:
             verdict.blame("evictions", f"{len(plan.moves)}, the bound is {goal.evictions}")
@@ -197,6 +192,22 @@ def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:
             verdict.blame("false-optimal", f"plan {value}, walked to {walked}")
     else:
         verdict.blame("beats-search", f"plan {value} below the bound {(goal.excess, goal.evictions)}")
+
+
+def _pursue(
+    state: State, planner: Planner, verdict: Verdict, promised: tuple[int, int], *, seeds: int
+) -> None:
+    """Planning anew after every wave must reach what was promised, wherever replacements land."""
+    for seed in range(seeds):
+        pursuit = pursue(state, planner, Random(seed))
+        for problem in pursuit.problems:
+            verdict.blame(f"cycle-{problem.kind}", problem.text)
+        value = (total_excess(pursuit.state), pursuit.evictions)
+        if not pursuit.quiet:
+            verdict.blame("cycle-endless", f"{pursuit.evictions} evictions and no end")
+        elif value > promised:
+            category = "cycle-residual" if value[0] > promised[0] else "cycle-evictions"
+            verdict.blame(category, f"planning anew each wave gives {value}, promised was {promised}")
 
 
 def _named(cells: Cells, best: Best) -> list[str]:
