@@ -9,7 +9,7 @@ excess last. Bounded in candidates tried, not in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ from rebalancer.spread.arrays import Ints, Rows
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
+SOLVING = 5
+"""What solving an integer program costs, in judged moves."""
 
 
 class Step(Struct, frozen=True, eq=False):
@@ -59,6 +61,13 @@ class Walk(Struct, frozen=True, eq=False):
     proved: bool
 
 
+class _Best(Struct, frozen=True, eq=False):
+    """The walk with the least excess that was seen so far."""
+
+    residual: int
+    steps: tuple[Step, ...]
+
+
 class Search:
     """Finds the best walk of one component. It leaves the simulation's state as it was."""
 
@@ -66,36 +75,42 @@ class Search:
         self._simulation = simulation
         self._component = component
         self._trial = trial
-        self._effort = self._tries = effort
+        self._tries = effort
         self.potential = Potential(component)
         self._dead: set[tuple[bytes, int, int]] = set()
+        self._best = _Best(sum(component.excesses(component.start)), ())
 
     def run(self) -> Walk:
         """The least excess, then the fewest moves, then the most certain ones, that can be walked to."""
         c, potential = self._component, self.potential
-        now = sum(c.excesses(c.start))
+        now = self._best.residual
         if not c.classes:
             return Walk((), now, 0, now, proved=True)
         least = potential.least(c.start)
         bound = potential.moves(c.start, least) or 0
+        start = Outlook((Belief(c.start),))
         for residual in range(least, now):
             moves = potential.moves(c.start, residual)
-            if moves is None:
+            if moves is None or residual >= self._best.residual:
                 continue
-            outlook = Outlook((Belief(c.start),))
-            self._tries = self._effort
             beliefs = Beliefs(self._simulation, c, self._trial, potential, residual)
-            sure = self._sure(beliefs, outlook, residual)
+            sure = self._sure(beliefs, start, residual)
             if sure is not None:
                 return Walk(tuple(sure), least, bound, residual, proved=potential.exact and residual == least)
             for extra in range(DETOURS + 1):
                 for only_predicted in (False, True):
-                    self._tries = self._effort // 4
                     self._dead.clear()
-                    found = self._walk(beliefs, outlook, residual, moves + extra, only_predicted)
-                    if found is not None:
-                        return Walk(self._marked(beliefs, found), least, bound, residual, proved=False)
-        return Walk((), least, bound, now, proved=potential.exact and least == now)
+                    if self._walk(beliefs, start, residual, moves + extra, only_predicted, ()):
+                        return self._kept(beliefs, least, bound)
+                    if self._tries <= 0:
+                        return self._kept(beliefs, least, bound)
+        beliefs = Beliefs(self._simulation, c, self._trial, potential, least)
+        return self._kept(beliefs, least, bound)
+
+    def _kept(self, beliefs: Beliefs, least: int, bound: int) -> Walk:
+        """The best walk seen; nothing that was not reached in the effort allowed is proved."""
+        proved = not self._best.steps and self.potential.exact and self._best.residual == least
+        return Walk(self._marked(beliefs, self._best.steps), least, bound, self._best.residual, proved)
 
     def _sure(self, beliefs: Beliefs, now: Outlook, residual: int) -> list[Step] | None:
         """Steps that bring `residual` nearer wherever each replacement lands; None if there are none."""
@@ -104,10 +119,9 @@ class Search:
         for q, row, pod in self._open(now.beliefs[0], residual):
             if not beliefs.is_donor[row]:
                 continue
+            advance = self._advance(beliefs, now, q, row, pod)
             if self._tries <= 0:
                 return None
-            self._tries -= len(now.beliefs)
-            advance = beliefs.advance(now, q, row, pod)
             if advance is None or not advance.sure:
                 continue
             rest = self._sure(beliefs, advance.outlook, residual)
@@ -116,37 +130,54 @@ class Search:
         return None
 
     def _walk(
-        self, beliefs: Beliefs, now: Outlook, residual: int, allowed: int, only_predicted: bool
-    ) -> list[Step] | None:
-        """Steps that reach `residual` in at most `allowed` moves where each replacement lands as predicted.
+        self,
+        beliefs: Beliefs,
+        now: Outlook,
+        residual: int,
+        allowed: int,
+        only_predicted: bool,
+        steps: tuple[Step, ...],
+    ) -> bool:
+        """Whether `residual` is reached in at most `allowed` moves where each replacement lands as predicted.
 
-        None of them does harm wherever the replacements land; with `only_predicted`, wherever the last one
-        lands when the others landed as predicted.
+        No move does harm wherever the replacements land; with `only_predicted`, wherever the last one lands
+        when the others landed as predicted. The best walk seen on the way is kept.
         """
         placed = now.beliefs[0].placed
-        if sum(self._component.excesses(placed)) <= residual:
-            return []
+        excess = sum(self._component.excesses(placed))
+        if excess < self._best.residual:
+            self._best = _Best(excess, steps)
+        if excess <= residual:
+            return True
         needed = self.potential.moves(placed, residual)
         dead = (placed.tobytes(), residual, allowed)
         if needed is None or needed > allowed or dead in self._dead:
-            return None
+            return False
         for q, row, pod in self._open(now.beliefs[0], residual):
+            advance = self._advance(beliefs, now, q, row, pod)
             if self._tries <= 0:
-                return None
-            self._tries -= len(now.beliefs)
-            advance = beliefs.advance(now, q, row, pod)
+                return False
             if advance is None or not advance.verdict.helps:
                 continue
             for after in self._outlooks(advance, only_predicted):
                 left = self.potential.moves(after.beliefs[0].placed, residual)
                 if left is None or left >= allowed:
                     continue
-                rest = self._walk(beliefs, after, residual, allowed - 1, only_predicted)
-                if rest is not None:
-                    landed = after.beliefs[0].made[-1].row
-                    return [Step(pod, q, row, landed, advance.verdict, advance.destinations, False), *rest]
+                landed = after.beliefs[0].made[-1].row
+                step = Step(pod, q, row, landed, advance.verdict, advance.destinations, certain=False)
+                if self._walk(beliefs, after, residual, allowed - 1, only_predicted, (*steps, step)):
+                    return True
+                if self._tries <= 0:
+                    return False
         self._dead.add(dead)
-        return None
+        return False
+
+    def _advance(self, beliefs: Beliefs, now: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
+        """Tries a move, and counts what that took."""
+        solved = self.potential.solved
+        advance = beliefs.advance(now, q, row, pod)
+        self._tries -= len(now.beliefs) + SOLVING * (self.potential.solved - solved)
+        return advance
 
     @staticmethod
     def _outlooks(advance: Advance, only_predicted: bool) -> tuple[Outlook, ...]:
@@ -155,7 +186,7 @@ class Search:
             return (advance.outlook,)
         return tuple(Outlook((belief,), complete=False) for belief in advance.outlook.beliefs)
 
-    def _marked(self, beliefs: Beliefs, steps: list[Step]) -> tuple[Step, ...]:
+    def _marked(self, beliefs: Beliefs, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps, certain as long as each helps wherever the earlier ones landed."""
         marked: list[Step] = []
         now: Outlook | None = Outlook((Belief(self._component.start),))

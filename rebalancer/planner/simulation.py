@@ -70,6 +70,13 @@ class Leaving:
                 self._state.remove(key)
                 self._gone.add(key)
 
+    def hold_again(self, victim: Pod) -> None:
+        """A victim that let go terminates and holds its room as before."""
+        key = key_of(victim)
+        self._gone.remove(key)
+        self._state.add(key, self.placed[key].template, self.placed[key].row)
+        self._state.terminate(key)
+
     def undo(self, *victims: Pod) -> None:
         """These victims are as they were; without a name, all of them."""
         for key in [key_of(v) for v in victims] or list(self.placed):

@@ -97,6 +97,8 @@ class _Wave:
             self._leaving.let_go(step.pod)
         held = self._simulation.framework(replacement).feasible(replacement)
         free = self._free()
+        if stateful:
+            self._leaving.hold_again(step.pod)
         if not held.any() or not self._fits(replacement, held, free):
             self._leaving.undo(step.pod)
             return

@@ -131,7 +131,7 @@ class Planner(Group):
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
     default constraints. Empty = kube-scheduler's own defaults, which is what most clusters run."""
-    effort: int = Field(default=2000, ge=1)
+    effort: int = Field(default=1000, ge=1)
     """How many candidate moves are tried for one group of connected constraints before the search settles
     for less. A count and not a time, so that the same cluster always gives the same plan."""
 
