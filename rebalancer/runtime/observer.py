@@ -55,7 +55,7 @@ class Observer:
         """The cycle ended in an error instead: the cluster could not be read, or a bug."""
 
     def on_leading(self, leading: bool) -> None:
-        """This instance became the leader, or is it no longer; from the election's thread, also between cycles."""
+        """This instance became the leader, or no longer is; from the thread of the election, at any time."""
 
     def on_breaker(self, open_: bool, why: str) -> None:
         """The circuit breaker opened, so that nothing is evicted, or closed again."""

@@ -144,6 +144,24 @@ class Schedule(Group):
     result of the one before."""
 
 
+class Otlp(Group):
+    """Where traces and metrics are sent: an OpenTelemetry collector, or a backend that speaks OTLP over HTTP.
+    The standard variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, …) win over this group;
+    credentials belong into OTEL_EXPORTER_OTLP_HEADERS, which is shown nowhere."""
+
+    endpoint: str = ""
+    """Base URL such as http://collector:4318. Empty = nothing is sent, unless the standard variables name a
+    receiver."""
+    traces: bool = True
+    """Whether traces go there."""
+    metrics: bool = False
+    """Whether metrics go there. false, because the daemon is scraped; a CronJob has nothing to scrape and
+    should push."""
+    timeout: Duration = 2.0
+    """For one export. 2s: a collector is near. Whatever it does, no eviction waits for it, and the end of the
+    process for 2.5 s at most."""
+
+
 class Telemetry(Group):
     """What the tool tells of itself."""
 
@@ -151,6 +169,19 @@ class Telemetry(Group):
     """Least severity that is logged."""
     log_format: Literal["console", "json"] = "console"
     """console for people, json for log collectors. Logs go to standard error."""
+    otlp: Otlp = Otlp()
+    """The OpenTelemetry collector."""
+    trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of the cycles that are traced, 0 to 1. 1.0: a cycle is some dozens of spans every few minutes."""
+    metrics_file: str = ""
+    """File that the metrics are written to after each cycle, in Prometheus' text format, for the node
+    exporter's textfile collector; it must end in .prom there. Empty = none."""
+    constraint_series: int = Field(default=0, ge=0, le=10_000)
+    """How many constraints, worst first, have metrics of their own (skew and excess by workload). 0: a
+    large cluster has thousands, and each costs two series."""
+    cluster_name: str = ""
+    """k8s.cluster.name of traces and metrics. Empty = the kubeconfig's context; nothing in a cluster, whose
+    own name is not to be found out."""
 
 
 class Settings(BaseSettings):

@@ -1,0 +1,43 @@
+"""Traces and metrics as observers of the loop: the one place where the two meet."""
+
+from __future__ import annotations
+
+from rebalancer.runtime.observer import Observer
+from rebalancer.settings import Settings
+from rebalancer.telemetry.metrics import CycleMetrics
+from rebalancer.telemetry.options import TelemetryOptions
+from rebalancer.telemetry.spans import CycleSpans
+from rebalancer.telemetry.start import Telemetry, start
+
+
+class TraceObserver(CycleSpans, Observer):
+    """`CycleSpans` has the methods."""
+
+
+class MetricObserver(CycleMetrics, Observer):
+    """`CycleMetrics` has the methods."""
+
+
+def start_telemetry(options: TelemetryOptions, *, print_traces: bool = False) -> Telemetry:
+    """Telemetry that can listen to the loop; to be closed at the end, once."""
+    return start(options, print_traces=print_traces, spans=TraceObserver, metrics=MetricObserver)
+
+
+def observers_of(telemetry: Telemetry) -> list[Observer]:
+    """What listens. Traces come first, so that what other observers log belongs to a span."""
+    return [o for o in (telemetry.spans, telemetry.metrics) if isinstance(o, Observer)]
+
+
+def telemetry_options(settings: Settings, *, context: str = "") -> TelemetryOptions:
+    """The options that settings mean. `context` of the kubeconfig, "in-cluster" says nothing."""
+    t = settings.telemetry
+    return TelemetryOptions(
+        endpoint=t.otlp.endpoint,
+        traces=t.otlp.traces,
+        metrics=t.otlp.metrics,
+        timeout=t.otlp.timeout,
+        sample_ratio=t.trace_sampling,
+        metrics_file=t.metrics_file,
+        constraint_series=t.constraint_series,
+        cluster=t.cluster_name or ("" if context == "in-cluster" else context),
+    )

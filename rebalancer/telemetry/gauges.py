@@ -1,0 +1,273 @@
+"""The state between cycles, as gauges. Observed, not set: a namespace that is gone has no series any more."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from platform import python_version
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from rebalancer import __version__
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import ConstraintResult, Plan
+from rebalancer.telemetry.seen import Report
+
+Seen = Iterable[tuple[float, dict[str, str]]]
+"""Values with their labels."""
+
+_STATUS = ("balanced", "fixable", "partly-fixable", "unfixable")
+_MOST_NAMESPACES = 200
+"""Namespaces with a series of their own, worst first; the rest is summed under "other"."""
+
+
+class State:
+    """What is known by now: of the last plan, the last cycle, and the process."""
+
+    def __init__(self, constraint_series: int = 0) -> None:
+        self.plan: Plan | None = None
+        self.snapshot: Snapshot | None = None
+        self.last_end = 0.0
+        self.last_ok = 0.0
+        self.last_seconds = 0.0
+        self.bought: float | None = None
+        self.leading: bool | None = None
+        self.breaker_open: bool | None = None
+        self.cache_ages: Callable[[], Mapping[str, float]] = dict
+        self._constraint_series = constraint_series
+
+    def ended(self, report: Report | None) -> None:
+        """A cycle is over; None: in an error."""
+        self.last_end = time.time()
+        if report is not None:
+            self.last_seconds = report.seconds
+            if report.ok:
+                self.last_ok = self.last_end
+
+    # -- one method a gauge
+
+    def build_info(self) -> Seen:
+        """Always 1."""
+        yield 1, {"version": __version__, "python_version": python_version()}
+
+    def objects(self) -> Seen:
+        """Objects of each kind in the last snapshot."""
+        for read in self.snapshot.reads if self.snapshot is not None else ():
+            yield read.objects, {"kind": read.kind}
+
+    def constraints(self) -> Seen:
+        """Constraints in scope by status, all of them, so that zero is a series."""
+        if self.plan is not None:
+            found = Counter(str(c.status) for c in self._in_scope())
+            for status in _STATUS:
+                yield found[status], {"status": status}
+
+    def excess(self) -> Seen:
+        """In total."""
+        if self.plan is not None:
+            yield self.plan.excess, {}
+
+    def residual(self) -> Seen:
+        """What the plan leaves."""
+        if self.plan is not None:
+            yield self.plan.residual_excess, {}
+
+    def namespace_excess(self) -> Seen:
+        """Per namespace that has constraints in scope."""
+        by: Counter[str] = Counter()
+        for c in self._in_scope():
+            by[c.constraint.namespace] += c.excess
+        worst = by.most_common()
+        for namespace, n in worst[:_MOST_NAMESPACES]:
+            yield n, {"namespace": namespace}
+        if len(worst) > _MOST_NAMESPACES:
+            yield sum(n for _, n in worst[_MOST_NAMESPACES:]), {"namespace": "other"}
+
+    def worst_loss(self) -> Seen:
+        """Of the constraint that is furthest from the best."""
+        for namespace, c in self._worst().items():
+            yield c.worst_domain_loss, {"namespace": namespace}
+
+    def best_loss(self) -> Seen:
+        """What the same constraint could have."""
+        for namespace, c in self._worst().items():
+            yield c.best_domain_loss, {"namespace": namespace}
+
+    def blocked(self) -> Seen:
+        """Pods that could have been victims."""
+        found = (
+            Counter(b.reason.code.value for b in self.plan.blocked) if self.plan is not None else Counter()
+        )
+        for code, n in sorted(found.items()):
+            yield n, {"reason": code}
+
+    def unfixable(self) -> Seen:
+        """Constraints in scope that keep an excess, by the reasons given."""
+        found: Counter[str] = Counter()
+        for c in self._in_scope():
+            if c.residual_excess:
+                found.update({r.code.value for r in c.reasons} or {"unknown"})
+        for code, n in sorted(found.items()):
+            yield n, {"reason": code}
+
+    def findings(self) -> Seen:
+        """What no eviction cures."""
+        found = Counter((f.severity.value, f.code) for f in self.plan.findings) if self.plan else Counter()
+        for (severity, code), n in sorted(found.items()):
+            yield n, {"severity": severity, "code": code}
+
+    def evictions(self) -> Seen:
+        """In the plan."""
+        if self.plan is not None:
+            yield len(self.plan.moves), {}
+
+    def waves(self) -> Seen:
+        """In the plan."""
+        if self.plan is not None:
+            yield len(self.plan.waves), {}
+
+    def bound(self) -> Seen:
+        """Evictions that are needed at least."""
+        if self.plan is not None:
+            yield self.plan.lower_bound, {}
+
+    def gap(self) -> Seen:
+        """What the plan has beyond its bound."""
+        if self.plan is not None:
+            yield max(0, len(self.plan.moves) - self.plan.lower_bound), {}
+
+    def optimal(self) -> Seen:
+        """Proved."""
+        if self.plan is not None:
+            yield int(self.plan.optimal), {}
+
+    def end(self) -> Seen:
+        """Of the last cycle."""
+        if self.last_end:
+            yield self.last_end, {}
+
+    def success(self) -> Seen:
+        """Of the last cycle that went well."""
+        if self.last_ok:
+            yield self.last_ok, {}
+
+    def seconds(self) -> Seen:
+        """Of the last cycle."""
+        if self.last_end:
+            yield self.last_seconds, {}
+
+    def bought_each(self) -> Seen:
+        """Measured by the plan after the evictions."""
+        if self.bought is not None:
+            yield self.bought, {}
+
+    def leader(self) -> Seen:
+        """Only where there is an election."""
+        if self.leading is not None:
+            yield int(self.leading), {}
+
+    def breaker(self) -> Seen:
+        """Only where there is one."""
+        if self.breaker_open is not None:
+            yield int(self.breaker_open), {}
+
+    def ages(self) -> Seen:
+        """Of watch caches."""
+        for kind, age in sorted(self.cache_ages().items()):
+            yield age, {"kind": kind}
+
+    def skew(self) -> Seen:
+        """Per constraint, where series are asked for."""
+        return self._per_constraint(lambda c: c.skew)
+
+    def constraint_excess(self) -> Seen:
+        """Per constraint, where series are asked for."""
+        return self._per_constraint(lambda c: c.excess)
+
+    # -- helpers
+
+    def _in_scope(self) -> Iterator[ConstraintResult]:
+        return (c for c in self.plan.constraints if c.in_scope) if self.plan is not None else iter(())
+
+    def _worst(self) -> dict[str, ConstraintResult]:
+        by: dict[str, list[ConstraintResult]] = defaultdict(list)
+        for c in self._in_scope():
+            by[c.constraint.namespace].append(c)
+        worst = {n: max(cs, key=lambda c: c.worst_domain_loss - c.best_domain_loss) for n, cs in by.items()}
+        chosen = sorted(worst, key=lambda n: worst[n].best_domain_loss - worst[n].worst_domain_loss)
+        return {n: worst[n] for n in chosen[:_MOST_NAMESPACES]}
+
+    def _per_constraint(self, value: Callable[[ConstraintResult], int]) -> Seen:
+        worst = sorted(self._in_scope(), key=lambda c: (-c.excess, -c.skew, c.constraint.namespace))
+        found: dict[tuple[str, str, str], int] = {}
+        for c in worst[: self._constraint_series]:
+            key = (c.constraint.namespace, ",".join(c.workloads), c.constraint.topology_key)
+            # Revisions of one workload share the labels: the worse one counts.
+            found[key] = max(found.get(key, 0), value(c))
+        for (namespace, workload, key_), n in found.items():
+            yield n, {"namespace": namespace, "workload": workload, "topology_key": key_}
+
+
+Gauge = tuple[str, str, str, Callable[[State], Seen]]
+
+GAUGES: tuple[Gauge, ...] = (
+    ("build_info", "", "Version of the rebalancer; the value is always 1.", State.build_info),
+    ("snapshot_objects", "", "Objects of a kind in the last snapshot.", State.objects),
+    ("constraints", "", "Spread constraints in scope by status.", State.constraints),
+    ("excess_pods", "", "Excess of all constraints in scope: pods beyond what maxSkew allows.", State.excess),
+    ("residual_excess_pods", "", "Excess that the last plan leaves.", State.residual),
+    ("namespace_excess_pods", "", "Excess per namespace.", State.namespace_excess),
+    (
+        "worst_domain_loss_ratio",
+        "",
+        "Share of pods lost if the fullest domain fails, of the namespace's worst constraint.",
+        State.worst_loss,
+    ),
+    (
+        "best_domain_loss_ratio",
+        "",
+        "Smallest share that any placement of the same constraint could have.",
+        State.best_loss,
+    ),
+    ("blocked_pods", "", "Pods that could be victims and may not be, by reason.", State.blocked),
+    ("unfixable_constraints", "", "Constraints that keep an excess, by reason.", State.unfixable),
+    ("findings", "", "Findings of the last plan: what no eviction cures.", State.findings),
+    ("plan_evictions", "", "Evictions in the last plan.", State.evictions),
+    ("plan_waves", "", "Waves in the last plan.", State.waves),
+    ("plan_lower_bound", "", "Evictions that the best final state needs at least.", State.bound),
+    ("plan_gap", "", "Evictions of the last plan beyond its lower bound.", State.gap),
+    ("plan_optimal", "", "1 if it is proved that no plan does better.", State.optimal),
+    ("last_cycle_timestamp", "s", "When the last cycle ended.", State.end),
+    ("last_success_timestamp", "s", "When the last cycle ended in which nothing failed.", State.success),
+    ("last_cycle_duration", "s", "How long the last cycle took.", State.seconds),
+    (
+        "excess_removed_per_eviction",
+        "",
+        "What the last disruption bought: excess removed, divided by pods evicted.",
+        State.bought_each,
+    ),
+    ("leader", "", "1 if this instance leads, 0 if it stands by.", State.leader),
+    ("breaker_open", "", "1 while the circuit breaker keeps evictions back.", State.breaker),
+    ("cache_age", "s", "Time since the watch cache of a kind was last known to be current.", State.ages),
+    ("constraint_skew", "", "Skew of single constraints, if series for them are switched on.", State.skew),
+    ("constraint_excess_pods", "", "Excess of single constraints, likewise.", State.constraint_excess),
+)
+"""Name without its prefix, unit, description, and where the values come from."""
+
+
+def register(meter: Meter, state: State) -> None:
+    """Makes all gauges of the state."""
+    for name, unit, description, values in GAUGES:
+        meter.create_observable_gauge(
+            f"rebalancer.{name}", callbacks=[_observing(state, values)], unit=unit, description=description
+        )
+
+
+def _observing(
+    state: State, values: Callable[[State], Seen]
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(value, labels) for value, labels in values(state)]
+
+    return observe

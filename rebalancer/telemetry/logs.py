@@ -1,0 +1,127 @@
+"""Structured logs: one line a record, for people or as JSON, with the ids of the trace.
+
+Fields come from `extra={"fields": {...}}`. Logs go to standard error. SIGUSR1 switches between debug and the
+configured level while the process runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any, Literal, TextIO
+
+from rebalancer.telemetry.current import current
+
+log = logging.getLogger(__name__)
+
+Format = Literal["console", "json"]
+
+_SECRETS = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 …"),
+    (re.compile(r"(?<=://)[^/\s@]+@"), "…@"),
+    (re.compile(r"(?i)\b(token|password|secret|api[_-]?key)(\"?\s*[=:]\s*\"?)[^\s\"&,]+"), r"\1\2…"),
+)
+"""Credentials in a header, in a URL, and as key and value: errors of libraries quote what they were given."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""What could forge a line or hide part of one."""
+
+
+def set_up(level: str, form: Format, *, stream: TextIO | None = None) -> None:
+    """Logs of the whole process, in place of whatever was set up before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    set_level(level)
+    # Pools and schedulers tell of every connection and every job.
+    for chatty in ("urllib3", "apscheduler", "kubernetes"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
+
+
+def set_level(level: str) -> None:
+    """Takes effect at once, for all threads."""
+    logging.getLogger().setLevel(level.upper())
+
+
+@contextmanager
+def level_on_signal(configured: str, number: int = signal.SIGUSR1) -> Iterator[None]:
+    """While the block runs, the signal switches between debug and `configured`. Main thread only."""
+
+    def toggle(_: int, __: FrameType | None) -> None:
+        level = "debug" if logging.getLogger().level != logging.DEBUG else configured
+        set_level(level)
+        # A handler runs between two instructions of the main thread, which may hold a lock of logging's.
+        threading.Thread(target=log.warning, args=("log level is %s now", level), daemon=True).start()
+
+    before = signal.signal(number, toggle)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, fields, trace and span id."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        line |= {k: redacted(v) if isinstance(v, str) else v for k, v in fields(record).items()}
+        if (ids := current()) is not None:
+            line |= {"trace_id": ids.trace, "span_id": ids.span}
+        if record.exc_info:
+            line["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Time, level, message, fields as key=value, and enough of the trace's id to find it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and a traceback below it."""
+        time = _time(record).astimezone().isoformat(timespec="milliseconds")
+        parts = [time, f"{record.levelname:<7}", _plain(redacted(record.getMessage()))]
+        parts += [f"{key}={_plain(redacted(str(value)))}" for key, value in fields(record).items()]
+        if (ids := current()) is not None:
+            parts.append(f"trace_id={ids.trace} span_id={ids.span}")
+        text = " ".join(parts)
+        if record.exc_info:
+            text += "\n" + redacted(self.formatException(record.exc_info))
+        return text
+
+
+def fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    """The structured part of a record."""
+    found = getattr(record, "fields", None)
+    return found if isinstance(found, dict) else {}
+
+
+def redacted(text: str) -> str:
+    """Without what looks like a credential."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub("�", text).replace("\n", " ")
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)

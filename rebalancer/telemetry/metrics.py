@@ -1,0 +1,215 @@
+"""A cycle as counters and histograms; labels are few and bounded, never a pod's name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.telemetry.gauges import State, register
+from rebalancer.telemetry.labels import prediction
+from rebalancer.telemetry.seen import Eviction, Outcome, Report
+
+CYCLE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+PHASE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
+"""Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
+
+_ENDS = ("complete", "recorded", "capped", "stopped", "no-progress", "unstable", "aborted", "error")
+_RESULTS = ("evicted", "would-evict", "skipped", "failed", "unknown")
+_PREDICTIONS = ("hit", "alternative", "miss")
+
+
+class CycleMetrics:
+    """Listens to one loop. `after_cycle` is called once a cycle's figures are complete."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        constraint_series: int = 0,
+        dropped: Callable[[], Mapping[str, int]] = dict,
+        after_cycle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.state = State(constraint_series)
+        self._after_cycle = after_cycle
+        register(meter, self.state)
+        self._cycles = meter.create_counter("rebalancer.cycles", description="Cycles by how they ended.")
+        self._cycle_seconds = meter.create_histogram(
+            "rebalancer.cycle.duration",
+            unit="s",
+            description="Duration of cycles.",
+            explicit_bucket_boundaries_advisory=CYCLE_SECONDS,
+        )
+        self._phase_seconds = meter.create_histogram(
+            "rebalancer.phase.duration",
+            unit="s",
+            description="Duration of the phases of a cycle: snapshot, plan, wave.",
+            explicit_bucket_boundaries_advisory=PHASE_SECONDS,
+        )
+        self._ready_seconds = meter.create_histogram(
+            "rebalancer.replacement.ready.duration",
+            unit="s",
+            description="Time from an eviction until its replacement was Ready.",
+            explicit_bucket_boundaries_advisory=READY_SECONDS,
+        )
+        self._scheduled_seconds = meter.create_histogram(
+            "rebalancer.replacement.scheduled.duration",
+            unit="s",
+            description="Time from an eviction until its replacement was seen on a node.",
+            explicit_bucket_boundaries_advisory=READY_SECONDS,
+        )
+        self._evictions = meter.create_counter(
+            "rebalancer.evictions", description="Evictions that were due, by result and reason."
+        )
+        self._retries = meter.create_counter(
+            "rebalancer.eviction.retries", description="Requests of evictions that had to be sent again."
+        )
+        self._excess_removed = meter.create_counter(
+            "rebalancer.excess_removed_pods",
+            description="Excess that was gone in the plan after evictions.",
+        )
+        self._measured = meter.create_counter(
+            "rebalancer.measured_evictions",
+            description="Evictions whose effect on the excess a later plan has shown.",
+        )
+        self._predictions = meter.create_counter(
+            "rebalancer.predictions",
+            description="Replacements on the predicted node (hit), on another planned one, elsewhere.",
+        )
+        self._replacements_failed = meter.create_counter(
+            "rebalancer.replacements_failed", description="Replacements that did not become Ready in time."
+        )
+        self._rejected = meter.create_counter(
+            "rebalancer.rejected", description="Evictions of a reviewed plan that are not carried out."
+        )
+        self._read_bytes = meter.create_counter(
+            "rebalancer.read", unit="By", description="Bytes read from the API server for snapshots."
+        )
+        self._read_retries = meter.create_counter(
+            "rebalancer.read.retries", description="Requests for snapshots that had to be sent again."
+        )
+
+        def drops(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(n, {"reason": reason}) for reason, n in dropped().items()]
+
+        meter.create_observable_counter(
+            "rebalancer.telemetry.dropped_spans",
+            callbacks=[drops],
+            description="Spans that never reached the collector.",
+        )
+        self._from_zero()
+        self._began = self._mark = 0.0
+        self._reading = False
+        self._evicted = 0
+
+    def _from_zero(self) -> None:
+        """A counter that begins at its first event shows no increase then: alerts would miss that event."""
+        for end in _ENDS:
+            self._cycles.add(0, {"end": end})
+        for result in _RESULTS:
+            self._evictions.add(0, {"result": result, "reason": ""})
+        for hit in _PREDICTIONS:
+            self._predictions.add(0, {"prediction": hit})
+        for counter in (
+            self._retries,
+            self._excess_removed,
+            self._measured,
+            self._replacements_failed,
+            self._read_retries,
+        ):
+            counter.add(0)
+
+    def on_cycle(self, number: int) -> None:  # noqa: ARG002
+        """Its start."""
+        self._began = time.monotonic()
+
+    def on_reading(self) -> None:
+        """Its start."""
+        self._mark = time.monotonic()
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """What was read."""
+        self._phase("snapshot")
+        self.state.snapshot = snapshot
+        for read in snapshot.reads:
+            self._read_bytes.add(read.bytes, {"kind": read.kind})
+            self._read_retries.add(read.retries)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """The state, and what the evictions before it bought."""
+        self._phase("plan")
+        before, self.state.plan = self.state.plan, plan
+        if self._evicted and before is not None:
+            removed = max(0, before.excess - plan.excess)
+            self._excess_removed.add(removed)
+            self._measured.add(self._evicted)
+            self.state.bought = removed / self._evicted
+        self._evicted = 0
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:  # noqa: ARG002
+        """One more, by reason."""
+        self._rejected.add(1, {"reason": reason.code.value})
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:  # noqa: ARG002
+        """Its start."""
+        self._mark = time.monotonic()
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:  # noqa: ARG002
+        """Counted at once if the pod goes; everything else when its outcome says why."""
+        if eviction.posts > 1:
+            self._retries.add(eviction.posts - 1)
+        if eviction.evicted:
+            self._evicted += 1
+            self._evictions.add(1, {"result": "evicted", "reason": ""})
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A replacement, or a pod that stays."""
+        if not outcome.evicted:
+            result = outcome.eviction.result if outcome.eviction is not None else outcome.status
+            reason = outcome.reason.code.value if outcome.reason is not None else ""
+            self._evictions.add(1, {"result": str(result), "reason": reason})
+            return
+        if (hit := prediction(outcome)) in _PREDICTIONS:
+            self._predictions.add(1, {"prediction": hit})
+        if outcome.scheduled is not None:
+            self._scheduled_seconds.record(outcome.scheduled)
+        if outcome.status == "failed":
+            self._replacements_failed.add(1)
+        elif outcome.node:
+            self._ready_seconds.record(outcome.seconds)
+
+    def on_wave_end(self, wave: int) -> None:  # noqa: ARG002
+        """Its duration."""
+        self._phase("wave")
+
+    def on_report(self, report: Report) -> None:
+        """The cycle."""
+        self._cycles.add(1, {"end": str(report.end)})
+        self._cycle_seconds.record(report.seconds)
+        self.state.ended(report)
+        self._after_cycle()
+
+    def on_error(self, error: Exception) -> None:  # noqa: ARG002
+        """A cycle all the same."""
+        self._cycles.add(1, {"end": "error"})
+        self._cycle_seconds.record(time.monotonic() - self._began)
+        self.state.ended(None)
+        self._after_cycle()
+
+    def on_leading(self, leading: bool) -> None:
+        """The election."""
+        self.state.leading = leading
+
+    def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
+        """The breaker."""
+        self.state.breaker_open = open_
+
+    def _phase(self, name: str) -> None:
+        now = time.monotonic()
+        self._phase_seconds.record(now - self._mark, {"phase": name})
+        self._mark = now
