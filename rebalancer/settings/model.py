@@ -153,10 +153,10 @@ class Otlp(Group):
     """Base URL such as http://collector:4318. Empty = nothing is sent, unless the standard variables name a
     receiver."""
     traces: bool = True
-    """Whether traces go there."""
+    """Whether traces are sent there, one a cycle."""
     metrics: bool = False
-    """Whether metrics go there. false, because the daemon is scraped; a CronJob has nothing to scrape and
-    should push."""
+    """Whether metrics are sent there. false, because the daemon is scraped; a CronJob has nothing to scrape
+    and should push."""
     timeout: Duration = 2.0
     """For one export. 2s: a collector is near. Whatever it does, no eviction waits for it, and the end of the
     process for 2.5 s at most."""

@@ -38,15 +38,17 @@ def counts(domains: Mapping[str, int]) -> str:
 
 def of_kind(read: KindRead) -> Attributes:
     """The list of one kind."""
-    return {
+    found: Attributes = {
         own("kind"): read.kind,
         own("objects"): read.objects,
         own("pages"): read.pages,
         own("bytes"): read.bytes,
         own("seconds"): round(read.seconds, 6),
-        names.RESEND_COUNT: read.retries,
         own("known"): read.known,
     }
+    if read.retries:
+        found[names.RESEND_COUNT] = read.retries
+    return found
 
 
 def of_snapshot(snapshot: Snapshot) -> Attributes:

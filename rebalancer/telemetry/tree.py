@@ -16,9 +16,20 @@ from rich.tree import Tree
 from rebalancer.telemetry import names
 from rebalancer.telemetry.names import own
 
-_HIDDEN = frozenset({own("seconds"), own("known"), own("kind"), own("cycle"), own("wave"), names.POD_UID})
-"""What the line's head says already, or what only a machine needs."""
+_HEAD = {
+    names.CYCLE: (own("cycle"),),
+    names.WAVE: (own("wave"),),
+    names.EVICTION: (names.NAMESPACE, names.POD),
+    names.REPLACEMENT: (names.NAMESPACE, names.POD),
+}
+"""What stands right behind a span's name."""
+_TOLD = ("seconds", "known", "kind", "message", "reason", "owner", "status", "read_back", "assumptions")
+_HIDDEN = {names.POD_UID, *names.OWNERS.values(), *map(own, _TOLD)}
+"""What the tree shows otherwise, or what only a machine needs: a backend has it all."""
+_SHOWN_IN = {"blocked": own("reason"), "rejected": own("reason"), "violated": own("status")}
+"""Events where a hidden attribute is what matters."""
 _NS = 1_000_000_000
+_WIDTH = 132
 _MOST_LISTED = 20
 """Values of one list that are shown."""
 
@@ -27,7 +38,7 @@ class TreePrinter(SpanProcessor):
     """Collects the spans of each trace, and prints them when its root has ended."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
+        self._console = console or _console()
         self._lock = threading.Lock()
         self._spans: dict[int, list[ReadableSpan]] = defaultdict(list)
 
@@ -42,6 +53,14 @@ class TreePrinter(SpanProcessor):
                 return
             del self._spans[span.context.trace_id]
         self._console.print(tree(spans))
+
+
+def _console() -> Console:
+    """Standard error; a pipe has no width, but people look at it all the same."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
 
 
 def tree(spans: Sequence[ReadableSpan]) -> Tree:
@@ -61,11 +80,17 @@ def tree(spans: Sequence[ReadableSpan]) -> Tree:
         items: list[tuple[int, int, Callable[[], None]]] = []
         for n, event in enumerate(span.events):
             items.append((event.timestamp, n, lambda e=event: _leaf(branch, e)))  # type: ignore[misc]
-        for n, child in enumerate(below[span.context.span_id]):
+        children, empty = below[span.context.span_id], 0
+        if span.name == names.SNAPSHOT:
+            children = [c for c in children if _matters(c)]
+            empty = len(below[span.context.span_id]) - len(children)
+        for n, child in enumerate(children):
             at = child.start_time or 0
             items.append((at, n, lambda c=child: grow(c, branch.add(_head(c, zero)))))  # type: ignore[misc]
         for _, _, add in sorted(items, key=lambda i: i[:2]):
             add()
+        if empty:
+            branch.add(Text(f"… {empty} more kinds, of which there are no objects", "dim"))
 
     top = Tree(_head(root, zero), guide_style="dim")
     grow(root, top)
@@ -76,12 +101,8 @@ def _head(span: ReadableSpan, zero: int) -> Text:
     start, end = span.start_time or 0, span.end_time or 0
     failed = span.status.status_code is StatusCode.ERROR
     attributes = dict(span.attributes or {})
-    name = span.name
-    if own("wave") in attributes and name == names.WAVE:
-        name += f" {attributes[own('wave')]}"
-    if span.parent is None:
-        name += f" {attributes.get(own('cycle'), '')}"
-    text = Text(name, "bold red" if failed else "bold")
+    head = "/".join(_clean(str(attributes.pop(key, ""))) for key in _HEAD.get(span.name, ()))
+    text = Text(f"{span.name} {head}".strip(), "bold red" if failed else "bold")
     text.append(f"  +{(start - zero) / _NS:.3f} s", "dim")
     if end > start:
         text.append(f"  {_seconds((end - start) / _NS)}", "cyan")
@@ -93,10 +114,19 @@ def _head(span: ReadableSpan, zero: int) -> Text:
     return text
 
 
+def _matters(listed: ReadableSpan) -> bool:
+    """Whether the list of a kind found something, or went wrong."""
+    attributes = listed.attributes or {}
+    return bool(attributes.get(own("objects")) or not attributes.get(own("known")))
+
+
 def _leaf(branch: Tree, event: Event) -> None:
     text = Text("· ", "dim")
     text.append(event.name, "yellow")
-    text.append_text(_values(dict(event.attributes or {})))
+    attributes = dict(event.attributes or {})
+    if (key := _SHOWN_IN.get(event.name)) is not None:
+        text.append(f" {_clean(str(attributes.get(key, '')))}", "bold")
+    text.append_text(_values(attributes))
     branch.add(text)
 
 
@@ -105,9 +135,9 @@ def _values(attributes: Mapping[str, Any]) -> Text:
     text = Text()
     long: list[tuple[str, str]] = []
     for key, value in attributes.items():
-        if key in _HIDDEN or value in ("", ()) or key.startswith("exception.stacktrace"):
+        if key in _HIDDEN or value in ("", ()) or key == "exception.stacktrace":
             continue
-        key = key.removeprefix("rebalancer.")
+        key = key.removeprefix("rebalancer.").removeprefix("k8s.").removesuffix(".name")
         if isinstance(value, tuple):
             shown = [_clean(str(v)) for v in value[:_MOST_LISTED]]
             if len(shown) == 1 and len(shown[0]) < 40:
