@@ -92,6 +92,7 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     paused: bool = False
     suspend: bool = False
     min_ready_seconds: int = 0
+    strategy: _UpdateStrategy = _UpdateStrategy()
     update_strategy: _UpdateStrategy = _UpdateStrategy()
     pod_management_policy: str = "OrderedReady"
     volume_claim_templates: tuple[_Named, ...] = ()
@@ -193,7 +194,7 @@ class Decoder:
             paused=spec.paused,
             suspended=spec.suspend,
             min_ready_seconds=spec.min_ready_seconds,
-            update_strategy=spec.update_strategy.type,
+            update_strategy=(spec.strategy if kind == "Deployment" else spec.update_strategy).type,
             partition=partition,
             parallel=spec.pod_management_policy == "Parallel",
             current_revision=status.current_revision,

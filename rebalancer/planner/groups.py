@@ -21,16 +21,8 @@ class Group:
     def __init__(self, index: int, constraint: Constraint, eligible: Bools, state: ClusterState) -> None:
         self.index = index
         self.constraint = constraint
-        domains = state.table.domains(constraint.topology_key)
-        present = np.unique(domains.ids[eligible])
-        present = present[present >= 0]
-        names = [domains.names[i] for i in present]
-        order = sorted(range(len(names)), key=lambda i: natural(names[i]))
-        self.names = tuple(names[i] for i in order)
-        place = np.full(len(domains.names) + 1, -1, dtype=np.int64)
-        for new, old in enumerate(order):
-            place[present[old]] = new
-        self.rows: Ints = np.where(eligible, place[domains.ids], -1)
+        self.layout = state.table.layout(constraint.topology_key, eligible)
+        self.names, self.rows = self.layout.names, self.layout.rows
         self.eligible = eligible
         self.size = len(self.names)
         self.enough_domains = self.size >= constraint.min_domains
@@ -41,8 +33,7 @@ class Group:
 
     def by_domain(self, per_node: Ints) -> Ints:
         """int64[D] of an int64[N]."""
-        inside = self.rows >= 0
-        return np.bincount(self.rows[inside], weights=per_node[inside], minlength=self.size).astype(np.int64)
+        return self.layout.by_domain(per_node)
 
     def minimum(self, counts: Ints) -> int:
         """The global minimum; 0 with fewer eligible domains than minDomains."""
@@ -125,26 +116,3 @@ class Groups:
             self.all.append(group)
             self._by_namespace.setdefault(constraint.namespace, []).append(group)
         return found
-
-
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """A key that sorts node-2 before node-10."""
-    parts: list[tuple[int, int | str]] = []
-    digits = ""
-    text = ""
-    for ch in name:
-        if ch.isascii() and ch.isdigit():
-            if text:
-                parts.append((1, text))
-                text = ""
-            digits += ch
-        else:
-            if digits:
-                parts.append((0, int(digits)))
-                digits = ""
-            text += ch
-    if digits:
-        parts.append((0, int(digits)))
-    if text:
-        parts.append((1, text))
-    return tuple(parts)

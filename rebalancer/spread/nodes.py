@@ -18,6 +18,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Requirement
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Ids, Ints, Rows, frozen
+from rebalancer.spread.layout import Layout, ranks
 
 T = TypeVar("T", bound=np.generic)
 V = TypeVar("V")
@@ -45,6 +46,11 @@ class Domains:
     def __len__(self) -> int:
         """The number of domains."""
         return len(self.names)
+
+    @cached_property
+    def ranks(self) -> Ints:
+        """int64[D]: each domain's place in the natural order of names."""
+        return ranks(self.names)
 
     def sum(self, values: Ints, where: Bools) -> Ints:
         """int64[D]: `values` of the nodes in `where`, summed by domain."""
@@ -113,6 +119,7 @@ class NodeTable:
             (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
         )
         self._taints = tuple(kinds)
+        self._layouts: dict[str, ByIdentity[Layout]] = {}
         self._having: dict[tuple[str, ...], Bools] = {}
         self._affinity: ByIdentity[Bools] = ByIdentity()
         self._untolerated: ByIdentity[Bools] = ByIdentity()
@@ -128,6 +135,15 @@ class NodeTable:
         if found is None:
             found = Domains(n.labels.get(topology_key, absent) for n in self.nodes)
             self._domains[topology_key, absent] = found
+        return found
+
+    def layout(self, topology_key: str, eligible: Bools) -> Layout:
+        """The domains of a key over eligible nodes; one value for the same array of them."""
+        known = self._layouts.setdefault(topology_key, ByIdentity())
+        found = known.get(eligible)
+        if found is None:
+            domains = self.domains(topology_key)
+            found = known.put(Layout(domains.ids, domains.names, domains.ranks, eligible), eligible)
         return found
 
     @cached_property

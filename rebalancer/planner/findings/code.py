@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from rebalancer.planner.plan import Finding, Severity
 from rebalancer.planner.findings.subject import Subject
+from rebalancer.planner.plan import Finding, Severity
 
 
 class FindingCode(StrEnum):

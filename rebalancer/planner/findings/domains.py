@@ -40,18 +40,24 @@ def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Writ
     if closed.any() and _holds_down(group, counts, closed):
         yield _unavailable(subject, survey, template, c, group, counts, closed)
         return
-    # Room is asked for only where the answer matters: it is the costly question.
-    if not _holds_down(group, counts, lowest):
+    # Room is asked for only where the answer matters: it is the costly question. A pod with a volume finds
+    # no room wherever its volume is not, which is another finding.
+    if subject.mounted or not _holds_down(group, counts, lowest):
         return
     room = survey.simulation.room(template, {}) > 0
-    full = lowest & ~_open(group, room) & ~closed
+    admitted = _open(group, survey.table.admitted(template))
+    full = lowest & admitted & ~_open(group, room) & ~closed
     if full.any() and _holds_down(group, counts, full):
         yield _full(subject, c, group, counts, full)
 
 
 def _reachable(survey: Survey, template: PodTemplate) -> Bools:
-    """bool[N]: nodes that take new pods: ready, not cordoned, their taints tolerated."""
-    return survey.usable(template) & survey.ready & ~survey.table.unschedulable
+    """bool[N]: nodes that take new pods: ready, not cordoned, their taints tolerated.
+
+    What node affinity leaves out under nodeAffinityPolicy Ignore is told elsewhere.
+    """
+    table = survey.table
+    return survey.ready & ~table.unschedulable & ~table.untolerated(template.tolerations)
 
 
 def _open(group: Group, nodes: Bools) -> Bools:
@@ -104,18 +110,14 @@ def _unavailable(
         why.append("cordoned")
     if (rows & survey.table.untolerated(template.tolerations)).any():
         why.append("tainted")
-    if not why:
-        why.append("not admitted by its node affinity")
     remedy = {**as_written(c.written), "nodeTaintsPolicy": "Honor"}
-    if why == ["not admitted by its node affinity"]:
-        remedy = {**as_written(c.written), "nodeAffinityPolicy": "Honor"}
     return finding(
         Severity.WARNING,
         FindingCode.DOMAIN_UNAVAILABLE,
         subject,
         f"{told} {verb} {' and '.join(why)} and counted all the same: {_effect(group, counts)}",
         f"# {subject.pod_spec}.topologySpreadConstraints[{c.index}]\n{yaml_of([remedy])}",
-        f"{c.field}.{'nodeAffinityPolicy' if 'nodeAffinityPolicy' in remedy else 'nodeTaintsPolicy'}",
+        f"{c.field}.nodeTaintsPolicy",
     )
 
 

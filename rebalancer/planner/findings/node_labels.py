@@ -91,8 +91,8 @@ def _min_domains(subject: Subject, survey: Survey, c: Written) -> Iterator[Findi
         Severity.ERROR if pods > cap else Severity.WARNING,
         FindingCode.MIN_DOMAINS_UNREACHABLE,
         subject,
-        f"minDomains {c.meant.min_domains} over {c.written.topology_key}, and there are {group.size} domains: "
-        f"the minimum counts as 0, so that no domain takes more than {c.written.max_skew}{short}",
+        f"minDomains {c.meant.min_domains} over {c.written.topology_key}, and there are {group.size} "
+        f"domains: the minimum counts as 0, so that no domain takes more than {c.written.max_skew}{short}",
         entry(subject, c.index, minDomains=max(group.size, 1)),
         f"{c.field}.minDomains",
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from msgspec import Struct
 
@@ -14,6 +12,7 @@ from rebalancer.planner.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, frozen
 from rebalancer.spread.constraint import Constraint, resolve
+from rebalancer.spread.nodes import ByIdentity
 
 
 class Written(Struct, frozen=True, eq=False):
@@ -46,11 +45,17 @@ class Survey:
         self.subjects = [s for s in self.every if s.namespace in self.in_scope]
         self.labels = ByLabels(self.every)
         self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
+        self._written: ByIdentity[tuple[Written, ...]] = ByIdentity()
+        self._usable: ByIdentity[Bools] = ByIdentity()
+        self._nested: ByIdentity[tuple[int, ...]] = ByIdentity()
 
-    def constraints(self, template: PodTemplate) -> Iterator[Written]:
+    def constraints(self, template: PodTemplate) -> tuple[Written, ...]:
         """The template's own constraints; defaults of the scheduler profile are not the workload's."""
-        for index, written in enumerate(template.spread):
-            yield Written(index, written, resolve(written, template))
+        found = self._written.get(template)
+        if found is None:
+            found = tuple(Written(i, w, resolve(w, template)) for i, w in enumerate(template.spread))
+            self._written.put(found, template)
+        return found
 
     def expected(self, constraint: Constraint) -> int:
         """How many pods it would count with every workload at its largest."""
@@ -78,4 +83,18 @@ class Survey:
 
     def usable(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that the pod's affinity admits and whose taints it tolerates."""
-        return self.table.admitted(template) & ~self.table.untolerated(template.tolerations)
+        admitted, refused = self.table.admitted(template), self.table.untolerated(template.tolerations)
+        found = self._usable.get(admitted, refused)
+        return found if found is not None else self._usable.put(admitted & ~refused, admitted, refused)
+
+    def nested(self, fine: Group, coarse: Group, usable: Bools) -> tuple[int, ...]:
+        """How many fine domains each coarse one has; empty where one of them is in several, or in none."""
+        found = self._nested.get(fine.layout, coarse.layout, usable)
+        if found is not None:
+            return found
+        rows = np.flatnonzero(usable & (fine.rows >= 0) & (coarse.rows >= 0))
+        pairs = np.unique(fine.rows[rows] * max(coarse.size, 1) + coarse.rows[rows])
+        sizes: tuple[int, ...] = ()
+        if len(pairs) == fine.size == len(np.unique(pairs // max(coarse.size, 1))):
+            sizes = tuple(np.bincount(pairs % max(coarse.size, 1), minlength=coarse.size).tolist())
+        return self._nested.put(sizes, fine.layout, coarse.layout, usable)
