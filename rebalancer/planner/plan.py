@@ -83,11 +83,35 @@ class Finding(Struct, frozen=True, eq=False):
     field: str = ""
 
 
+class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
+    """What solving one component came to: groups that share pods, solved together.
+
+    `groups` are indices into the plan's `constraints`; `pods` how many may move or count with them; `solver`
+    is "closed form" or "HiGHS". `least`, `bound`: excess and moves of the best final state; `residual`,
+    `moves`: those of the walk that was found; `proved`: there is no better one.
+    """
+
+    groups: tuple[int, ...]
+    pods: int
+    domains: int
+    solver: str
+    bound: int
+    least: int
+    moves: int
+    residual: int
+    proved: bool
+
+    @property
+    def gap(self) -> int:
+        """Moves beyond the bound."""
+        return max(0, self.moves - self.bound)
+
+
 class Plan(Struct, frozen=True, eq=False, kw_only=True):
     """The outcome of planning one snapshot.
 
     `lower_bound`: evictions that the best final state needs at least; `optimal`: no plan does better, proved.
-    `assumptions`: what the prediction rests on, in sentences.
+    `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
     """
 
     constraints: tuple[ConstraintResult, ...]
@@ -97,6 +121,7 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     lower_bound: int = 0
     optimal: bool = True
     assumptions: tuple[str, ...] = ()
+    components: tuple[ComponentFigures, ...] = ()
 
     @property
     def excess(self) -> int:

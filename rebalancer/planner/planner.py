@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-import numpy as np
+from msgspec.structs import replace
 
-from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.classes import Classes
 from rebalancer.planner.component import Component, components
 from rebalancer.planner.explain import Explainer
-from rebalancer.planner.groups import Group, Groups
+from rebalancer.planner.findings import findings
+from rebalancer.planner.groups import Groups
 from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.plan import Blocked, ConstraintResult, Move, Plan, Status
-from rebalancer.planner.search import Search, Step, Walk
+from rebalancer.planner.plan import Blocked, Plan
+from rebalancer.planner.result import Part, Results, figures, leaves
+from rebalancer.planner.search import Search, Step
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.victims import victim_order
@@ -24,7 +25,6 @@ from rebalancer.planner.waiting import Waiting, waits
 from rebalancer.planner.waves import Placed, waves
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.spread.arrays import Ints
 
 PASSES = 3
 """Times that the components are gone through: room that one frees may be what another lacks."""
@@ -43,18 +43,18 @@ class Planner:
         self._options = options
         self._simulation = Simulation(snapshot, options.scheduler)
         state = self._simulation.state
-        self._live = [
+        live = [
             p
             for p in snapshot.pods
             if p.node_name in state.table.index and not p.finished and not p.terminating
         ]
         waiting = [p for p in snapshot.pods if waits(p)]
-        self._groups = Groups(state, (p.template for p in (*self._live, *waiting)))
-        self._carriers = list(self._groups.all)
-        self._before = [g.counts(state) for g in self._carriers]
+        self._groups = Groups(state, (p.template for p in (*live, *waiting)))
+        self._carried = list(self._groups.all)
+        self._before = [g.counts(state) for g in self._carried]
         self._evictable = Evictable(snapshot, options.policy)
         order = victim_order(snapshot, self._evictable.budgets)
-        self._classes = Classes(self._simulation, self._groups, self._evictable, self._live, order)
+        self._classes = Classes(self._simulation, self._groups, self._evictable, live, order)
         self._trial = Trial(
             self._simulation,
             self._classes,
@@ -62,170 +62,95 @@ class Planner:
             Waiting(self._simulation, self._groups, waiting),
             options.certainty,
         )
-        self._explainer = Explainer(self._simulation, self._classes, self._trial)
 
     def plan(self) -> Plan:
         """The plan."""
-        parts = components(self._carriers, self._classes.all)
+        parts, walks = self._solved()
+        placed, dropped = waves(self._simulation, self._evictable.budgets, walks)
+        kept, given_up = self._within_caps(placed)
+        given_up += [Blocked(s.pod, _CROWDED_OUT) for _, s in dropped]
+        results = Results(
+            self._simulation,
+            self._groups,
+            self._classes,
+            self._evictable.owners,
+            Explainer(self._simulation, self._classes, self._trial),
+        )
+        with self._simulation.after(p.step.made for p in kept):
+            after = [g.counts(self._simulation.state) for g in self._carried]
+            moved: set[object] = {key_of(p.step.pod) for p in kept}
+            blocked, reasons = results.explained(parts, self._before, after, given_up, moved)
+        left = any(g.excess(a) for g, a in zip(self._carried, after, strict=True))
+        return Plan(
+            constraints=tuple(
+                results.constraint(g, before, now, reasons.get(g.index, ()))
+                for g, before, now in zip(self._carried, self._before, after, strict=True)
+            ),
+            moves=tuple(results.move(p) for p in kept),
+            blocked=blocked,
+            findings=findings(self._simulation, self._evictable),
+            lower_bound=sum(p.walk.bound for p in parts),
+            # With an excess left, another order of several components might have left less.
+            optimal=all(p.walk.proved for p in parts) and not given_up and (len(parts) <= 1 or not left),
+            assumptions=self._simulation.assumptions(),
+            components=tuple(figures(p) for p in parts),
+        )
+
+    def _solved(self) -> tuple[list[Part], list[tuple[Component, Sequence[Step]]]]:
+        """A walk for each component with an excess; components that stay stuck get further turns."""
         violated = [
             (groups, classes)
-            for groups, classes in parts
+            for groups, classes in components(self._carried, self._classes.all)
             if any(g.excess(self._before[g.index]) for g in groups)
         ]
-        walks: list[tuple[Component, list[Step]]] = []
-        first: dict[int, Walk] = {}
-        last: dict[int, Walk] = {}
+        walks: list[tuple[Component, Sequence[Step]]] = []
+        parts: dict[int, Part] = {}
+        residual: dict[int, int] = {}
         with ExitStack() as made:
-            for _ in range(PASSES):
+            for turn in range(PASSES):
                 progress = False
                 for i, (groups, classes) in enumerate(violated):
-                    if i in last and not last[i].residual:
+                    if residual.get(i) == 0:
                         continue
                     component = Component(groups, classes, self._simulation)
-                    walk = Search(self._simulation, component, self._trial, self._options.effort).run()
-                    first.setdefault(i, walk)
-                    last[i] = walk
+                    search = Search(self._simulation, component, self._trial, self._options.effort)
+                    walk = search.run()
+                    solver = "closed form" if search.potential.closed else "HiGHS"
+                    parts.setdefault(i, Part(groups, classes, walk, solver))
+                    residual[i] = walk.residual
                     if walk.steps:
                         progress = True
-                        walks.append((component, list(walk.steps)))
-                        for s in walk.steps:
-                            made.enter_context(self._simulation.after((s.made,)))
+                        # A later turn builds on landings that are only predicted.
+                        steps = (
+                            walk.steps if not turn else tuple(replace(s, certain=False) for s in walk.steps)
+                        )
+                        walks.append((component, steps))
+                        made.enter_context(self._simulation.after(s.made for s in steps))
                 if not progress:
                     break
-        placed, dropped = waves(self._simulation, self._evictable.budgets, walks)
-        kept, capped = self._capped(placed)
-        with ExitStack() as made:
-            for p in kept:
-                s = p.step
-                made.enter_context(self._simulation.after((s.made,)))
-            return self._result(violated, list(first.values()), kept, capped, dropped)
+        return list(parts.values()), walks
 
-    def _capped(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
+    def _within_caps(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
         """The moves within the caps; after a move that a cap forbids, none of its component follows."""
         caps = Caps(self._options.policy, self._snapshot)
         kept: list[Placed] = []
-        blocked: list[Blocked] = []
+        given_up: list[Blocked] = []
         ended: dict[int, Reason] = {}
         for p in placed:
-            component = id(p.component)
-            reason = ended.get(component) or caps.spend(p.step.pod, self._leaves(p))
+            component, s = id(p.component), p.step
+            left = [leaves(self._groups.all[g], s.row) for g in s.verdict.fixes]
+            reason = ended.get(component) or caps.spend(s.pod, [d for d in left if d])
             if reason is None:
                 kept.append(p)
             else:
                 ended[component] = reason
-                blocked.append(Blocked(p.step.pod, reason))
-        return kept, blocked
-
-    def _leaves(self, placed: Placed) -> list[str]:
-        fixed = (self._carriers[g] for g in placed.step.verdict.fixes)
-        return [
-            f"{g.constraint.topology_key}={g.names[g.rows[placed.step.row]]}"
-            for g in fixed
-            if g.rows[placed.step.row] >= 0
-        ]
-
-    def _result(
-        self,
-        violated: Sequence[tuple[tuple[Group, ...], tuple[object, ...]]],
-        walks: Sequence[Walk],
-        placed: Sequence[Placed],
-        capped: list[Blocked],
-        dropped: Sequence[tuple[Component, Step]],
-    ) -> Plan:
-        state = self._simulation.state
-        after = [g.counts(state) for g in self._carriers]
-        blocked: dict[str, Blocked] = {b.pod.key: b for b in capped}
-        reasons: dict[int, tuple[Reason, ...]] = {}
-        for groups, classes in violated:
-            component = Component(groups, classes, self._simulation)  # type: ignore[arg-type]
-            for g in groups:
-                if not g.excess(self._before[g.index]):
-                    continue
-                here = list(self._explainer.protected(g, self._before[g.index], self._classes.all))
-                if g.excess(after[g.index]):
-                    late = [b for b in capped if g.index in self._groups.counted(b.pod.template)]
-                    stuck = [b for b in self._explainer.stuck(component, g) if b.pod.key not in blocked]
-                    reasons[g.index] = self._explainer.of_group(
-                        g, after[g.index], [*late, *(b for b in here), *stuck]
-                    )
-                    here += stuck
-                for b in here:
-                    blocked.setdefault(b.pod.key, b)
-        moved = {key_of(p.step.pod) for p in placed}
-        bound = sum(w.bound for w in walks)
-        return Plan(
-            constraints=tuple(
-                self._constraint(g, self._before[g.index], after[g.index], reasons.get(g.index, ()))
-                for g in self._carriers
-            ),
-            moves=tuple(self._move(p) for p in placed),
-            blocked=tuple(b for _, b in sorted(blocked.items()) if key_of(b.pod) not in moved),
-            lower_bound=bound,
-            optimal=all(w.proved for w in walks) and not capped and not dropped and self._whole(walks, after),
-            assumptions=self._assumptions(),
-        )
-
-    def _whole(self, walks: Sequence[Walk], after: list[Ints]) -> bool:
-        """Whether no other order of the components could have removed more: none is left, or there is one."""
-        return len(walks) <= 1 or not any(g.excess(a) for g, a in zip(self._carriers, after, strict=True))
-
-    def _move(self, placed: Placed) -> Move:
-        s, table = placed.step, self._simulation.state.table
-        owner = placed.component.classes[s.q].owner
-        assert owner is not None, "a pod without an owner is never evicted"
-        served = [self._carriers[g] for g in s.verdict.fixes]
-        parts = []
-        for g in served:
-            to = sorted({g.names[d] for d in g.rows[placed.destinations] if d >= 0})
-            where = ", ".join(to[:4]) + (f" or {len(to) - 4} more" if len(to) > 4 else "")
-            key = g.constraint.topology_key
-            parts.append(f"{key}: from {g.names[g.rows[s.row]]} to {where}")
-        return Move(
-            pod=s.pod,
-            owner=self._evictable.owners.top(owner),
-            replacement=s.verdict.replacement,
-            destinations=tuple(table.names[n] for n in placed.destinations),
-            predicted=table.names[s.landed],
-            certain=s.certain,
-            wave=placed.wave,
-            fixes=s.verdict.fixes,
-            reason="; ".join(parts) or "makes way for the constraints of its neighbours",
-        )
-
-    def _constraint(
-        self, group: Group, before: Ints, after: Ints, reasons: tuple[Reason, ...]
-    ) -> ConstraintResult:
-        excess, residual = group.excess(before), group.excess(after)
-        status: Status = "balanced"
-        if excess:
-            status = "fixable" if not residual else "partly-fixable" if residual < excess else "unfixable"
-        total = int(before.sum())
-        return ConstraintResult(
-            constraint=group.constraint,
-            workloads=self._workloads(group),
-            domains=dict(zip(group.names, map(int, before), strict=True)),
-            after=dict(zip(group.names, map(int, after), strict=True)),
-            skew=group.skew(before),
-            excess=excess,
-            residual_excess=residual,
-            status=status,
-            reasons=reasons,
-            worst_domain_loss=int(before.max()) / total if total else 0.0,
-            best_domain_loss=-(-total // group.size) / total if total else 0.0,
-        )
-
-    def _workloads(self, group: Group) -> tuple[str, ...]:
-        """Who carries the constraint, as Kind/name."""
-        owners = self._evictable.owners
-        found = set()
-        for c in self._classes.all:
-            if group.index in c.carried:
-                top = owners.top(c.owner) if c.owner is not None else None
-                found.add(f"{top.kind}/{top.name}" if top else "Pod")
-        return tuple(sorted(found))
-
-    def _assumptions(self) -> tuple[str, ...]:
-        return ()
+                given_up.append(Blocked(s.pod, reason))
+        return kept, given_up
 
 
-__all__ = ["Planner", "Pod", "ReasonCode", "np", "plan"]
+_CROWDED_OUT = Reason(
+    ReasonCode.NO_FEASIBLE_NODE,
+    "in no wave would its replacement surely find room: others of the plan need the same",
+    {},
+    "the next cycle plans it anew",
+)

@@ -170,6 +170,11 @@ class Simulation:
         """Why a prediction for such a pod cannot be certain, in sentences; empty if it can."""
         return self.framework(template).uncertainties(template)
 
+    def assumptions(self) -> tuple[str, ...]:
+        """What every prediction rests on, in sentences, over all scheduler profiles."""
+        profiles = self.state.config.profiles
+        return tuple(dict.fromkeys(s for p in profiles for s in Framework(self.state, p).assumptions()))
+
     def preferred(self, victim: Pod, replacement: PodTemplate, landing: Landing) -> Rows:
         """The best-scored nodes, by number: while the victim holds its room, and once it is gone."""
         best = self.state.table.none

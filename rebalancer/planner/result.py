@@ -1,0 +1,153 @@
+"""What was solved, as a Plan: counts before and after, moves with their reasons, what stays and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from rebalancer.model.reason import Reason
+from rebalancer.planner.classes import Classes, PodClass
+from rebalancer.planner.component import Component
+from rebalancer.planner.explain import Explainer
+from rebalancer.planner.groups import Group, Groups
+from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Move, Status
+from rebalancer.planner.search import Walk
+from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.waves import Placed
+from rebalancer.policy.owners import Owners
+from rebalancer.spread.arrays import Ints
+
+
+class Part(Struct, frozen=True, eq=False):
+    """A component that has an excess, and the first walk found for it."""
+
+    groups: tuple[Group, ...]
+    classes: tuple[PodClass, ...]
+    walk: Walk
+    solver: str
+
+
+class Results:
+    """Builds the parts of a Plan. The simulation is in the state that the plan ends in."""
+
+    def __init__(
+        self, simulation: Simulation, groups: Groups, classes: Classes, owners: Owners, explainer: Explainer
+    ) -> None:
+        self._simulation = simulation
+        self._groups = groups
+        self._classes = classes
+        self._owners = owners
+        self._explainer = explainer
+
+    def explained(
+        self,
+        parts: Sequence[Part],
+        before: Sequence[Ints],
+        after: Sequence[Ints],
+        given_up: Sequence[Blocked],
+        moved: set[object],
+    ) -> tuple[tuple[Blocked, ...], dict[int, tuple[Reason, ...]]]:
+        """Pods left alone, and why each group's excess stays. `given_up`: moves that were not kept."""
+        blocked = {b.pod.key: b for b in given_up}
+        reasons: dict[int, tuple[Reason, ...]] = {}
+        for part in parts:
+            component = Component(part.groups, part.classes, self._simulation)
+            for g in part.groups:
+                if not g.excess(before[g.index]):
+                    continue
+                here = list(self._explainer.protected(g, before[g.index], self._classes.all))
+                if g.excess(after[g.index]):
+                    late = [b for b in given_up if g.index in self._groups.counted(b.pod.template)]
+                    stuck = [b for b in self._explainer.stuck(component, g) if b.pod.key not in blocked]
+                    here += stuck
+                    reasons[g.index] = self._explainer.of_group(g, after[g.index], [*late, *here])
+                for b in here:
+                    blocked.setdefault(b.pod.key, b)
+        return (
+            tuple(b for _, b in sorted(blocked.items()) if key_of(b.pod) not in moved),
+            reasons,
+        )
+
+    def constraint(
+        self, group: Group, before: Ints, after: Ints, reasons: tuple[Reason, ...]
+    ) -> ConstraintResult:
+        """The result of one group."""
+        excess, residual = group.excess(before), group.excess(after)
+        status: Status = "balanced"
+        if excess:
+            status = "fixable" if not residual else "partly-fixable" if residual < excess else "unfixable"
+        total = int(before.sum())
+        return ConstraintResult(
+            constraint=group.constraint,
+            workloads=self._workloads(group),
+            domains=dict(zip(group.names, map(int, before), strict=True)),
+            after=dict(zip(group.names, map(int, after), strict=True)),
+            skew=group.skew(before),
+            excess=excess,
+            residual_excess=residual,
+            status=status,
+            reasons=reasons,
+            worst_domain_loss=int(before.max()) / total if total else 0.0,
+            best_domain_loss=-(-total // group.size) / total if total else 0.0,
+        )
+
+    def move(self, placed: Placed) -> Move:
+        """One move, with what it does for each constraint."""
+        s, table = placed.step, self._simulation.state.table
+        owner = placed.component.classes[s.q].owner
+        assert owner is not None, "a pod without an owner is never evicted"
+        parts = []
+        for g in (self._groups.all[i] for i in s.verdict.fixes):
+            to = [g.names[d] for d in sorted({int(d) for d in g.rows[placed.destinations] if d >= 0})]
+            where = ", ".join(to[:4]) + (f" or {len(to) - 4} more" if len(to) > 4 else "")
+            parts.append(f"{g.constraint.topology_key}: from {g.names[g.rows[s.row]]} to {where}")
+        reason = "; ".join(dict.fromkeys(parts)) or "makes way for the constraints of its neighbours"
+        if not s.certain:
+            reason += "; depends on where earlier replacements land, so it is planned anew before it is made"
+        return Move(
+            pod=s.pod,
+            owner=self._owners.top(owner),
+            replacement=s.verdict.replacement,
+            destinations=tuple(table.names[n] for n in placed.destinations),
+            predicted=table.names[s.landed],
+            certain=s.certain,
+            wave=placed.wave,
+            fixes=s.verdict.fixes,
+            reason=reason,
+        )
+
+    def _workloads(self, group: Group) -> tuple[str, ...]:
+        """Who carries the constraint, as Kind/name."""
+        if self._carriers is None:
+            found: dict[int, set[str]] = {}
+            for c in self._classes.all:
+                top = self._owners.top(c.owner) if c.owner is not None else None
+                for g in c.carried:
+                    found.setdefault(g, set()).add(f"{top.kind}/{top.name}" if top else "Pod")
+            self._carriers = {g: tuple(sorted(names)) for g, names in found.items()}
+        return self._carriers.get(group.index, ())
+
+    _carriers: dict[int, tuple[str, ...]] | None = None
+
+
+def figures(part: Part) -> ComponentFigures:
+    """What solving a component came to."""
+    w = part.walk
+    return ComponentFigures(
+        groups=tuple(g.index for g in part.groups),
+        pods=sum(len(p) for c in part.classes for p in c.by_row.values()),
+        domains=sum(g.size for g in part.groups),
+        solver=part.solver,
+        bound=w.bound,
+        least=w.least,
+        moves=len(w.steps),
+        residual=w.residual,
+        proved=w.proved,
+    )
+
+
+def leaves(group: Group, row: int) -> str:
+    """key=value of the domain that a pod on node `row` leaves; "" if it is in none."""
+    d = int(group.rows[row])
+    return f"{group.constraint.topology_key}={group.names[d]}" if d >= 0 else ""
