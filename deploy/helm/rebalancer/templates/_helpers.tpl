@@ -1,0 +1,226 @@
+{{- define "rebalancer.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name label is what the tool knows its own pods by: it is never overridden. */}}
+{{- define "rebalancer.selectorLabels" -}}
+app.kubernetes.io/name: rebalancer
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rebalancer.labels" -}}
+{{ include "rebalancer.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "rebalancer.meta" -}}
+name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "rebalancer.labels" .root | nindent 2 }}
+{{- end -}}
+
+{{- define "rebalancer.clusterMeta" -}}
+name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+labels:
+  {{- include "rebalancer.labels" .root | nindent 2 }}
+{{- end -}}
+
+{{- define "rebalancer.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rebalancer.priorityClass" -}}
+{{- default (include "rebalancer.fullname" .) .Values.priorityClass.name -}}
+{{- end -}}
+
+{{- define "rebalancer.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The settings file: a profile, .Values.config over it, and last what decides about evictions. */}}
+{{- define "rebalancer.config" -}}
+{{- $profile := default (ternary "careful" "observe" .Values.evictions.enabled) .Values.profile -}}
+{{- $settings := .Files.Get (printf "profiles/%s.yaml" $profile) | fromYaml -}}
+{{- $settings = mergeOverwrite $settings (deepCopy .Values.config) -}}
+{{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
+{{- with .Values.evictions.namespaces -}}
+{{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{/* Gives a ClusterRole to the service account, everywhere. */}}
+{{- define "rebalancer.clusterBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  {{- include "rebalancer.clusterMeta" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+subjects:
+  {{- include "rebalancer.subject" .root | nindent 2 }}
+{{- end -}}
+
+{{/* Gives a Role of the release's namespace, or of .namespace a ClusterRole. */}}
+{{- define "rebalancer.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+  namespace: {{ default .root.Release.Namespace .namespace }}
+  labels:
+    {{- include "rebalancer.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ ternary "ClusterRole" "Role" (hasKey . "namespace") }}
+  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+subjects:
+  {{- include "rebalancer.subject" .root | nindent 2 }}
+{{- end -}}
+
+{{- define "rebalancer.subject" -}}
+- kind: ServiceAccount
+  name: {{ include "rebalancer.serviceAccount" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
+
+{{/* A pod template. .component, .args, and .ports with probes for the daemon. */}}
+{{- define "rebalancer.pod" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "rebalancer.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- with $root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    checksum/config: {{ include "rebalancer.config" $root | sha256sum }}
+    {{- with $root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "rebalancer.serviceAccount" $root }}
+  automountServiceAccountToken: true
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if ne .component "daemon" }}
+  restartPolicy: Never
+  {{- end }}
+  {{- if ne .component "report" }}
+  terminationGracePeriodSeconds: 60
+  {{- end }}
+  {{- if eq .component "daemon" }}
+  priorityClassName: {{ include "rebalancer.priorityClass" $root }}
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - weight: 100
+          podAffinityTerm:
+            topologyKey: kubernetes.io/hostname
+            labelSelector:
+              matchLabels:
+                {{- include "rebalancer.selectorLabels" $root | nindent 16 }}
+                app.kubernetes.io/component: daemon
+  topologySpreadConstraints:
+    - topologyKey: topology.kubernetes.io/zone
+      maxSkew: 1
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels:
+          {{- include "rebalancer.selectorLabels" $root | nindent 10 }}
+          app.kubernetes.io/component: daemon
+      matchLabelKeys: [pod-template-hash]
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    seccompProfile:
+      type: RuntimeDefault
+  {{- with $root.Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: rebalancer
+      image: {{ include "rebalancer.image" $root | quote }}
+      {{- if ne $root.Values.image.pullPolicy "IfNotPresent" }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      {{- end }}
+      args:
+        {{- toYaml .args | nindent 8 }}
+        - --config
+        - /etc/rebalancer/rebalancer.yaml
+      {{- with $root.Values.env }}
+      env:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if eq .component "daemon" }}
+      ports:
+        - name: http
+          containerPort: {{ $root.Values.daemon.port }}
+      startupProbe:
+        httpGet:
+          path: /healthz
+          port: http
+        periodSeconds: 2
+        failureThreshold: 30
+      livenessProbe:
+        httpGet:
+          path: /healthz
+          port: http
+        periodSeconds: 10
+        timeoutSeconds: 5
+        failureThreshold: 6
+      readinessProbe:
+        httpGet:
+          path: /readyz
+          port: http
+        periodSeconds: 10
+        timeoutSeconds: 5
+      {{- end }}
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities:
+          drop: [ALL]
+      resources:
+        {{- toYaml $root.Values.resources | nindent 8 }}
+      volumeMounts:
+        - name: config
+          mountPath: /etc/rebalancer
+          readOnly: true
+  volumes:
+    - name: config
+      configMap:
+        name: {{ include "rebalancer.fullname" $root }}-config
+{{- end -}}

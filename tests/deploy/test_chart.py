@@ -1,0 +1,116 @@
+"""The chart by itself: linted, values described and checked, notes true, installed on a server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from rebalancer import __version__
+from rebalancer.sandbox import ApiServer
+from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes
+
+VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def paths(values: Object, above: str = "") -> list[str]:
+    """Dotted paths of all values that are no groups; an empty mapping is a value."""
+    found: list[str] = []
+    for name, value in values.items():
+        found += paths(value, f"{above}{name}.") if isinstance(value, dict) and value else [above + name]
+    return found
+
+
+def test_lint_finds_nothing_but_the_missing_icon() -> None:
+    found = helm_python.lint(str(CHART))
+    assert found["errors"] == []
+    assert [m["error"] for m in found["messages"]] == ["icon is recommended"]
+
+
+def test_chart_and_application_have_the_version() -> None:
+    meta = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (meta["version"], meta["appVersion"]) == (__version__, __version__)
+
+
+REFUSED: list[tuple[str, Object, str]] = [
+    ("an unknown mode", {"mode": "deamon"}, "/mode"),
+    ("a misspelt value", {"evictions": {"enable": True}}, "enable"),
+    ("a word for a boolean", {"evictions": {"enabled": "yes"}}, "/evictions/enabled"),
+    ("no replicas", {"daemon": {"replicas": 0}}, "/daemon/replicas"),
+    ("a digest that is none", {"image": {"digest": "latest"}}, "/image/digest"),
+    ("an unknown profile", {"profile": "bold"}, "/profile"),
+    ("a namespace that cannot be", {"evictions": {"namespaces": ["Shop"]}}, "/evictions/namespaces"),
+]
+
+
+@pytest.mark.parametrize(("values", "place"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_the_schema_refuses(values: Object, place: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=re.escape(place)):
+        chart(values)
+
+
+def test_every_value_is_in_the_schema_and_in_the_table() -> None:
+    table = (CHART / "README.md").read_text()
+    named = set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE))
+    assert named == set(paths(VALUES))
+
+
+@pytest.mark.parametrize("path", paths(VALUES))
+def test_the_table_has_the_default(path: str) -> None:
+    value: Any = VALUES
+    for part in path.split("."):
+        value = value[part]
+    row = next(r for r in (CHART / "README.md").read_text().splitlines() if r.startswith(f"| `{path}` |"))
+    assert yaml.safe_load(row.split("|")[2].strip().strip("`") or '""') == value
+
+
+def test_profiles_and_settings_are_merged_and_evictions_decide_last() -> None:
+    def settings(values: Object) -> Object:
+        found = next(o for o in chart(values) if o["kind"] == "ConfigMap")
+        made: Object = yaml.safe_load(found["data"]["rebalancer.yaml"])
+        return made
+
+    assert settings({}) == {"evictions": {"enabled": False}}
+    assert settings(ON)["evictions"]["maxTotal"] == 5
+    assert settings({**ON, "profile": "standard"})["evictions"]["maxTotal"] == "10%"
+    sly = settings({"config": {"evictions": {"enabled": True, "maxTotal": 1}}})
+    assert sly["evictions"] == {"enabled": False, "maxTotal": 1}
+    assert settings({"evictions": {"enabled": True, "namespaces": ["a"]}})["scope"] == {
+        "namespaces": {"include": ["a"]}
+    }
+
+
+def test_the_notes_say_whether_pods_are_evicted() -> None:
+    assert "Nothing is evicted" in notes({})
+    assert "Evictions are ON, in shop only" in notes({"evictions": {"enabled": True, "namespaces": ["shop"]}})
+    assert "job/rebalancer-report-1" in notes({"mode": "report"})
+
+
+def test_releases_of_other_names_do_not_collide() -> None:
+    one = {(o["kind"], o["metadata"]["name"]) for o in chart({}, name="a")}
+    other = {(o["kind"], o["metadata"]["name"]) for o in chart({}, name="b")}
+    assert not one & other
+
+
+def test_install_upgrade_and_uninstall_on_a_server(tmp_path: Path) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    with ApiServer([namespace]) as server:
+        kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        with (
+            helm_python.Config(
+                kubeconfig_path=kubeconfig, namespace=NAMESPACE, storage_driver="memory"
+            ) as helm,
+            helm_python.Chart.load(CHART) as loaded,
+        ):
+            helm.install(loaded, name="rebalancer", values={"mode": "cronjob"})
+            assert server.store.find("CronJob", "rebalancer", NAMESPACE) is not None
+            assert server.store.find("ClusterRole", "rebalancer-evict", None) is None
+            helm.upgrade(loaded, name="rebalancer", values={"mode": "cronjob", **ON})
+            assert server.store.find("ClusterRole", "rebalancer-evict", None) is not None
+            helm.uninstall("rebalancer")
+        left = [kind for kind in ("CronJob", "ClusterRole", "ConfigMap", "Role") if server.store.list(kind)]
+        assert left == []

@@ -1,0 +1,186 @@
+"""kustomize and Helm: the same objects, valid by the API's schemas, restricted, and taken by a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rebalancer import __version__
+from rebalancer.sandbox import ApiServer
+from rebalancer.settings import load_settings
+from tests.deploy.manifests import (
+    CHART,
+    KUBECTL,
+    ON,
+    ROOT,
+    SAME,
+    Object,
+    chart,
+    essence,
+    key,
+    overlay,
+    pod_template,
+)
+
+VARIANTS: dict[str, Object] = {
+    **SAME,
+    "two namespaces": {"evictions": {"enabled": True, "namespaces": ["shop", "pay"]}},
+    "everything else": {
+        "mode": "cronjob",
+        "image": {"digest": "sha256:" + "0" * 64, "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "profile": "standard",
+        "config": {"scope": {"mode": "opt-in"}},
+        "env": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
+        "podLabels": {"team": "platform"},
+        "podAnnotations": {"note": "x"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "serviceAccount": {"annotations": {"note": "x"}},
+        "networkPolicy": {"enabled": False},
+    },
+}
+CUSTOM = ("ServiceMonitor",)
+"""Kinds that are no part of Kubernetes itself."""
+
+
+def rendered() -> dict[str, list[Object]]:
+    made = {f"kustomize {name}": overlay(name) for name in SAME} if KUBECTL else {}
+    return made | {f"helm {name}": chart(values) for name, values in VARIANTS.items()}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_chart_and_the_overlay_mean_the_same(name: str) -> None:
+    ours, theirs = essence(overlay(name)), essence(chart(SAME[name]))
+    assert sorted(ours) == sorted(theirs)
+    for object_ in ours:
+        assert ours[object_] == theirs[object_], object_
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.36"])
+def test_every_object_fits_the_schema_of_the_api(version: str) -> None:
+    unique = {json.dumps(o, sort_keys=True): o for objects in rendered().values() for o in objects}
+    assert len(unique) > 40
+    for obj in unique.values():
+        if obj["kind"] not in CUSTOM:
+            kubernetes_validate.validate(obj, version, strict=True)
+
+
+def test_a_field_that_does_not_exist_is_noticed() -> None:
+    broken = next(o for o in chart({}) if o["kind"] == "Deployment")
+    broken["spec"]["template"]["spec"]["hostNetwrok"] = True
+    with pytest.raises(kubernetes_validate.ValidationError, match="hostNetwrok"):
+        kubernetes_validate.validate(broken, "1.36", strict=True)
+
+
+def test_pods_keep_to_the_restricted_pod_security_standard() -> None:
+    seen = 0
+    for name, objects in rendered().items():
+        for template in filter(None, map(pod_template, objects)):
+            seen += 1
+            spec = template["spec"]
+            assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec), name
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert spec["securityContext"]["runAsUser"] > 0
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert {k for v in spec["volumes"] for k in v} <= {"name", "configMap"}
+            for container in spec["containers"]:
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                }
+                assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+                assert container["resources"]["limits"].keys() == {"memory"}
+    assert seen >= len(SAME)
+
+
+def test_only_pods_that_need_a_token_get_one() -> None:
+    for objects in rendered().values():
+        account = next(o for o in objects if o["kind"] == "ServiceAccount")
+        assert account["automountServiceAccountToken"] is False
+
+
+def test_nothing_is_evicted_and_no_right_to_it_exists_by_default() -> None:
+    for name, objects in rendered().items():
+        evicts = any("pods/eviction" in rule["resources"] for o in objects for rule in o.get("rules", ()))
+        text = next(o for o in objects if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+        enabled = bool(yaml.safe_load(text)["evictions"]["enabled"])
+        assert evicts == enabled == ("evicting" in name or "two namespaces" in name), name
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_settings_in_the_config_map_are_valid(name: str, tmp_path: Path) -> None:
+    text = next(o for o in chart(VARIANTS[name]) if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+    (tmp_path / "rebalancer.yaml").write_text(text)
+    load_settings(tmp_path / "rebalancer.yaml", env={})
+
+
+def test_profiles_are_those_of_config() -> None:
+    for profile in ("observe", "careful", "standard"):
+        ours = (ROOT / "config" / f"{profile}.yaml").read_text()
+        assert (CHART / "profiles" / f"{profile}.yaml").read_text() == ours
+        settings = load_settings(ROOT / "config" / f"{profile}.yaml", env={})
+        assert settings.evictions.enabled is (profile != "observe")
+    kustomize = ROOT / "deploy" / "kustomize"
+    assert (kustomize / "base/rebalancer.yaml").read_text() == (ROOT / "config/observe.yaml").read_text()
+    component = kustomize / "components/evictions/rebalancer.yaml"
+    assert component.read_text() == (ROOT / "config/careful.yaml").read_text()
+
+
+def test_images_are_of_this_version() -> None:
+    for name, objects in rendered().items():
+        for template in filter(None, map(pod_template, objects)):
+            image = template["spec"]["containers"][0]["image"]
+            assert image.endswith(f":{__version__}") or "@sha256:" in image, name
+
+
+def test_evictions_in_two_namespaces_are_bound_there_only() -> None:
+    made = chart(VARIANTS["two namespaces"])
+    bindings = [o for o in made if o.get("roleRef", {}).get("name") == "rebalancer-evict"]
+    assert [(o["kind"], o["metadata"]["namespace"]) for o in bindings] == [
+        ("RoleBinding", "shop"),
+        ("RoleBinding", "pay"),
+    ]
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
+@pytest.mark.parametrize("name", SAME)
+def test_a_server_takes_both_in_a_dry_run(name: str, tmp_path: Path) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rebalancer"}}
+    with ApiServer([namespace]) as server:
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(server.kubeconfig(tmp_path / "k")),
+            "HOME": str(tmp_path),
+        }
+        for objects in (overlay(name), chart(SAME[name])):
+            served = [o for o in objects if o["kind"] not in CUSTOM]
+            done = subprocess.run(
+                [str(KUBECTL), "apply", "--dry-run=server", "-f", "-"],
+                input=yaml.safe_dump_all(served),
+                env=environment, capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.count("(server dry run)") == len(served)
+        assert not server.store.list("Deployment")
+
+
+def test_names_are_unique_in_a_rendering() -> None:
+    for name, objects in rendered().items():
+        keys = [(key(o), o["metadata"].get("namespace")) for o in objects]
+        assert len(keys) == len(set(keys)), name
+
+
+def test_evicting_changes_rights_and_settings_alone() -> None:
+    before, after = essence(chart({})), essence(chart(ON))
+    changed = {k for k in before if before[k] != after.get(k)}
+    added = set(after) - set(before)
+    assert changed == {"ConfigMap/rebalancer-config"}
+    assert {k.split("/")[0] for k in added} == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
