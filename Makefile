@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check bench lint clean lock
+.PHONY: demo trace test check bench lint clean lock
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -14,6 +14,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/rebalancer demo
+
+# One daemon's cycles on the embedded cluster, each with its trace as a tree.
+trace: $(STAMP)
+	$(BIN)/rebalancer demo --trace
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

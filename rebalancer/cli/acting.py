@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +15,10 @@ Execute = Annotated[
     typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Evict nothing, whatever the configuration says.")]
+Trace = Annotated[
+    bool,
+    typer.Option("--trace", help="Print the trace of each cycle as a tree, to standard error."),
+]
 Groups = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,10 +56,6 @@ def cluster_options(
 
 def set_up_logging(settings: Settings, *, least: str = "") -> None:
     """Logs to standard error. `least` overrides the configured level."""
-    level = (least or settings.telemetry.log_level).upper()
-    logging.basicConfig(
-        stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
-    # Pool and scheduler tell of every connection and every job.
-    for chatty in ("urllib3", "apscheduler", "kubernetes"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+    from rebalancer.telemetry.logs import set_up
+
+    set_up(least or settings.telemetry.log_level, settings.telemetry.log_format)

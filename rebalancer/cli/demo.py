@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from rebalancer.cli import options
+from rebalancer.cli import acting, options
 from rebalancer.cli.exits import ExitCode
 
 EXAMPLES = """\b
 Examples:
   # Watch a daemon mend a cluster after a zone outage; needs no Kubernetes, takes half a minute
   rebalancer demo
+  # The same, and each cycle's trace as a tree
+  rebalancer demo --trace
   # Keep the cluster afterwards, and look around with kubectl
   rebalancer demo --keep
 """
@@ -27,6 +29,7 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster running afterwards, until interrupted.")
     ] = False,
+    trace: acting.Trace = False,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Give up after so many seconds.")
     ] = 55.0,
@@ -41,17 +44,21 @@ def demo(
     from rebalancer.report.text import plural
     from rebalancer.runtime.daemon import stop_on_signals
     from rebalancer.runtime.demo import demo_cluster, run_demo
+    from rebalancer.runtime.telemetry import observers_of, telling
+    from rebalancer.telemetry.options import TelemetryOptions
 
     console = demo_view.console()
-    live = demo_view.is_live(console)
+    live = demo_view.is_live(console) and not trace
     stop = threading.Event()
     with stop_on_signals(stop), demo_cluster(seed) as (cluster, kubeconfig):
         nodes, pods = len(cluster.store.list("Node")), len(cluster.store.list("Pod"))
         figures = f"{plural(nodes, 'node')}, {plural(pods, 'pod')}"
         demo_view.introduce(console, cluster.url, str(kubeconfig), figures)
         board = Board(cluster, None if live else lambda line: demo_view.print_line(console, line))
-        with demo_view.shown(console, board) if live else nullcontext():
-            result = run_demo(cluster, kubeconfig, stop=stop, observers=[board], timeout=timeout)
+        telemetry_on = telling(TelemetryOptions(cluster="demo"), print_traces=trace)
+        with demo_view.shown(console, board) if live else nullcontext(), telemetry_on as telemetry:
+            observers = [*observers_of(telemetry), board]
+            result = run_demo(cluster, kubeconfig, stop=stop, observers=observers, timeout=timeout)
         demo_view.conclude(console, board, result)
         if keep and not result.interrupted:
             console.print(f"The cluster stays until you interrupt: KUBECONFIG={kubeconfig}", soft_wrap=True)

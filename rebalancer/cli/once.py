@@ -35,6 +35,7 @@ def once(
     ] = None,
     execute: acting.Execute = False,
     dry_run: acting.DryRun = False,
+    trace: acting.Trace = False,
     namespace: options.Namespaces = None,
     config: options.ConfigFile = None,
     kubeconfig: options.Kubeconfig = None,
@@ -55,6 +56,7 @@ def once(
     from rebalancer.runtime.once import run_once
     from rebalancer.runtime.outcome import End
     from rebalancer.runtime.reviewed import read_reviewed
+    from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling
     from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=acting.flags(namespace, execute=execute, dry_run=dry_run))
@@ -64,12 +66,13 @@ def once(
     if reviewed is not None and reviewed.cluster and reviewed.cluster != connection.context:
         typer.echo(f"warning: {plan} is of {reviewed.cluster}, this is {connection.context}", err=True)
     stop = threading.Event()
-    with stop_on_signals(stop):
+    telemetry_on = telling(telemetry_options(settings, context=connection.context), print_traces=trace)
+    with stop_on_signals(stop), telemetry_on as telemetry:
         report = run_once(
             connection,
             live_options(settings, connection),
             clock=SystemClock(stop),
-            observers=[Lines()],
+            observers=[*observers_of(telemetry), Lines()],
             reviewed=reviewed,
         )
     connection.close()

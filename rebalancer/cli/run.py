@@ -36,15 +36,22 @@ def run(
     from rebalancer.runtime.daemon import Daemon, stop_on_signals
     from rebalancer.runtime.observer import LogObserver, Observers
     from rebalancer.runtime.once import run_once
+    from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling
     from rebalancer.settings import load_settings
+    from rebalancer.telemetry.logs import level_on_signal
 
     settings = load_settings(config, flags=acting.flags(namespace, execute=execute, dry_run=dry_run))
     acting.set_up_logging(settings)
     connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
     live = live_options(settings, connection)
     stop = threading.Event()
-    clock, observer = SystemClock(stop), Observers([LogObserver()])
-    with stop_on_signals(stop):
+    clock = SystemClock(stop)
+    with (
+        stop_on_signals(stop),
+        level_on_signal(settings.telemetry.log_level),
+        telling(telemetry_options(settings, context=connection.context)) as telemetry,
+    ):
+        observer = Observers([*observers_of(telemetry), LogObserver()])
         Daemon(
             lambda number: run_once(connection, live, clock=clock, observers=[observer], number=number),
             interval=settings.schedule.interval,

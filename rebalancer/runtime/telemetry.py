@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rebalancer.runtime.observer import Observer
 from rebalancer.settings import Settings
 from rebalancer.telemetry.metrics import CycleMetrics
@@ -18,9 +21,22 @@ class MetricObserver(CycleMetrics, Observer):
     """`CycleMetrics` has the methods."""
 
 
-def start_telemetry(options: TelemetryOptions, *, print_traces: bool = False) -> Telemetry:
-    """Telemetry that can listen to the loop; to be closed at the end, once."""
-    return start(options, print_traces=print_traces, spans=TraceObserver, metrics=MetricObserver)
+@contextmanager
+def telling(options: TelemetryOptions, *, print_traces: bool = False) -> Iterator[Telemetry]:
+    """Telemetry while the block runs; `observers_of` it are to be told of the loop.
+
+    An error that leaves the block ends the cycle that is under way. However it ends, what is left to send
+    takes `exit_timeout` at most.
+    """
+    telemetry = start(options, print_traces=print_traces, spans=TraceObserver, metrics=MetricObserver)
+    try:
+        yield telemetry
+    except Exception as e:
+        for observer in observers_of(telemetry):
+            observer.on_error(e)
+        raise
+    finally:
+        telemetry.close()
 
 
 def observers_of(telemetry: Telemetry) -> list[Observer]:

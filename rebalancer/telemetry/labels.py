@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import KindRead, Snapshot
-from rebalancer.planner.plan import Blocked, ConstraintResult, Move, Plan
+from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Move, Plan
 from rebalancer.policy.budgets import Budgets
 from rebalancer.telemetry import names
 from rebalancer.telemetry.names import own
@@ -100,6 +100,22 @@ def of_plan(plan: Plan) -> Attributes:
         own("excess.residual"): plan.residual_excess,
         own("blocked"): len(plan.blocked),
         own("assumptions"): plan.assumptions[:NAMED],
+    }
+
+
+def of_component(figures: ComponentFigures, plan: Plan) -> Attributes:
+    """Constraints that share pods, and how they were solved."""
+    return {
+        own("constraints"): tuple(constraint_name(plan.constraints[g]) for g in figures.groups[:NAMED]),
+        own("pods"): figures.pods,
+        own("domains"): figures.domains,
+        own("solver"): figures.solver,
+        own("evictions"): figures.moves,
+        own("lower_bound"): figures.bound,
+        own("gap"): figures.gap,
+        own("optimal"): figures.proved,
+        own("excess.residual"): figures.residual,
+        own("excess.least"): figures.least,
     }
 
 

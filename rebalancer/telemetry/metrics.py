@@ -104,7 +104,7 @@ class CycleMetrics:
         )
         self._from_zero()
         self._began = self._mark = 0.0
-        self._reading = False
+        self._open = False
         self._evicted = 0
 
     def _from_zero(self) -> None:
@@ -127,6 +127,7 @@ class CycleMetrics:
     def on_cycle(self, number: int) -> None:  # noqa: ARG002
         """Its start."""
         self._began = time.monotonic()
+        self._open = True
 
     def on_reading(self) -> None:
         """Its start."""
@@ -189,13 +190,17 @@ class CycleMetrics:
 
     def on_report(self, report: Report) -> None:
         """The cycle."""
+        self._open = False
         self._cycles.add(1, {"end": str(report.end)})
         self._cycle_seconds.record(report.seconds)
         self.state.ended(report)
         self._after_cycle()
 
     def on_error(self, error: Exception) -> None:  # noqa: ARG002
-        """A cycle all the same."""
+        """A cycle all the same, if one was under way."""
+        if not self._open:
+            return
+        self._open = False
         self._cycles.add(1, {"end": "error"})
         self._cycle_seconds.record(time.monotonic() - self._began)
         self.state.ended(None)

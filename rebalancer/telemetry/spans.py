@@ -84,10 +84,12 @@ class CycleSpans:
         # Planning is pure: it tells no times. So what follows from the snapshot is a point in time.
         found = self._child(self._cycle, names.CONSTRAINTS, labels.of_constraints(plan), start)
         worst = sorted((c for c in plan.constraints if c.in_scope and c.excess), key=lambda c: -c.excess)
-        for c in worst[:_MOST_CONSTRAINTS]:
-            found.add_event("violated", labels.of_constraint(c), start)
+        for result in worst[:_MOST_CONSTRAINTS]:
+            found.add_event("violated", labels.of_constraint(result), start)
         found.end(start)
         planned = self._child(self._cycle, names.PLAN, labels.of_plan(plan), start)
+        for c in sorted(plan.components, key=lambda c: (-c.residual, -c.moves))[:_MOST_COMPONENTS]:
+            self._child(planned, names.COMPONENT, labels.of_component(c, plan), start).end(start)
         for attributes in labels.of_blocked(plan.blocked):
             planned.add_event("blocked", attributes, end)
         for finding in plan.findings[: labels.NAMED]:
