@@ -36,6 +36,10 @@ from rebalancer.model.pod import Pod
 
 log = logging.getLogger(__name__)
 
+REASON = "rebalancer.io/reason"
+"""Annotation of the Eviction: why, in a sentence."""
+REQUESTER = "rebalancer.io/requested-by"
+"""Annotation of the Eviction: which program, of which version."""
 _PODS = RESOURCES["Pod"]
 _SERVER_DEADLINE = 25
 """Seconds after which the server gives up, told by `?timeout=`; it retries budget conflicts for 10 s."""
@@ -85,19 +89,19 @@ class LiveEvictor:
         self._grace = grace_seconds
         self._annotations = annotations or {}
 
-    def evict(self, pod: Pod) -> Eviction:
+    def evict(self, pod: Pod, reason: str = "") -> Eviction:
         """The outcome; see `Evictor`. Blocks, in the worst case for a few minutes."""
         with self._one_at_a_time:
-            return self._evict(pod)
+            return self._evict(pod, reason)
 
-    def _evict(self, pod: Pod) -> Eviction:
+    def _evict(self, pod: Pod, reason: str) -> Eviction:
         attempt = _Attempt(self._backoff)
         began = self._monotonic()
         while True:
             sent_at = self._monotonic()
             attempt.posts += 1
             try:
-                status = self._post(pod)
+                status = self._post(pod, reason)
             except KubeError as e:
                 log.info("evict %s: %s", pod.key, e.message)
                 attempt.failed.append(
@@ -117,10 +121,10 @@ class LiveEvictor:
                 failed=tuple(attempt.failed),
             )
 
-    def _post(self, pod: Pod) -> int:
+    def _post(self, pod: Pod, reason: str) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
-        if self._annotations:
-            metadata["annotations"] = self._annotations
+        if annotations := {**self._annotations, **({REASON: reason} if reason else {})}:
+            metadata["annotations"] = annotations
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if self._grace is not None:
             options["gracePeriodSeconds"] = self._grace

@@ -75,8 +75,8 @@ class Evictor(Protocol):
     pod that was terminating already, and charges a budget before it compares uids.
     """
 
-    def evict(self, pod: Pod) -> Eviction:
-        """Evicts the pod of that uid."""
+    def evict(self, pod: Pod, reason: str = "") -> Eviction:
+        """Evicts the pod of that uid. `reason`: a sentence, for those who look at the request."""
         ...
 
 
@@ -86,7 +86,7 @@ class RecordingEvictor:
     def __init__(self) -> None:
         self.pods: list[Pod] = []
 
-    def evict(self, pod: Pod) -> Eviction:
+    def evict(self, pod: Pod, reason: str = "") -> Eviction:  # noqa: ARG002
         """Records the pod."""
         self.pods.append(pod)
         return Eviction(result=Result.WOULD_EVICT, message=f"{pod.key} would be evicted")

@@ -7,17 +7,17 @@ Deployment), the budgets, and last, closest to the eviction, the pod itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
 from rebalancer.kube.errors import ForbiddenError
-from rebalancer.kube.objects import Objects
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.node import Node, Taint
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot, build_snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import PodDisruptionBudget, Workload
 from rebalancer.planner.plan import Move
 from rebalancer.policy.budgets import Budgets
 
@@ -34,6 +34,26 @@ class NodeFacts(Struct, frozen=True):
     unschedulable: bool
 
 
+class Reads(Protocol):
+    """`rebalancer.kube.objects.Objects`, as far as it is needed here. Methods raise KubeError."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+        ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name."""
+        ...
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name."""
+        ...
+
+    def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
+        """All budgets of a namespace."""
+        ...
+
+
 class Revalidation:
     """Answers for the moves of one plan, made from `snapshot`.
 
@@ -42,7 +62,7 @@ class Revalidation:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: Reads,
         snapshot: Snapshot,
         moves: Iterable[Move],
         *,

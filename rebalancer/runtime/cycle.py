@@ -8,33 +8,36 @@ What decides when a new plan is made, and how often:
   before, these are not counted; `max_evictions` is their bound.
 - A replacement elsewhere, a move that is no longer valid, nodes that changed: a new plan, at most
   `max_replans` times; an owner of whom two replacements went elsewhere ends the cycle, as it would go on so.
-- Replacements that do not become Ready: one may happen, a second ends the cycle.
-- Forbidden, unknown outcomes, an unwell API server: the cycle ends.
+- Replacements that do not become Ready: one may happen, a second ends the cycle and opens the breaker.
+- Forbidden, unknown outcomes, an unwell API server, a ledger that cannot be written: the cycle ends.
+- A gate that closes (window, pause, lost lease, time): the cycle ends, what is in flight is waited for.
 - A plan that evicted nobody, and whose successor has the same victims: nothing helps at present.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from rebalancer.errors import UserError
+from rebalancer.kube.errors import KubeError
 from rebalancer.kube.eviction import Eviction, Evictor
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.caps import Caps
+from rebalancer.policy.circuit import Vitals, unwell, vitals
+from rebalancer.policy.cooldown import MemoryRules
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.clock import Clock
+from rebalancer.runtime.gates import Gate
+from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.observer import Observer
-from rebalancer.runtime.outcome import CycleReport, End, MoveStatus, Outcome
-from rebalancer.runtime.wave import Baseline, Flown, FreshLook, fly
-
-_MOVED = frozenset({ReasonCode.NODES_CHANGED, ReasonCode.CHANGED_SINCE_PLAN, ReasonCode.TERMINATING})
-"""Reasons after which another plan can come out differently although nobody was evicted."""
+from rebalancer.runtime.outcome import CycleReport, End, Outcome
+from rebalancer.runtime.passes import STOPPED, Pass, after, held
+from rebalancer.runtime.wave import Baseline, FreshLook, Wave
 
 
 class Waiter(Baseline, Protocol):
@@ -49,20 +52,24 @@ class Waiter(Baseline, Protocol):
 
 class CycleLimits(Struct, frozen=True, kw_only=True):
     """`max_replans`: plans made because the world did not keep to one. `max_evictions`: in a cycle, beyond
-    the policy's caps; None = twice what the first plan has. `max_failed`: replacements that may fail."""
+    the policy's caps; None = twice what the first plan has. `max_failed`: replacements that may fail.
+    `per_second`: evictions at most; None = as fast as they go."""
 
     max_replans: int = 5
     max_evictions: int | None = None
     max_failed: int = 1
+    per_second: float | None = None
 
 
 _DEFAULTS = CycleLimits()
+_OPEN = Gate()
 
 
 class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live` makes them for a cluster.
 
-    `snapshot` reads the cluster, `plan` plans it, `look` and `waiter` are made anew for each plan.
+    `snapshot` reads the cluster, `plan` plans it, `look` and `waiter` are made anew for each plan. `dry`:
+    nothing is evicted, so that neither gates nor the breaker have a say.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -74,165 +81,202 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     observer: Observer
     policy: PolicyOptions = PolicyOptions()
     limits: CycleLimits = _DEFAULTS
-
-
-class _Pass(Struct, frozen=True, eq=False):
-    """How one plan was executed. `again`: why a new plan is needed, `counted` against `max_replans`;
-    `moved`: the cluster has changed, so that it may come out differently."""
-
-    again: str = ""
-    counted: bool = False
-    moved: bool = False
-    end: End | None = None
-    message: str = ""
+    gate: Gate = _OPEN
+    memory: Memory | None = None
+    dry: bool = False
 
 
 class Cycle:
-    """One cycle. `run` raises UserError only where the cluster cannot be read the first time."""
+    """One cycle. `run` raises UserError only where cluster or ledger cannot be read the first time."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._memory = parts.memory or Memory(parts.clock, MemoryRules())
         self._outcomes: list[Outcome] = []
         self._caps: Caps | None = None
+        self._vitals: Vitals | None = None
         self._most = 0
+        self._first: Plan | None = None
+        self._plan: Plan | None = None
+        self._plans = 0
 
     def run(self) -> CycleReport:
         """Works until nothing is left to do, or until it must not go on; the report says which."""
-        p = self._parts
+        p, memory = self._parts, self._memory
         began = p.clock.monotonic()
-        first: Plan | None = None
-        plan: Plan | None = None
-        plans = replans = 0
-        fruitless: frozenset[str] | None = None
-        done = _Pass()
-        while True:
-            if p.clock.stopping():
-                done = _Pass(end=End.STOPPED, message="a stop was asked for")
-                break
-            p.observer.on_reading()
-            try:
-                snapshot = p.snapshot()
-            except UserError as e:
-                if plans == 0:
-                    raise
-                stopped = p.clock.stopping()
-                done = _Pass(end=End.STOPPED if stopped else End.ABORTED, message=e.message)
-                break
-            p.observer.on_snapshot(snapshot)
-            if p.clock.stopping():
-                done = _Pass(end=End.STOPPED, message="a stop was asked for")
-                break
-            plan = p.plan(snapshot)
-            plans += 1
-            if first is None:
-                first = plan
-                self._caps = Caps(p.policy, snapshot)
-                limit = p.limits.max_evictions
-                self._most = limit if limit is not None else 2 * len(plan.moves)
-            p.observer.on_plan(snapshot, plan)
-            if not plan.moves:
-                done = _Pass(end=End.COMPLETE, message=_nothing_left(plan))
-                break
-            victims = frozenset(m.pod.uid for m in plan.moves)
-            if victims == fruitless:
-                done = _Pass(end=End.NO_PROGRESS, message=done.again)
-                break
-            before = len(self._outcomes)
-            done = self._execute(snapshot, plan)
-            fruitless = None if done.moved or self._evicted(before) else victims
-            if done.end is not None:
-                break
-            replans += done.counted
-            if replans > p.limits.max_replans:
-                done = _Pass(
-                    end=End.UNSTABLE, message=f"{replans} plans did not hold; the last: {done.again}"
-                )
-                break
+        memory.begin()
+        done = self._passes()
+        trouble: Reason | None = None
+        if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
+            p.observer.on_breaker(True, trouble.message)
+        ended_well = done.end in (End.COMPLETE, End.CAPPED)
+        if ended_well and memory.ledger.circuit.trips and not p.dry:
+            p.observer.on_breaker(False, "")
+        memory.end(well=ended_well and not p.dry)
         report = CycleReport(
             end=done.end or End.COMPLETE,
-            message=done.message,
-            first=first,
-            last=plan,
-            plans=plans,
+            message=f"{done.message}; {_again(trouble)}" if trouble is not None else done.message,
+            reason=trouble or done.reason,
+            first=self._first,
+            last=self._plan,
+            plans=self._plans,
             outcomes=tuple(self._outcomes),
             seconds=p.clock.monotonic() - began,
         )
         p.observer.on_report(report)
         return report
 
+    def _passes(self) -> Pass:
+        """Plans until a pass ends the cycle; that one."""
+        p = self._parts
+        replans = 0
+        fruitless: frozenset[str] | None = None
+        done = Pass()
+        while True:
+            snapshot = self._read()
+            if isinstance(snapshot, Pass):
+                return snapshot
+            plan = self._plan = p.plan(snapshot)
+            self._plans += 1
+            if self._first is None:
+                self._first = plan
+                self._caps = Caps(p.policy, snapshot)
+                self._vitals = vitals(snapshot)
+                limit = p.limits.max_evictions
+                self._most = limit if limit is not None else 2 * len(plan.moves)
+            p.observer.on_plan(snapshot, plan)
+            if not plan.moves:
+                return Pass(end=End.COMPLETE, message=_nothing_left(plan))
+            if (closed := self._closed(snapshot)) is not None:
+                return closed
+            victims = frozenset(m.pod.uid for m in plan.moves)
+            if victims == fruitless:
+                return Pass(end=End.NO_PROGRESS, message=done.again)
+            before = len(self._outcomes)
+            done = self._execute(snapshot, plan)
+            fruitless = None if done.moved or self._evicted(before) else victims
+            if done.end is not None:
+                return done
+            replans += done.counted
+            if replans > p.limits.max_replans:
+                say = f"{replans} plans did not hold; the last: {done.again}"
+                return Pass(end=End.UNSTABLE, message=say)
+
+    def _read(self) -> Snapshot | Pass:
+        """The cluster now, or the end of the cycle."""
+        p = self._parts
+        if p.clock.stopping():
+            return STOPPED
+        p.observer.on_reading()
+        try:
+            snapshot = p.snapshot()
+        except UserError as e:
+            if self._plans == 0:
+                raise
+            return STOPPED if p.clock.stopping() else Pass(end=End.ABORTED, message=e.message, trips=True)
+        p.observer.on_snapshot(snapshot)
+        if p.clock.stopping():
+            return STOPPED
+        self._memory.looked(snapshot)
+        return snapshot
+
+    def _closed(self, snapshot: Snapshot) -> Pass | None:
+        """Whether a plan must not be carried out, for what the cluster looks like or somebody says."""
+        p, limits = self._parts, self._memory.limits
+        if p.dry:
+            return None
+        try:
+            reason = p.gate.closed()
+        except KubeError as e:
+            say = f"whether evictions are paused is not known: {e}"
+            return Pass(end=End.ABORTED, message=say, trips=True)
+        if reason is not None:
+            p.observer.on_held(reason)
+            return held(reason)
+        assert self._vitals is not None
+        if limits is not None and (why := unwell(self._vitals, vitals(snapshot), limits)):
+            return Pass(end=End.ABORTED, message=why, trips=True)
+        return None
+
     def _evicted(self, since: int = 0) -> int:
         return sum(o.evicted for o in self._outcomes[since:])
 
-    def _execute(self, snapshot: Snapshot, plan: Plan) -> _Pass:
+    def _execute(self, snapshot: Snapshot, plan: Plan) -> Pass:
         """All waves of a plan, as long as the world keeps to it."""
-        p = self._parts
-        look, waiter = p.look(snapshot, plan), p.waiter(snapshot)
-        labels = {n.name: n.labels for n in snapshot.nodes}
+        p, memory = self._parts, self._memory
+        waiter = p.waiter(snapshot)
+        assert self._caps is not None
+        wave = Wave(
+            look=p.look(snapshot, plan),
+            baseline=waiter,
+            evictor=p.evictor,
+            caps=self._caps,
+            clock=p.clock,
+            observer=p.observer,
+            gate=Gate() if p.dry else p.gate,
+            per_second=p.limits.per_second,
+            leaves=_Leaves(snapshot, plan),
+        )
         mine: list[Outcome] = []
-
-        def leaves(move: Move) -> list[str]:
-            here = labels.get(move.pod.node_name, {})
-            keys = (plan.constraints[i].constraint.topology_key for i in move.fixes)
-            return [f"{k}={here[k]}" for k in dict.fromkeys(keys) if k in here]
-
-        for wave in plan.waves:
-            if not wave:
+        for moves in plan.waves:
+            if not moves:
                 continue
             room = self._most - self._evicted()
             if room <= 0:
-                return _Pass(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")
-            p.observer.on_wave(wave[0].wave, wave)
-            assert self._caps is not None
-            flown = fly(
-                wave[:room],
-                leaves=leaves,
-                look=look,
-                baseline=waiter,
-                evictor=p.evictor,
-                caps=self._caps,
-                clock=p.clock,
-                observer=p.observer,
-            )
+                return Pass(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")
+            if not p.dry:
+                if (canary := memory.canary(self._evicted())) is not None:
+                    return Pass(end=End.CAPPED, message=canary.message, reason=canary)
+                room = min(room, memory.most or room)
+            moves = moves[:room]
+            p.observer.on_wave(moves[0].wave, moves)
+            if not p.dry:
+                try:
+                    memory.intend(snapshot, plan, moves, [wave.leaves(m) for m in moves])
+                except KubeError as e:
+                    say = f"nothing is evicted, as it cannot be written down: {e}"
+                    return Pass(end=End.ABORTED, message=say)
+            flown = wave.fly(moves)
             landed = waiter.settle(flown.in_flight, p.observer.on_outcome)
             mine += (*flown.settled, *landed)
             self._outcomes += (*flown.settled, *landed)
-            p.observer.on_wave_end(wave[0].wave)
-            verdict = self._after(flown, landed, mine)
+            if not p.dry:
+                memory.landed((*flown.settled, *landed))
+            p.observer.on_wave_end(moves[0].wave)
+            verdict = after(
+                flown,
+                landed,
+                mine,
+                self._outcomes,
+                max_failed=p.limits.max_failed,
+                stopping=p.clock.stopping(),
+                dry=p.dry,
+            )
             if verdict is not None:
+                if flown.held is not None:
+                    p.observer.on_held(flown.held)
                 return verdict
         if any(o.evicted for o in mine):
-            return _Pass(again="whether anything is left")
-        return _Pass(end=End.RECORDED, message="nothing was evicted: this is what would have been")
+            return Pass(again="whether anything is left")
+        return Pass(end=End.RECORDED, message="nothing was evicted: this is what would have been")
 
-    def _after(self, flown: Flown, landed: Sequence[Outcome], mine: Sequence[Outcome]) -> _Pass | None:
-        """Whether the next wave must not follow, and what follows instead."""
-        p = self._parts
-        failed = [o for o in self._outcomes if o.evicted and o.status is MoveStatus.FAILED]
-        if flown.fatal:
-            return _Pass(end=End.ABORTED, message=flown.fatal)
-        if len(failed) > p.limits.max_failed:
-            return _Pass(
-                end=End.ABORTED, message=f"{len(failed)} replacements failed; the last: {failed[-1].message}"
-            )
-        if p.clock.stopping():
-            return _Pass(end=End.STOPPED, message="a stop was asked for")
-        if flown.capped:
-            reached = next(o.message for o in flown.settled if o.reason and o.reason.code is ReasonCode.CAP)
-            return _Pass(end=End.CAPPED, message=reached)
-        strays = Counter(o.move.owner.key for o in self._outcomes if o.expected is False)
-        if strays and (worst := strays.most_common(1)[0])[1] > 1:
-            say = f"{worst[1]} replacements of {worst[0]} landed where the plan did not expect them"
-            return _Pass(end=End.UNSTABLE, message=say)
-        unplanned = [o for o in landed if o.status is MoveStatus.FAILED or o.expected is not True]
-        if unplanned:
-            return _Pass(again=unplanned[0].message, counted=True)
-        if flown.trouble:
-            if any(o.status is MoveStatus.RECORDED for o in mine):
-                return None  # nothing changes by a dry run: the rest of the plan is still worth showing
-            moved = any(o.reason is not None and o.reason.code in _MOVED for o in mine)
-            return _Pass(again=flown.trouble, counted=True, moved=moved)
-        elsewhere = next((o for o in landed if not o.as_planned), None)
-        return _Pass(again=elsewhere.message) if elsewhere is not None else None
+
+class _Leaves:
+    """The domains (key=value) that a move leaves, of the constraints that it mends."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._labels = {n.name: n.labels for n in snapshot.nodes}
+        self._plan = plan
+
+    def __call__(self, move: Move) -> list[str]:
+        here = self._labels.get(move.pod.node_name, {})
+        keys = (self._plan.constraints[i].constraint.topology_key for i in move.fixes)
+        return [f"{k}={here[k]}" for k in dict.fromkeys(keys) if k in here]
+
+
+def _again(reason: Reason) -> str:
+    """When it is tried again, out of the breaker's sentence."""
+    return reason.message.rpartition("; ")[2]
 
 
 def _nothing_left(plan: Plan) -> str:

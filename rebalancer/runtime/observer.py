@@ -9,7 +9,7 @@ from rebalancer.errors import UserError
 from rebalancer.kube.eviction import Eviction
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Finding, Move, Plan
 from rebalancer.runtime.outcome import CycleReport, MoveStatus, Outcome
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,15 @@ class Observer:
 
     def on_breaker(self, open_: bool, why: str) -> None:
         """The circuit breaker opened, so that nothing is evicted, or closed again."""
+
+    def on_held(self, reason: Reason) -> None:
+        """There is something to do, and evicting is not allowed now."""
+
+    def on_notice(self, finding: Finding) -> None:
+        """Something else in the cluster that moves pods; once, as long as it is there."""
+
+    def on_reload(self, problem: str) -> None:
+        """Changed settings were taken over (""), or refused because of `problem`."""
 
 
 class Observers(Observer):
@@ -123,6 +132,18 @@ class Observers(Observer):
         """Passed on."""
         self._tell("on_breaker", open_, why)
 
+    def on_held(self, reason: Reason) -> None:
+        """Passed on."""
+        self._tell("on_held", reason)
+
+    def on_notice(self, finding: Finding) -> None:
+        """Passed on."""
+        self._tell("on_notice", finding)
+
+    def on_reload(self, problem: str) -> None:
+        """Passed on."""
+        self._tell("on_reload", problem)
+
     def _tell(self, method: str, *args: object) -> None:
         for observer in self._observers:
             try:
@@ -186,3 +207,29 @@ class LogObserver(Observer):
             log.error("cycle failed: %s", error)
         else:
             log.error("cycle failed: this is a bug", exc_info=error)
+
+    def on_held(self, reason: Reason) -> None:
+        """Why, and what to do."""
+        log.warning("nothing is evicted now: %s; %s", reason.message, reason.remedy)
+
+    def on_notice(self, finding: Finding) -> None:
+        """What was seen."""
+        log.warning("%s: %s; %s", finding.object, finding.message, finding.remedy)
+
+    def on_reload(self, problem: str) -> None:
+        """Whether the new settings hold."""
+        if problem:
+            log.error("the changed settings are refused, the old ones stay: %s", problem)
+        else:
+            log.info("the changed settings are in force")
+
+    def on_breaker(self, open_: bool, why: str) -> None:
+        """Its state."""
+        if open_:
+            log.error("%s", why)
+        else:
+            log.info("the circuit breaker is closed again")
+
+    def on_leading(self, leading: bool) -> None:
+        """Whether this instance acts."""
+        log.info("this instance leads" if leading else "this instance does not lead")

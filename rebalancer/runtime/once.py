@@ -6,18 +6,22 @@ shows what remains.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.events import EventRecorder
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.clock import Clock
 from rebalancer.runtime.cycle import Cycle
-from rebalancer.runtime.live import LiveOptions, live_parts
+from rebalancer.runtime.live import LiveOptions, Surroundings, live_parts, remembering
+from rebalancer.runtime.notes import EventObserver
 from rebalancer.runtime.observer import Observer, Observers
 from rebalancer.runtime.outcome import CycleReport
 from rebalancer.runtime.reviewed import Reviewed, ReviewedPlanner
+
+_ALONE = Surroundings()
 
 
 def run_once(
@@ -28,21 +32,27 @@ def run_once(
     observers: Iterable[Observer] = (),
     reviewed: Reviewed | None = None,
     number: int = 1,
+    around: Surroundings = _ALONE,
 ) -> CycleReport:
     """Runs a cycle. `reviewed`: evict these pods only, each only if that is still right.
 
     Evicts nothing unless `options.execute`. Raises KubeError where the cluster cannot be read at all.
     """
-    observer = Observers(observers)
+    observer = Observers([*observers, *_events(connection, options, clock)])
     planner = None
     if reviewed is not None:
-
-        def usual(snapshot: Snapshot) -> Plan:
-            return plan(snapshot, options.planning)
-
+        usual = remembering(options.planning, around.memory)
         planner = _Telling(ReviewedPlanner(reviewed, usual), observer)
     observer.on_cycle(number)
-    return Cycle(live_parts(connection, options, clock=clock, observer=observer, planner=planner)).run()
+    parts = live_parts(connection, options, clock=clock, observer=observer, around=around, planner=planner)
+    return Cycle(parts).run()
+
+
+def _events(connection: Connection, options: LiveOptions, clock: Clock) -> list[Observer]:
+    if not options.execute or options.events == "none":
+        return []
+    recorder = EventRecorder(connection, instance=socket.gethostname(), now=clock.now)
+    return [EventObserver(recorder, failures=options.events == "all")]
 
 
 class _Telling:

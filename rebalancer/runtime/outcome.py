@@ -66,6 +66,8 @@ class End(StrEnum):
     """A cap of the policy was reached; the next cycle goes on."""
     STOPPED = "stopped"
     """A stop was asked for."""
+    HELD = "held"
+    """Evicting is not allowed at present: a window, a pause, a lost lease, an open breaker."""
     NO_PROGRESS = "no-progress"
     """What is left is blocked at present."""
     UNSTABLE = "unstable"
@@ -75,10 +77,12 @@ class End(StrEnum):
 
 
 class CycleReport(Struct, frozen=True, eq=False, kw_only=True):
-    """A cycle: the first plan and the last, everything that was done, and why it ended."""
+    """A cycle: the first plan and the last, everything that was done, and why it ended. `reason`: what held
+    or capped it; its number `until` (epoch seconds), if there, is when it is tried again."""
 
     end: End
     message: str
+    reason: Reason | None = None
     first: Plan | None = None
     last: Plan | None = None
     plans: int = 0

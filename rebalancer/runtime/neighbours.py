@@ -1,0 +1,96 @@
+"""Others that move pods in the same cluster: told, as two that pull in different directions never end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Finding, Severity
+from rebalancer.runtime.observer import Observer
+
+_NAME = "app.kubernetes.io/name"
+_DISRUPTED = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
+"""Taints that Karpenter puts on a node that it is about to consolidate; the second until its v1."""
+_POOL = "karpenter.sh/nodepool"
+
+
+def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """What of them can be seen in a snapshot."""
+    return (*_descheduler(snapshot), *_karpenter(snapshot), *_drains(snapshot))
+
+
+def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
+    found = next((p for p in snapshot.pods if _runs(p, "descheduler")), None)
+    if found is not None:
+        yield Finding(
+            Severity.WARNING,
+            "descheduler-present",
+            f"Pod/{found.key}",
+            "a descheduler runs in this cluster: what one evicts the other may evict again",
+            "turn off its RemovePodsViolatingTopologySpreadConstraint, or exclude these namespaces from one",
+        )
+
+
+def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
+    going = sorted(n.name for n in snapshot.nodes if any(t.key in _DISRUPTED for t in n.spec.taints))
+    if going:
+        yield Finding(
+            Severity.WARNING,
+            "karpenter-consolidating",
+            f"Node/{going[0]}",
+            f"Karpenter is taking away {len(going)} nodes: pods move meanwhile, plans may not hold",
+            "let it finish; a disruption budget of the NodePool keeps it to other hours than these",
+        )
+    elif any(_POOL in n.labels for n in snapshot.nodes):
+        yield Finding(
+            Severity.INFO,
+            "karpenter-present",
+            "Node/" + min(n.name for n in snapshot.nodes if _POOL in n.labels),
+            "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
+            "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
+        )
+
+
+def _drains(snapshot: Snapshot) -> Iterable[Finding]:
+    """A cordoned node whose pods are going."""
+    cordoned = {n.name for n in snapshot.nodes if n.spec.unschedulable}
+    leaving = Counter(p.node_name for p in snapshot.pods if p.terminating and p.node_name in cordoned)
+    if leaving:
+        node, pods = min(leaving.items())
+        yield Finding(
+            Severity.WARNING,
+            "drain-running",
+            f"Node/{node}",
+            f"{len(leaving)} cordoned nodes are being emptied, of this one {pods} pods are going: a drain",
+            "nothing: budgets are shared with it, and nodes that change end a wave",
+        )
+
+
+def _runs(pod: Pod, what: str) -> bool:
+    labels = pod.template.labels
+    if pod.finished:
+        return False
+    if labels.get(_NAME) == what or labels.get("app") == what or labels.get("k8s-app") == what:
+        return True
+    return any(
+        c.image.rsplit("/", 1)[-1].partition(":")[0].partition("@")[0] == what
+        for c in pod.template.containers
+    )
+
+
+class NeighbourWatch(Observer):
+    """Tells each once, and again after it had gone."""
+
+    def __init__(self, tell: Observer) -> None:
+        self._tell = tell
+        self._there: frozenset[str] = frozenset()
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """Looks for them."""
+        found = {f.code: f for f in neighbours(snapshot)}
+        for code, finding in found.items():
+            if code not in self._there:
+                self._tell.on_notice(finding)
+        self._there = frozenset(found)
