@@ -19,7 +19,7 @@ PHASE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 
 READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 """Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
 
-_ENDS = ("complete", "recorded", "capped", "stopped", "no-progress", "unstable", "aborted", "error")
+_ENDS = ("complete", "recorded", "capped", "stopped", "held", "no-progress", "unstable", "aborted", "error")
 _RESULTS = ("evicted", "would-evict", "skipped", "failed", "unknown")
 _PREDICTIONS = ("hit", "alternative", "miss")
 

@@ -1,0 +1,172 @@
+"""A collector that is dead, slow, refuses, or drips its answer: no eviction waits for it, nor does the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rebalancer.kube.eviction import Eviction
+from rebalancer.planner.plan import Move
+from rebalancer.runtime.observer import Observer
+from rebalancer.runtime.telemetry import observers_of, telling
+from rebalancer.sandbox import ApiServer
+from rebalancer.telemetry.delivery import FAILED, FULL
+from rebalancer.telemetry.options import TelemetryOptions
+from rebalancer.telemetry.start import Telemetry
+from tests.sandbox.test_cycle_cli import moving
+from tests.sandbox.test_cycle_once import EXECUTE, SKEWED
+from tests.sandbox.test_telemetry_traces import cycle
+from tests.support.build import objects
+from tests.support.otlp import collector
+
+IN_ALL = 3.0
+"""Seconds that telemetry may take at the end of a process."""
+
+
+@contextmanager
+def dead() -> Iterator[str]:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{s.getsockname()[1]}"
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """Takes connections and never says a word."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(64)
+        yield f"http://127.0.0.1:{s.getsockname()[1]}"
+
+
+@contextmanager
+def misbehaving(delay: float = 0.0, status: int = 200, drip: bool = False) -> Iterator[str]:
+    with collector() as c:
+        c.delay, c.status, c.drip = delay, status, drip
+        yield c.url
+
+
+COLLECTORS: dict[str, Callable[[], object]] = {
+    "dead": dead,
+    "a black hole": black_hole,
+    "slow": lambda: misbehaving(delay=20),
+    "busy (503)": lambda: misbehaving(status=503),
+    "refusing (401)": lambda: misbehaving(status=401),
+    "one byte a second": lambda: misbehaving(drip=True),
+}
+
+
+class Gaps(Observer):
+    """Seconds between a move's turn and the end of its eviction, and the longest that telemetry took."""
+
+    def __init__(self) -> None:
+        self.evictions: list[float] = []
+        self._at = 0.0
+
+    def on_move(self, move: Move) -> None:  # noqa: ARG002
+        self._at = time.monotonic()
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:  # noqa: ARG002
+        self.evictions.append(time.monotonic() - self._at)
+
+
+@pytest.mark.parametrize("kind", COLLECTORS)
+def test_no_eviction_waits_and_the_end_is_bounded(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    gaps = Gaps()
+    with ExitStack() as stack:
+        url = stack.enter_context(COLLECTORS[kind]())  # type: ignore[arg-type]
+        server = stack.enter_context(ApiServer(objects(SKEWED)))
+        with telling(TelemetryOptions(endpoint=url, metrics=True)) as telemetry:
+            began = time.monotonic()
+            report = cycle(server, EXECUTE, [gaps, *observers_of(telemetry)])
+            worked = time.monotonic() - began
+            ended = telemetry.close()
+    assert report.evicted == len(gaps.evictions) == 4
+    assert max(gaps.evictions) < 0.5
+    assert worked < IN_ALL
+    assert ended.seconds < IN_ALL
+    assert sum(ended.dropped.values()) + ended.delivered == telemetry._tally.ended > 30
+    if kind != "one byte a second":
+        assert ended.delivered == 0
+        assert "spans were not delivered" in caplog.text
+    print(f"{kind}: end in {ended.seconds:.2f} s, {ended.dropped}")
+
+
+@pytest.mark.parametrize("kind", ["a black hole", "slow"])
+def test_the_whole_process_ends_in_time(kind: str, tmp_path: Path) -> None:
+    def seconds(endpoint: str) -> float:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "OTEL_"))}
+        env |= {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_METRICS_EXPORTER": "otlp"} if endpoint else {}
+        with ApiServer(objects(SKEWED)) as server, moving(server):
+            config = server.kubeconfig(tmp_path / "kubeconfig")
+            began = time.monotonic()
+            program = [str(Path(sys.executable).parent / "rebalancer"), "once", "--execute"]
+            done = subprocess.run(
+                [*program, "--kubeconfig", str(config)], env=env, capture_output=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            return time.monotonic() - began
+
+    with COLLECTORS[kind]() as url:  # type: ignore[attr-defined]
+        late = seconds(url) - seconds("")
+    assert late < IN_ALL + 0.5
+
+
+def test_it_is_said_once_that_nothing_arrives_and_once_that_it_does_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    caplog.set_level(logging.INFO, "rebalancer.telemetry")
+    with collector() as c:
+        c.status = 400
+        telemetry = Telemetry(TelemetryOptions(endpoint=c.url))
+        for number, status in enumerate((400, 400, 200, 200), 1):
+            c.status = status
+            before = c.requests
+            telemetry.spans.on_cycle(number)
+            telemetry.spans.abandon()
+            while c.requests == before:
+                time.sleep(0.01)
+            time.sleep(0.05)
+        ended = telemetry.close()
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("rebalancer.telemetry")]
+    host = c.url.removeprefix("http://")
+    assert [s.partition(":")[0] for s in said if "reach" in s] == [
+        f"traces do not reach {host.partition(':')[0]}",
+        f"traces reach {host.partition(':')[0]}",
+    ]
+    assert "400" in said[0]
+    assert ended.dropped[FAILED] == 2
+    assert ended.delivered == 2
+
+
+def test_a_full_queue_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
+    with collector() as c:
+        c.delay = 1.0
+        telemetry = Telemetry(TelemetryOptions(endpoint=c.url, exit_timeout=0.1))
+        for number in range(100):
+            telemetry.spans.on_cycle(number)
+            telemetry.spans.abandon()
+        assert telemetry.dropped()[FULL] >= 70
+        text = telemetry.exposition()[0].decode()
+        assert (
+            f'rebalancer_telemetry_dropped_spans_total{{reason="queue-full"}} {telemetry.dropped()[FULL]}.0'
+            in text
+        )
+        ended = telemetry.close()
+        assert sum(ended.dropped.values()) + ended.delivered == 100
+
+
+def test_closing_twice_does_nothing() -> None:
+    telemetry = Telemetry(TelemetryOptions())
+    assert telemetry.close() is telemetry.close()
