@@ -1,4 +1,4 @@
-"""A collector that is dead, slow, refuses, or drips its answer: no eviction waits for it, nor does the end."""
+"""A collector that is dead, slow, refuses, or drips: no eviction waits for it, nor does the end."""
 
 from __future__ import annotations
 
