@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -49,6 +50,18 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 _DEFAULTS = ReadOptions()
 
 
+class Keep(Protocol):
+    """Takes the objects as bytes; called from several threads, for each kind from one."""
+
+    def begin(self, resource: Resource) -> None:
+        """The list of a kind begins; what was added for it before has expired."""
+        ...
+
+    def add(self, resource: Resource, items: Sequence[Raw]) -> None:
+        """A page of it."""
+        ...
+
+
 class Listing(Struct, frozen=True, eq=False):
     """All objects of one kind as of one moment, and how they were read."""
 
@@ -65,16 +78,18 @@ def read_snapshot(
     now: Callable[[], float],
     wait: Wait,
     options: ReadOptions = _DEFAULTS,
+    keep: Keep | None = None,
 ) -> Snapshot:
     """The cluster now.
 
     Every kind is consistent in itself; different kinds are some seconds apart, which is why each eviction is
     looked at again before it is sent. A kind that is forbidden or not served is left out of `kinds` and
     warned about, nodes and pods excepted. `now` gives the epoch in seconds, `wait` sleeps between tries.
+    `keep` is given the objects as they came.
 
     Raises KubeError: the first one that any list ended with.
     """
-    reader = _Reader(connection, wait, options)
+    reader = _Reader(connection, wait, options, keep)
     version = server_version(connection, wait=wait, backoff=options.backoff)
     wanted = [r for kind, r in RESOURCES.items() if kind in options.kinds]
     # Of everything that may be old at the end, ages are the harmless part: the clock is read first.
@@ -133,9 +148,12 @@ class _Version(Struct, frozen=True, rename="camel"):
 class _Reader:
     """Lists kinds with one decoder, so that equal pod templates are one object, whatever list had them."""
 
-    def __init__(self, connection: Connection, wait: Wait, options: ReadOptions) -> None:
+    def __init__(
+        self, connection: Connection, wait: Wait, options: ReadOptions, keep: Keep | None = None
+    ) -> None:
         self._connection = connection
         self._options = options
+        self._keep = keep
         self._sleep = wait
         self._decoder = Decoder()
         self._decoding = threading.Lock()
@@ -168,6 +186,8 @@ class _Reader:
             namespaces = self._options.namespaces
         objects: list[Object] = []
         broken: list[str] = []
+        if self._keep is not None:
+            self._keep.begin(resource)
         for namespace in namespaces:
             for page in pages(
                 self._connection,
@@ -180,6 +200,8 @@ class _Reader:
             ):
                 meter.pages += 1
                 meter.bytes += page.size
+                if self._keep is not None:
+                    self._keep.add(resource, page.items or ())
                 # Decoding holds the interpreter anyway; one at a time keeps templates interned.
                 with self._decoding:
                     self._decode(resource.kind, page.items or (), objects, broken)

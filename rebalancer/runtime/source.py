@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rebalancer.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.kube.read import Keep
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -36,7 +40,7 @@ def load_snapshot(source: Source) -> Loaded:
     """The cluster now, or as the files have it. Raises UserError (ManifestError, KubeError)."""
     if source.snapshots:
         return Loaded(_from_files(source.snapshots, source.now))
-    return _live(source)
+    return read_live(source)
 
 
 def _from_files(paths: Sequence[str], now: float | None) -> Snapshot:
@@ -45,7 +49,8 @@ def _from_files(paths: Sequence[str], now: float | None) -> Snapshot:
     return read_snapshot(paths, now=now)
 
 
-def _live(source: Source) -> Loaded:
+def read_live(source: Source, keep: Keep | None = None) -> Loaded:
+    """The live cluster; `keep` is given its objects as they come. Raises KubeError."""
     from rebalancer.kube.config import ClusterOptions
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.read import read_snapshot
@@ -59,6 +64,7 @@ def _live(source: Source) -> Loaded:
             connection,
             now=time.time if clock is None else (lambda: clock),
             wait=threading.Event().wait,
+            keep=keep,
         )
         return Loaded(snapshot, connection.context)
     finally:

@@ -1,0 +1,172 @@
+"""Objects without what does not concern the plan, and with pseudonyms for the names in the rest.
+
+What is kept is listed in `redacted_fields`; every field that is not listed there is left out: environment,
+commands, images' names, other annotations, managed fields. The plan for the redacted cluster is the plan for
+the cluster under the pseudonyms.
+
+Kept as they are: Kubernetes' own label and taint keys, resource names, names of CSI drivers, provisioners,
+owners' kinds and schedulers, the namespaces that every cluster has, quantities, times, host ports.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rebalancer.engine.image_locality import normalized
+from rebalancer.manifests.kinds import is_read
+from rebalancer.manifests.pseudonyms import Pseudonyms
+from rebalancer.manifests.redacted_fields import KINDS
+from rebalancer.manifests.redaction_rules import Naming
+
+Json = dict[str, Any]
+
+KEPT_NAMES = (
+    "default",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "system-cluster-critical",
+    "system-node-critical",
+)
+"""Names that every cluster has and policy speaks of."""
+_KEPT_KEYS = frozenset(
+    {"app", "k8s-app", "pod-template-hash", "controller-revision-hash", "metadata.name", "job-name"}
+)
+_OWN_DOMAINS = ("kubernetes.io", "k8s.io", "rebalancer.io")
+_PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
+"""Label keys whose values say nothing of whose cluster it is."""
+_ZONES = "__"
+"""Joins the zones of a volume that has several."""
+
+
+def redact(objects: Callable[[], Iterable[Json]]) -> Iterator[Json]:
+    """The redacted objects of a cluster, of the kinds that are read. `objects` is called twice."""
+    names = learn(objects())
+    for obj in objects():
+        redacted = of_object(obj, names)
+        if redacted is not None:
+            yield redacted
+
+
+def learn(objects: Iterable[Json]) -> Pseudonymous:
+    """The naming for all these objects."""
+    seen = _Collecting()
+    for obj in objects:
+        if of_object(obj, seen) is not None:
+            seen.put_together(obj)
+    return seen.naming()
+
+
+def of_object(obj: Json, naming: Naming) -> Json | None:
+    """One object under a naming; None if its kind is not read."""
+    kind, api_version = str(obj.get("kind") or ""), str(obj.get("apiVersion") or "")
+    if not is_read(kind, api_version):
+        return None
+    found: Json = {"apiVersion": api_version, "kind": kind, **(KINDS[kind](obj, naming) or {})}
+    return found
+
+
+def kept_key(key: str) -> bool:
+    """Whether a label key is Kubernetes' own, or says nothing."""
+    domain, slash, _ = key.rpartition("/")
+    if not slash:
+        return key in _KEPT_KEYS
+    return any(domain == own or domain.endswith(f".{own}") for own in _OWN_DOMAINS)
+
+
+class _Collecting:
+    """Gives every name as it is, and remembers it."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._uids: set[str] = set()
+        self._wanted: set[str] = set()
+        self._keys: set[str] = set()
+        self._joined: dict[str, tuple[str, str]] = {}
+        self._sets: list[tuple[str, str]] = []
+
+    def name(self, text: str) -> str:
+        self._names.add(text)
+        return text
+
+    def uid(self, text: str) -> str:
+        self._uids.add(text)
+        return text
+
+    def key(self, text: str) -> str:
+        if kept_key(text):
+            self._keys.add(text)
+        else:
+            self._names.add(text)
+        return text
+
+    def value(self, key: str, text: str) -> str:
+        if key not in _PLAIN_VALUES:
+            self._names.update(text.split(_ZONES))
+        return text
+
+    def image(self, text: str) -> str:
+        self._wanted.add(normalized(text))
+        return text
+
+    def present_image(self, text: str) -> str | None:
+        return text
+
+    def put_together(self, obj: Json) -> None:
+        """Remembers names that controllers make out of two others: claims, and pods by ordinal."""
+        name, spec = str(obj["metadata"]["name"]), obj.get("spec") or {}
+        if obj["kind"] == "Pod":
+            for volume in spec.get("volumes") or ():
+                if isinstance(volume, dict) and volume.get("ephemeral") is not None:
+                    self._joined[f"{name}-{volume.get('name')}"] = name, str(volume.get("name"))
+        elif obj["kind"] == "StatefulSet":
+            first, replicas = (spec.get("ordinals") or {}).get("start"), spec.get("replicas")
+            last = (first if isinstance(first, int) else 0) + (replicas if isinstance(replicas, int) else 1)
+            self._names.update(f"{name}-{i}" for i in range(last))
+            for claim in spec.get("volumeClaimTemplates") or ():
+                self._sets.append((str((claim.get("metadata") or {}).get("name")), name))
+
+    def naming(self) -> Pseudonymous:
+        numbered: dict[str, list[str]] = defaultdict(list)
+        for name in self._names:
+            stem, _, number = name.rpartition("-")
+            if stem and number.isdigit():
+                numbered[stem].append(number)
+        for claim, owner in self._sets:
+            for number in numbered.get(f"{claim}-{owner}", ()):
+                self._joined[f"{claim}-{owner}-{number}"] = claim, f"{owner}-{number}"
+        pseudonyms = Pseudonyms(
+            self._names | set(KEPT_NAMES) | set(self._joined), (*self._keys, *KEPT_NAMES), self._joined
+        )
+        return Pseudonymous(pseudonyms, self._uids, self._wanted)
+
+
+class Pseudonymous:
+    """Gives every name its pseudonym."""
+
+    def __init__(self, pseudonyms: Pseudonyms, uids: Iterable[str], images: Iterable[str]) -> None:
+        self.name = pseudonyms
+        self._uids = {uid: f"00000000-0000-4000-8000-{i:012x}" for i, uid in enumerate(sorted(uids), 1)}
+        self._images = {image: f"image-{i}:v" for i, image in enumerate(sorted(images), 1)}
+
+    def uid(self, text: str) -> str:
+        """Another uid, in the same order."""
+        return self._uids[text]
+
+    def key(self, text: str) -> str:
+        """A label or taint key: its own, if it is Kubernetes' own."""
+        return text if kept_key(text) else self.name(text)
+
+    def value(self, key: str, text: str) -> str:
+        """A label's value; several zones in one value stay several."""
+        return text if key in _PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
+
+    def image(self, text: str) -> str:
+        """The image of a container."""
+        return self._images[normalized(text)]
+
+    def present_image(self, text: str) -> str | None:
+        """The image of a node; None if no pod uses it."""
+        return self._images.get(normalized(text))
