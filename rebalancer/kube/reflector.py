@@ -38,6 +38,7 @@ from rebalancer.model.snapshot import Identity, identity
 log = logging.getLogger(__name__)
 _SWEEP_AFTER = 5000
 """Parts remembered beyond twice what is in use, before those out of use are forgotten."""
+_LOUD = 3
 
 
 class WatchOptions(Struct, frozen=True, kw_only=True):
@@ -93,12 +94,13 @@ class Reflector:
         self._sweep_at = _SWEEP_AFTER
         self._version = ""
         self._failures = 0
+        self._began = 0.0
         self._garbage = self._behind = 0
 
     def run(self) -> None:
         """Until `stop`. Survives everything, also a defect of its own, which it logs."""
         while not self._stop.is_set():
-            began = self._monotonic()
+            self._began = self._monotonic()
             error: KubeError | None = None
             try:
                 self._session()
@@ -112,7 +114,7 @@ class Reflector:
                 self._version = ""
             if self._stop.is_set():
                 return
-            if self._stop.wait(self._after(error, self._monotonic() - began)):
+            if self._stop.wait(self._after(error, self._monotonic() - self._began)):
                 return
 
     def _session(self) -> None:
@@ -215,6 +217,11 @@ class Reflector:
             self._version = version
             self._store.apply(changes, version)
         self._sweep()
+        if self._failures and self._monotonic() - self._began >= self._options.healthy:
+            if self._failures >= _LOUD:
+                log.warning("%s: in touch again", self._resource.qualified)
+            self._failures = 0
+            self._store.failed(None, 0)
 
     def _changed(self, watch: Watch, event: WatchEvent) -> tuple[Change, str]:
         try:
@@ -293,7 +300,8 @@ class Reflector:
                 self._version, self._garbage = "", 0
         self._store.failed(error, self._failures)
         if error is not None:
-            log.log(logging.INFO if self._failures < 3 else logging.WARNING, "%s", error)
+            # Loud once: the third in a row is no hiccup any more, and the hundredth says nothing new.
+            log.log(logging.WARNING if self._failures == _LOUD else logging.INFO, "%s", error)
         if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
             self._store.deny(error)
             self._version = ""
