@@ -39,7 +39,7 @@ def one(job: Job) -> tuple[Job, Verdict]:
             signal.alarm(0)
 
     signal.signal(signal.SIGALRM, _give_up)
-    return job, judge_plan(cluster, limited, compare=compare)
+    return job, judge_plan(cluster, limited, compare=compare, cycles=compare)
 
 
 def _give_up(_signal: int, _frame: object) -> None:

@@ -5,6 +5,9 @@ Small clusters are judged through every landing and every order of a wave, large
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -35,13 +38,18 @@ several_keys = clusters("small")
 waiting = clusters("tiny", pending=True)
 
 
+LITTLE = {"plays": 2, "again": False, "compare": False, "cycles": False}
+"""What a test does not ask for is not done."""
+
+
 def verdict(objects: list[Json], **options: Any) -> Verdict:
-    found = judge_plan(objects, plan, **options)
+    found = judge_plan(objects, plan, **{**LITTLE, **options})
+    found.listed = objects
     assert found.plan is not None, found.findings
     return found
 
 
-LARGER = settings(max_examples=max(10, settings().max_examples // 3))
+LARGER = settings(max_examples=max(10, settings().max_examples // 4))
 """Fewer of the larger clusters."""
 
 
@@ -53,57 +61,59 @@ def holds(found: Verdict, categories: set[str]) -> None:
         if category.removeprefix("predicted-") in categories
     ]
     if against:
-        pytest.fail("\n".join([*against, told(found.plan) if found.plan else ""]))
+        path = Path(gettempdir()) / "contract.json"
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found.listed}))
+        pytest.fail("\n".join([*against, told(found.plan) if found.plan else "", f"the cluster: {path}"]))
 
 
 @given(tiny)
 def test_clause_2_never_worse_through_every_landing(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), NEVER_WORSE)
+    holds(verdict(objects), NEVER_WORSE)
 
 
 @LARGER
 @given(several_keys)
 def test_clause_2_never_worse_on_larger_clusters(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), NEVER_WORSE)
+    holds(verdict(objects), NEVER_WORSE)
 
 
 @given(waiting)
 def test_clause_2_never_worse_with_pods_pending(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), NEVER_WORSE)
+    holds(verdict(objects), NEVER_WORSE)
 
 
 @given(tiny)
 def test_clause_3_every_move_must_help_through_every_landing(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), HELPS)
+    holds(verdict(objects), HELPS)
 
 
 @LARGER
 @given(several_keys)
 def test_clause_3_every_move_must_help_on_larger_clusters(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), HELPS)
+    holds(verdict(objects), HELPS)
 
 
 @given(tiny)
 def test_clause_5_fewest_as_the_exhaustive_search_has_it(objects: list[Json]) -> None:
-    holds(verdict(objects), FEWEST)
+    holds(verdict(objects, compare=True), FEWEST)
 
 
 @given(one_key)
 def test_clause_5_fewest_as_the_integer_program_has_it(objects: list[Json]) -> None:
-    holds(verdict(objects), FEWEST)
+    holds(verdict(objects, compare=True), FEWEST)
 
 
 @given(tiny)
 def test_clause_7_quiet_after_one_pass_and_the_same_each_time(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), QUIET)
+    holds(verdict(objects, again=True), QUIET)
 
 
 @LARGER
 @given(several_keys)
 def test_clause_7_quiet_after_one_pass_on_larger_clusters(objects: list[Json]) -> None:
-    holds(verdict(objects, compare=False), QUIET)
+    holds(verdict(objects, again=True), QUIET)
 
 
 @given(tiny)
 def test_planning_anew_after_every_wave_ends_at_the_adaptive_optimum(objects: list[Json]) -> None:
-    holds(verdict(objects), CYCLES)
+    holds(verdict(objects, compare=True, cycles=True), CYCLES)

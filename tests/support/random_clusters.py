@@ -49,6 +49,15 @@ _KINDS = (
 )
 
 
+class Cluster(list[Json]):
+    """API objects with a short text: Hypothesis prints what fails."""
+
+    def __repr__(self) -> str:
+        """Its size."""
+        kinds = Counter(o["kind"] for o in self)
+        return f"<cluster of {kinds['Pod']} pods on {kinds['Node']} nodes>"
+
+
 class _Dice:
     """Chances in percent."""
 
@@ -96,7 +105,7 @@ def random_cluster(rng: Random, size: Size = "small", *, pending: bool = False, 
 def clusters(size: Size = "tiny", *, pending: bool = False, keys: int = 0) -> st.SearchStrategy[list[Json]]:
     """The same for Hypothesis, which can shrink them."""
     randoms = st.randoms(use_true_random=False)
-    return randoms.map(lambda rng: random_cluster(rng, size, pending=pending, keys=keys))
+    return randoms.map(lambda rng: Cluster(random_cluster(rng, size, pending=pending, keys=keys)))
 
 
 def _nodes(dice: _Dice, limits: _Limits) -> list[NodeBuilder]:

@@ -61,6 +61,8 @@ class Verdict:
     excess: int = 0
     bound: Bound | None = None
     best: Best | None = None
+    game: Best | None = None
+    listed: list[Json] = field(default_factory=list)
 
     def blame(self, category: str, text: str) -> None:
         """Adds a finding unless it is there."""
@@ -68,8 +70,20 @@ class Verdict:
             self.findings.append((category, text))
 
 
-def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare: bool = True) -> Verdict:
-    """Plans the cluster and holds the plan against everything the judge knows."""
+def judge_plan(
+    listed: list[Json],
+    planner: Planner,
+    *,
+    plays: int = 4,
+    again: bool = True,
+    compare: bool = True,
+    cycles: bool = True,
+) -> Verdict:
+    """Plans the cluster and holds the plan against everything the judge knows.
+
+    `plays`: how often larger clusters are played for each timing. `again`: plan twice, and on the result.
+    `compare`: with search and integer program. `cycles`: plan anew after every wave.
+    """
     verdict, state = Verdict(), State.of(listed)
     verdict.excess = total_excess(state)
     began = time.perf_counter()
@@ -82,18 +96,29 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
         verdict.blame("likely", f"moves of {likely} are not certain")
     if verdict.seconds > SLOW:
         verdict.blame("slow", f"{verdict.seconds:.1f} s")
-    again = _planned(planner, listed, verdict)
-    if again is not None and told(again) != told(plan):
-        verdict.blame("not-deterministic", f"{told(plan)}\n{told(again)}")
     if plan.excess != verdict.excess:
         verdict.blame("misreported", f"excess is {verdict.excess}, the plan says {plan.excess}")
     ends = _ends(state, plan, verdict, plays)
-    certain = all(m.certain for m in plan.moves)
     for end in ends:
         left = total_excess(end.state)
-        if certain and left != plan.residual_excess:
+        if not likely and left != plan.residual_excess:
             category = "misreported" if end is ends[0] else "landing-dependent"
             verdict.blame(category, f"residual is {left}, the plan says {plan.residual_excess}")
+    if again:
+        _again(listed, planner, plan, ends, verdict)
+    if compare:
+        _compare(state, plan, verdict, max(total_excess(e.state) for e in ends))
+    if cycles and plan.moves and verdict.seconds < 1 and not state.pending():
+        promised = (plan.residual_excess, len(plan.moves) + 1)
+        _pursue(state, planner, verdict, promised if verdict.game is None else verdict.game.value)
+    return verdict
+
+
+def _again(listed: list[Json], planner: Planner, plan: Plan, ends: list[Result], verdict: Verdict) -> None:
+    """The same snapshot gives the same plan, the result of the plan an empty one."""
+    second = _planned(planner, listed, verdict)
+    if second is not None and told(second) != told(plan):
+        verdict.blame("not-deterministic", f"{told(plan)}\n{told(second)}")
     for end in ends[:3]:
         after = _planned(planner, after_walk(end.state), verdict, later=3600)
         if after is not None and after.moves:
@@ -101,9 +126,6 @@ def judge_plan(listed: list[Json], planner: Planner, *, plays: int = 4, compare:
                 verdict.blame("not-idempotent", told(after))
             else:
                 verdict.notes.append(("more-to-do", told(after)))
-    if compare:
-        _compare(state, planner, plan, verdict, max(total_excess(e.state) for e in ends))
-    return verdict
 
 
 def _planned(planner: Planner, listed: list[Json], verdict: Verdict, later: float = 0.0) -> Plan | None:
@@ -147,7 +169,7 @@ def _blame(verdict: Verdict, prefix: str, found: list[Result]) -> None:
             verdict.blame(prefix + problem.kind, problem.text)
 
 
-def _compare(state: State, planner: Planner, plan: Plan, verdict: Verdict, left: int) -> None:
+def _compare(state: State, plan: Plan, verdict: Verdict, left: int) -> None:
     try:
         cells = Cells.of(state)
     except UnsupportedError:
@@ -172,13 +194,10 @@ def _compare(state: State, planner: Planner, plan: Plan, verdict: Verdict, left:
         if plan.optimal and best.value < value:
             verdict.blame("false-optimal", f"plan {value}, search {best.value}")
         game = adaptive(cells, goal.excess)
+        verdict.game = game if game.complete else None
         if game.value < best.value:
             verdict.notes.append(("adaptive-better", f"fixed {best.value}, adaptive {game.value}"))
-        if plan.moves:
-            _pursue(state, planner, verdict, game.value, seeds=3)
         return
-    if plan.moves and verdict.seconds < 1:
-        _pursue(state, planner, verdict, (plan.residual_excess, len(plan.moves) + 1), seeds=1)
     if left == goal.excess:
         if goal.proved and len(plan.moves) > goal.evictions + 1:
             verdict.blame("evictions", f"{len(plan.moves)}, the bound is {goal.evictions}")
@@ -194,11 +213,9 @@ def _compare(state: State, planner: Planner, plan: Plan, verdict: Verdict, left:
         verdict.blame("beats-search", f"plan {value} below the bound {(goal.excess, goal.evictions)}")
 
 
-def _pursue(
-    state: State, planner: Planner, verdict: Verdict, promised: tuple[int, int], *, seeds: int
-) -> None:
+def _pursue(state: State, planner: Planner, verdict: Verdict, promised: tuple[int, int]) -> None:
     """Planning anew after every wave must reach what was promised, wherever replacements land."""
-    for seed in range(seeds):
+    for seed in range(1 if verdict.game is None else 3):
         pursuit = pursue(state, planner, Random(seed))
         for problem in pursuit.problems:
             verdict.blame(f"cycle-{problem.kind}", problem.text)
