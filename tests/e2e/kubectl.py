@@ -1,0 +1,153 @@
+"""kubectl and rebalancer as a person runs them, on whatever cluster a kubeconfig names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+LABEL = {"rebalancer.io/e2e": "true"}
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+class Kubectl:
+    """Calls fail with what the command said. `real`: a cluster that is not the embedded one."""
+
+    def __init__(self, binary: str, kubeconfig: str, home: Path, *, real: bool = False) -> None:
+        self._binary = binary
+        self.kubeconfig = kubeconfig
+        self.home = home
+        self.real = real
+        self.namespace = "default"
+        # Images have to be pulled on a real cluster.
+        self.patience = 180.0 if real else 20.0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Nothing of the settings of whoever runs the tests."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("REBALANCER_")}
+        return kept | {"KUBECONFIG": self.kubeconfig}
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        """Standard output; AssertionError with standard error otherwise."""
+        command = [self._binary, "-n", self.namespace, "--cache-dir", str(self.home / "cache"), *arguments]
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, *objects: Object) -> None:
+        """Objects with the label that all tests leave on theirs."""
+        for obj in objects:
+            obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), **LABEL}
+        self("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def pods(self, app: str) -> list[Object]:
+        """The pods of a workload that are not about to go."""
+        found = json.loads(self("get", "pods", "-l", f"app={app}", "-o", "json"))["items"]
+        return [p for p in found if "deletionTimestamp" not in p["metadata"]]
+
+    def zones(self) -> dict[str, str]:
+        """Node → zone."""
+        nodes = json.loads(self("get", "nodes", "-o", "json"))["items"]
+        return {n["metadata"]["name"]: n["metadata"]["labels"].get(ZONE, "") for n in nodes}
+
+    def spread(self, app: str) -> list[int]:
+        """Running pods per zone, most first, zones without any included."""
+        zones = self.zones()
+        counts = Counter({zone: 0 for zone in zones.values() if zone})
+        counts.update(zones[p["spec"]["nodeName"]] for p in self.pods(app) if p["spec"].get("nodeName"))
+        return sorted(counts.values(), reverse=True)[:3]
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits for something to become true."""
+        end = time.monotonic() + self.patience
+        while not holds():
+            assert time.monotonic() < end, f"not in {self.patience:g} s: {what}"
+            time.sleep(0.2)
+
+    def skewed(self, app: str) -> None:
+        """A Deployment with three pods in one zone and none elsewhere, as a scale-down leaves it."""
+        self.apply(_deployment(app, 9), _budget(app))
+        self("rollout", "status", f"deployment/{app}", f"--timeout={self.patience:g}s")
+        assert self.spread(app) == [3, 3, 3], "the scheduler spreads what is new"
+        zones = self.zones()
+        kept = min(zones[p["spec"]["nodeName"]] for p in self.pods(app))
+        for pod in self.pods(app):
+            cost = "100" if zones[pod["spec"]["nodeName"]] == kept else "-100"
+            self("annotate", "pod", pod["metadata"]["name"], f"{_COST}={cost}")
+        self("scale", f"deployment/{app}", "--replicas=3")
+        self.until(lambda: len(self.pods(app)) == 3, "three pods are left")
+        self.until(lambda: self.ready(app) == 3, "they are Ready")
+        assert self.spread(app) == [3, 0, 0]
+
+    def ready(self, app: str) -> int:
+        """Ready replicas, as the Deployment counts them."""
+        status = json.loads(self("get", "deployment", app, "-o", "json")).get("status", {})
+        return int(status.get("readyReplicas", 0))
+
+    def command(self, *arguments: str) -> list[str]:
+        """The tool on this cluster, evicting in this namespace only."""
+        tool = [sys.executable, "-m", "rebalancer", *arguments]
+        return [*tool, "--kubeconfig", self.kubeconfig, "-n", self.namespace]
+
+    def rebalancer(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The tool run to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+
+
+def _deployment(app: str, replicas: int) -> Object:
+    labels = {"app": app, **LABEL}
+    constraint = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app}},
+    }
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": app, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": app}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "topologySpreadConstraints": [constraint],
+                    "containers": [container],
+                },
+            },
+        },
+    }
+
+
+def _budget(app: str) -> Object:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
