@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Severity, Status
+from rebalancer.report.risk import Risk, risks
 
 API_VERSION = "rebalancer/v1"
 
@@ -112,13 +113,14 @@ class BlockedReport(Struct, frozen=True, rename="camel"):
 
 
 class FindingReport(Struct, frozen=True, rename="camel"):
-    """What no eviction cures."""
+    """What no eviction cures. `remedy`: YAML to paste or a command; `field`: where in the object."""
 
     severity: Severity
     code: str
     object: str
     message: str
     remedy: str
+    field: str = ""
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
@@ -136,6 +138,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     evictions: tuple[EvictionReport, ...]
     blocked: tuple[BlockedReport, ...]
     findings: tuple[FindingReport, ...]
+    risks: tuple[Risk, ...] = ()
 
     @property
     def waves(self) -> dict[int, list[EvictionReport]]:
@@ -183,8 +186,9 @@ def build_report(
             for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
         ),
         findings=tuple(
-            FindingReport(f.severity, f.code, f.object, f.message, f.remedy) for f in plan.findings
+            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field) for f in plan.findings
         ),
+        risks=risks(plan, snapshot),
     )
 
 

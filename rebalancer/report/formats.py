@@ -13,9 +13,17 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     MARKDOWN = "markdown"
+    HTML = "html"
 
 
-_SUFFIXES = {".json": Format.JSON, ".yaml": Format.YAML, ".yml": Format.YAML, ".md": Format.MARKDOWN}
+_SUFFIXES = {
+    ".json": Format.JSON,
+    ".yaml": Format.YAML,
+    ".yml": Format.YAML,
+    ".md": Format.MARKDOWN,
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+}
 
 
 def format_of(file_name: str) -> Format | None:

@@ -27,6 +27,10 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
         from rebalancer.report.markdown import to_markdown
 
         return to_markdown(report)
+    if format is Format.HTML:
+        from rebalancer.report.html import to_html
+
+        return to_html(report)
     return _table(report, wide=format is Format.WIDE, stream=stream)
 
 

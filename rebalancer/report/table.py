@@ -86,7 +86,7 @@ class _View:
             table.add_row(
                 _plain(str(e.wave) if e.wave != before else ""),
                 _plain(f"{e.namespace}/{e.pod}"),
-                _plain(_leaving(e)),
+                _plain(text.leaving(e)),
                 self._target(e),
                 _plain(text.mends(e, self.report), "dim"),
                 *([_plain(e.reason), _plain(e.owner), _plain(e.uid)] if self.wide else []),
@@ -174,7 +174,7 @@ class _View:
 
     def _target(self, e: EvictionReport) -> Text:
         """Where the replacement lands."""
-        where = text.listing(e.destination.nodes, 12) if self.wide else _landing(e)
+        where = text.listing(e.destination.nodes, 12) if self.wide else text.landing(e)
         return Text.assemble(_plain(where), *([] if e.destination.certain else [(" likely", "yellow")]))
 
     def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
@@ -217,25 +217,3 @@ def _skew(c: ConstraintReport) -> str:
 
 def _status(c: ConstraintReport) -> str:
     return c.status if c.in_scope else f"{c.status}, out of scope"
-
-
-def _leaving(e: EvictionReport) -> str:
-    """The node with its domain in the first constraint that the eviction mends: a-0 (zone a)."""
-    return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
-
-
-def _landing(e: EvictionReport) -> str:
-    """One node with its domain, or the domains of several: zone b, c (4 nodes)."""
-    nodes = e.destination.nodes
-    if not e.fixes:
-        return text.listing(nodes, 2)
-    key, domains = e.fixes[0].topology_key, e.fixes[0].targets
-    if len(nodes) == 1:
-        return _in_domain(nodes[0], key, domains[0])
-    if len(domains) == len(nodes):
-        return text.listing(domains, 2)
-    return f"{text.short_key(key)} {text.listing(domains)} ({len(nodes):,} nodes)"
-
-
-def _in_domain(node: str, key: str, domain: str) -> str:
-    return node if domain in (node, "") else f"{node} ({text.short_key(key)} {domain})"

@@ -89,6 +89,28 @@ def mends(eviction: EvictionReport, report: Report) -> str:
     return "; ".join(f"{whose} {', '.join(dict.fromkeys(k))}" for whose, k in keys.items())
 
 
+def leaving(e: EvictionReport) -> str:
+    """The node with its domain in the first constraint that the eviction mends: a-0 (zone a)."""
+    return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
+
+
+def landing(e: EvictionReport) -> str:
+    """One node with its domain, or the domains of several: zone b, c (4 nodes)."""
+    nodes = e.destination.nodes
+    if not e.fixes:
+        return listing(nodes, 2)
+    key, domains = e.fixes[0].topology_key, e.fixes[0].targets
+    if len(nodes) == 1:
+        return _in_domain(nodes[0], key, domains[0])
+    if len(domains) == len(nodes):
+        return listing(domains, 2)
+    return f"{short_key(key)} {listing(domains)} ({len(nodes):,} nodes)"
+
+
+def _in_domain(node: str, key: str, domain: str) -> str:
+    return node if domain in (node, "") else f"{node} ({short_key(key)} {domain})"
+
+
 def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
     """Violated ones in scope: what stays broken first, then the largest excess, then by name."""
     violated = (c for c in constraints if c.excess and c.in_scope)

@@ -1,0 +1,10 @@
+"""The report as one HTML file that needs nothing else.
+
+page       the document made ready for the template
+picture    a constraint's domains as bars, with the allowed band
+report.html.j2, style.css, script.js: the page; it says all without the script, which filters and pages
+"""
+
+from rebalancer.report.html.page import to_html
+
+__all__ = ["to_html"]

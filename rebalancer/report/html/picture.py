@@ -1,0 +1,132 @@
+"""A constraint's domains as bars with the allowed band: geometry only, drawn by the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from rebalancer.report.document import ConstraintReport
+
+WIDTH = 400
+"""Units of the drawing; text is 13 high, a row 24."""
+_LABELS = 120
+_NUMBERS = 64
+_ROW = 24
+_BAR = 14
+_TOP = 20
+_MOST = 10
+"""So many domains are drawn; the others are a sentence."""
+_LONGEST = 17
+
+
+class Bar(Struct, frozen=True):
+    """One domain: `inside` is the part of the bar within the band's upper edge, `over` what exceeds it."""
+
+    name: str
+    label: str
+    y: float
+    count: int
+    change: int
+    inside: float
+    over: float
+    text: float
+
+
+class Panel(Struct, frozen=True):
+    """The domains at one time. `says` tells a screen reader what the eyes see."""
+
+    title: str
+    says: str
+    height: float
+    left: float
+    bar: float
+    band_from: float
+    band_to: float
+    low: int
+    high: int
+    bars: tuple[Bar, ...]
+    rest: str
+
+
+def panels(c: ConstraintReport) -> tuple[Panel, ...]:
+    """Now, and as planned if that differs."""
+    shown = _shown(c)
+    most = max((*c.domains.values(), *c.after.values(), 1))
+    low, high = band(c, c.domains)
+    later = band(c, c.after)
+    scale = (WIDTH - _LABELS - _NUMBERS) / max(most, high, later[1])
+    now = _panel("Now", c.domains, {}, shown, (low, high), scale)
+    if c.after == c.domains:
+        return (now,)
+    return now, _panel("Planned", c.after, c.domains, shown, later, scale)
+
+
+def band(c: ConstraintReport, counts: Mapping[str, int]) -> tuple[int, int]:
+    """What a domain may have: from the global minimum (0 with too few domains) to maxSkew above it."""
+    low = min(counts.values(), default=0) if len(counts) >= c.min_domains else 0
+    return low, low + c.max_skew
+
+
+def _shown(c: ConstraintReport) -> list[str]:
+    """The domains to draw, in their own order: of many, those that change or stick out most."""
+    names = list(c.domains)
+    if len(names) <= _MOST:
+        return names
+    usual = sorted(c.domains.values())[len(names) // 2]
+
+    def weight(name: str) -> tuple[int, int]:
+        before, after = c.domains[name], c.after.get(name, 0)
+        return -abs(before - after), -abs(before - usual)
+
+    chosen = set(sorted(names, key=weight)[:_MOST])
+    return [n for n in names if n in chosen]
+
+
+def _panel(
+    title: str,
+    counts: Mapping[str, int],
+    before: Mapping[str, int],
+    shown: list[str],
+    allowed: tuple[int, int],
+    scale: float,
+) -> Panel:
+    low, high = allowed
+    bars = []
+    for i, name in enumerate(shown):
+        count = counts.get(name, 0)
+        inside = min(count, high) * scale
+        over = max(count - high, 0) * scale
+        label = name or "(none)"
+        bars.append(
+            Bar(
+                name=name,
+                label=label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…",
+                y=_TOP + i * _ROW,
+                count=count,
+                change=count - before[name] if name in before else 0,
+                inside=round(inside, 1),
+                over=round(over, 1),
+                text=round(_LABELS + max(count, high) * scale + 5, 1),
+            )
+        )
+    rest = [n for name, n in counts.items() if name not in set(shown)]
+    left_out = f"and {len(rest):,} more domains with {_range(rest)} pods" if rest else ""
+    told = ", ".join(f"{b.label} {b.count}" for b in bars)
+    return Panel(
+        title=title,
+        says=f"{title}: {told}{' ' + left_out if left_out else ''}. Allowed: {low} to {high}.",
+        height=_TOP + len(shown) * _ROW,
+        left=_LABELS,
+        bar=_BAR,
+        band_from=round(_LABELS + low * scale, 1),
+        band_to=round(_LABELS + high * scale, 1),
+        low=low,
+        high=high,
+        bars=tuple(bars),
+        rest=left_out,
+    )
+
+
+def _range(counts: list[int]) -> str:
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
