@@ -6,6 +6,8 @@ one of them; placements that no later move can tell apart count once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec import Struct
 
@@ -14,7 +16,7 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.potential import Potential
 from rebalancer.planner.simulation import Made, Simulation
 from rebalancer.planner.trial import Trial, Verdict
-from rebalancer.spread.arrays import Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows
 
 MOST = 32
 """Placements kept apart; where there could be more, no further move is taken to be certain."""
@@ -49,23 +51,29 @@ class Advance(Struct, frozen=True, eq=False):
 
 
 class Beliefs:
-    """Follows moves of one component through all their landings."""
+    """Follows moves of one component through all their landings.
+
+    `nearer` says whether a move of class q from one node to another brings the end nearer in a placement.
+    `distinct`: bool[N], nodes that are never taken for one another, because victims may come from them.
+    """
 
     def __init__(
-        self, simulation: Simulation, component: Component, trial: Trial, potential: Potential, residual: int
+        self,
+        simulation: Simulation,
+        component: Component,
+        trial: Trial,
+        potential: Potential,
+        nearer: Callable[[Ints, int, int, int], bool],
+        distinct: Bools,
     ) -> None:
         self._simulation = simulation
         self._component = component
         self._trial = trial
         self._potential = potential
-        self._residual = residual
-        course = potential.course(component.start, residual)
-        n = component.start.shape[1]
-        self.is_donor = np.zeros(n, dtype=np.bool_)
-        if course is not None:
-            self.is_donor |= course.gives.any(axis=0)
-        self._donors: Rows = np.flatnonzero(self.is_donor)
-        self._alike: Ints = np.arange(n)
+        self._nearer = nearer
+        self.distinct = distinct
+        self._rows: Rows = np.flatnonzero(distinct)
+        self._alike: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
 
     def advance(self, outlook: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
@@ -79,17 +87,17 @@ class Beliefs:
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
                 if not isinstance(verdict, Verdict) or not verdict.certain:
                     return None
-                outcomes = self._outcomes(belief, verdict)
+                landings = self.landings(belief.placed, verdict)
             verdicts.append(verdict)
             destinations.append(verdict.destinations)
-            before = self._potential.moves(belief.placed, self._residual)
-            for node in outcomes:
-                left = self._potential.moves_after(belief.placed, self._residual, q, row, node)
+            excess = sum(self._component.excesses(belief.placed))
+            for node in landings:
                 placed = moved(belief.placed, q, row, node)
-                nearer = before is not None and left is not None and left < before
-                lower = sum(self._component.excesses(placed)) < sum(self._component.excesses(belief.placed))
-                helps = helps and verdict.helps and (nearer or lower)
-                sure = sure and verdict.helps and nearer
+                nearer = verdict.helps and self._nearer(belief.placed, q, row, node)
+                sure = sure and nearer
+                helps = helps and (
+                    nearer or (verdict.helps and sum(self._component.excesses(placed)) < excess)
+                )
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
@@ -97,13 +105,13 @@ class Beliefs:
         kept = Outlook(tuple(after.values())[:MOST], complete)
         return Advance(kept, np.flatnonzero(alike), verdicts[0], helps and complete, sure and complete)
 
-    def _outcomes(self, belief: Belief, verdict: Verdict) -> list[int]:
-        """A node for each distinct landing, the favourite first."""
+    def landings(self, placed: Ints, verdict: Verdict) -> list[int]:
+        """A node for each distinct landing, the scheduler's favourite first."""
         nodes = verdict.destinations
         favourite = self._simulation.favourite(verdict.replacement, nodes)
         nodes = np.concatenate(([favourite], nodes))
-        own = np.where(self.is_donor[nodes], nodes, -1)
-        kinds = self._potential.twins(belief.placed)[nodes] * (len(self.is_donor) + 1) + own
+        own = np.where(self.distinct[nodes], nodes, -1)
+        kinds = self._potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
         for i, number in enumerate(first):
             alike = np.unique(self._alike[nodes[kind == i]])
@@ -113,7 +121,7 @@ class Beliefs:
 
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""
-        return self._potential.key(placed) + placed[:, self._donors].tobytes()
+        return self._potential.key(placed) + placed[:, self._rows].tobytes()
 
 
 def moved(placed: Ints, q: int, row: int, landed: int) -> Ints:

@@ -14,6 +14,9 @@ from rebalancer.planner.program import Target, solve
 from rebalancer.planner.waterfill import Band, Level, fewest_moves, least_excess
 from rebalancer.spread.arrays import Ints, Rows
 
+_EASY = 12
+"""Variables of a program that is solved as quickly as a move is judged."""
+
 
 class Course(Struct, frozen=True, eq=False):
     """One best final state seen from a placement, `moves` away.
@@ -39,6 +42,7 @@ class Potential:
         self._moves: dict[tuple[bytes, int], int | None] = {}
         self._courses: dict[tuple[bytes, int], Course | None] = {}
         self.solved = 0
+        """Programs solved so far, large ones counted several times: what they cost, in judged moves."""
         self.exact = True
 
     def least(self, placed: Ints) -> int:
@@ -116,7 +120,7 @@ class Potential:
         return found
 
     def _solve(self, placed: Ints, residual: int | None) -> Target | None:
-        self.solved += 1
+        self.solved += 1 + (len(self.cells(placed)) * len(placed) // _EASY) ** 2
         target = solve(self._component, placed, self.cells(placed), residual)
         self.exact &= target is None or target.exact
         return target

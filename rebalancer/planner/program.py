@@ -18,7 +18,7 @@ from rebalancer.planner.cells import Cells
 from rebalancer.planner.component import Component
 from rebalancer.spread.arrays import Ints
 
-TREE_NODES = 2000
+TREE_NODES = 500
 """Nodes of the branch-and-bound tree after which the bound is taken as it stands."""
 
 
@@ -149,6 +149,9 @@ def _run(
     solver.setOptionValue("mip_max_nodes", TREE_NODES)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 0.5)
+    # Counts are small integers: what is this close to one, is one. Heuristics cost more than they find.
+    solver.setOptionValue("mip_feasibility_tolerance", 1e-4)
+    solver.setOptionValue("mip_heuristic_effort", 0.0)
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()

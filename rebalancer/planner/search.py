@@ -3,28 +3,30 @@
 The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a replacement
 lands. First the search looks for a *sure* walk: at each move, wherever this and every earlier replacement
 landed, the bound falls by one. If there is none, it follows the landings that the scheduler's scores
-predict, with moves that do no harm on any other, allows a few moves beyond the bound, and accepts more
-excess last. Bounded in candidates tried, not in time.
+predict, with moves that do no harm on any other, and allows a few moves beyond the bound. What the effort
+allowed does not reach is left to the descent, and more excess is accepted. Bounded in candidates tried, not
+in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
-from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook
+from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook, moved
+from rebalancer.planner.candidates import Candidate, candidates
 from rebalancer.planner.component import Component
-from rebalancer.planner.potential import Course, Potential
-from rebalancer.planner.simulation import Made, Simulation, key_of
+from rebalancer.planner.descent import Descent
+from rebalancer.planner.potential import Potential
+from rebalancer.planner.simulation import Made, Simulation
 from rebalancer.planner.trial import Trial, Verdict
 from rebalancer.spread.arrays import Ints, Rows
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
-SOLVING = 5
-"""What solving an integer program costs, in judged moves."""
 
 
 class Step(Struct, frozen=True, eq=False):
@@ -88,36 +90,72 @@ class Search:
             return Walk((), now, 0, now, proved=True)
         least = potential.least(c.start)
         bound = potential.moves(c.start, least) or 0
+        beliefs = self._beliefs(least)
         start = Outlook((Belief(c.start),))
-        for residual in range(least, now):
-            moves = potential.moves(c.start, residual)
-            if moves is None or residual >= self._best.residual:
-                continue
-            beliefs = Beliefs(self._simulation, c, self._trial, potential, residual)
-            sure = self._sure(beliefs, start, residual)
-            if sure is not None:
-                return Walk(tuple(sure), least, bound, residual, proved=potential.exact and residual == least)
-            for extra in range(DETOURS + 1):
-                for only_predicted in (False, True):
-                    self._dead.clear()
-                    if self._walk(beliefs, start, residual, moves + extra, only_predicted, ()):
-                        return self._kept(beliefs, least, bound)
-                    if self._tries <= 0:
-                        return self._kept(beliefs, least, bound)
-        beliefs = Beliefs(self._simulation, c, self._trial, potential, least)
-        return self._kept(beliefs, least, bound)
+        sure = self._sure(beliefs, start, least)
+        if sure is not None:
+            return Walk(tuple(sure), least, bound, least, proved=potential.exact)
+        if self._walks(beliefs, start, least, bound, DETOURS):
+            return self._kept(least, bound)
+        steps = [_step(d.pod, d.q, d.row, d.advance) for d in self._descent().run()]
+        residual = self._excess_after(steps)
+        if residual < self._best.residual:
+            self._best = _Best(residual, tuple(steps))
+        # What the descent reached, or a little less, may take fewer moves than it made.
+        for residual in (self._best.residual - 1, self._best.residual):
+            moves = potential.moves(c.start, residual) if least < residual < now and self._tries > 0 else None
+            if moves is not None:
+                detours = DETOURS
+                if residual == self._best.residual:
+                    detours = min(DETOURS, len(self._best.steps) - moves - 1)
+                self._walks(self._beliefs(residual), start, residual, moves, detours)
+        return self._kept(least, bound)
 
-    def _kept(self, beliefs: Beliefs, least: int, bound: int) -> Walk:
+    def _walks(self, beliefs: Beliefs, start: Outlook, residual: int, moves: int, detours: int) -> bool:
+        """Whether `residual` is reached in at most `moves` + `detours`; with the fewest moves that do."""
+        for allowed in range(moves, moves + detours + 1):
+            for only_predicted in (False, True):
+                self._dead.clear()
+                if self._tries > 0 and self._walk(beliefs, start, residual, allowed, only_predicted, ()):
+                    return True
+        return False
+
+    def _beliefs(self, residual: int) -> Beliefs:
+        """Beliefs for which nearer means: a move less to `residual`."""
+        c, potential = self._component, self.potential
+
+        def nearer(placed: Ints, q: int, row: int, landed: int) -> bool:
+            before = potential.moves(placed, residual)
+            left = potential.moves_after(placed, residual, q, row, landed)
+            return before is not None and left is not None and left < before
+
+        course = potential.course(c.start, residual)
+        distinct = np.zeros(c.start.shape[1], dtype=np.bool_)
+        if course is not None:
+            distinct |= course.gives.any(axis=0)
+        return Beliefs(self._simulation, c, self._trial, potential, nearer, distinct)
+
+    def _descent(self) -> Descent:
+        return Descent(self._simulation, self._component, self._trial, self.potential)
+
+    def _excess_after(self, steps: Sequence[Step]) -> int:
+        placed = self._component.start
+        for s in steps:
+            placed = moved(placed, s.q, s.row, s.landed)
+        return sum(self._component.excesses(placed))
+
+    def _kept(self, least: int, bound: int) -> Walk:
         """The best walk seen; nothing that was not reached in the effort allowed is proved."""
-        proved = not self._best.steps and self.potential.exact and self._best.residual == least
-        return Walk(self._marked(beliefs, self._best.steps), least, bound, self._best.residual, proved)
+        best = self._best
+        proved = not best.steps and self.potential.exact and best.residual == least
+        return Walk(self._marked(best.steps), least, bound, best.residual, proved)
 
     def _sure(self, beliefs: Beliefs, now: Outlook, residual: int) -> list[Step] | None:
         """Steps that bring `residual` nearer wherever each replacement lands; None if there are none."""
         if sum(self._component.excesses(now.beliefs[0].placed)) <= residual:
             return []
         for q, row, pod in self._open(now.beliefs[0], residual):
-            if not beliefs.is_donor[row]:
+            if not beliefs.distinct[row]:
                 continue
             advance = self._advance(beliefs, now, q, row, pod)
             if self._tries <= 0:
@@ -176,7 +214,7 @@ class Search:
         """Tries a move, and counts what that took."""
         solved = self.potential.solved
         advance = beliefs.advance(now, q, row, pod)
-        self._tries -= len(now.beliefs) + SOLVING * (self.potential.solved - solved)
+        self._tries -= len(now.beliefs) + self.potential.solved - solved
         return advance
 
     @staticmethod
@@ -186,9 +224,10 @@ class Search:
             return (advance.outlook,)
         return tuple(Outlook((belief,), complete=False) for belief in advance.outlook.beliefs)
 
-    def _marked(self, beliefs: Beliefs, steps: Sequence[Step]) -> tuple[Step, ...]:
+    def _marked(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps, certain as long as each helps wherever the earlier ones landed."""
         marked: list[Step] = []
+        beliefs = self._descent().beliefs
         now: Outlook | None = Outlook((Belief(self._component.start),))
         for s in steps:
             advance = beliefs.advance(now, s.q, s.row, s.pod) if now is not None else None
@@ -198,46 +237,14 @@ class Search:
             marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
         return tuple(marked)
 
-    def _open(self, belief: Belief, residual: int) -> list[tuple[int, int, Pod]]:
+    def _open(self, belief: Belief, residual: int) -> list[Candidate]:
         """Possible victims in a belief, the most promising first."""
         course = self.potential.course(belief.placed, residual)
         if course is None:
             return []
         with self._simulation.after(belief.made):
-            return list(self._candidates(course, self.potential.twins(belief.placed)))
-
-    def _candidates(self, course: Course, twins: Ints) -> Iterator[tuple[int, int, Pod]]:
-        """Possible victims: where a best final state has fewer pods first, the better victim first.
-
-        First one for each set of interchangeable nodes; its twins come last, for where they lie may matter
-        to things that counts do not see.
-        """
-        best: dict[tuple[int, int], tuple[tuple[object, ...], int, int, Pod]] = {}
-        rest: list[tuple[tuple[object, ...], int, int, Pod]] = []
-        for q, pod_class in enumerate(self._component.classes):
-            for row in pod_class.by_row:
-                pod = self._next(q, row)
-                if pod is None:
-                    continue
-                entry = ((-int(course.gives[q, row]), self._trial.order(pod)), q, row, pod)
-                twin = (q, int(twins[row]))
-                if twin not in best:
-                    best[twin] = entry
-                elif entry[0] < best[twin][0]:
-                    rest.append(best[twin])
-                    best[twin] = entry
-                else:
-                    rest.append(entry)
-        for entries in (list(best.values()), rest):
-            for _, q, row, pod in sorted(entries, key=lambda e: e[0]):
-                yield q, row, pod
-
-    def _next(self, q: int, row: int) -> Pod | None:
-        """The best victim of a class on a node that is still there."""
-        for pod in self._component.classes[q].by_row[row]:
-            if self._trial.may_go(pod) and key_of(pod) in self._simulation.state.pods:
-                return pod
-        return None
+            twins = self.potential.twins(belief.placed)
+            return list(candidates(self._simulation, self._component, self._trial, twins, course.gives))
 
 
 def _step(pod: Pod, q: int, row: int, advance: Advance) -> Step:
