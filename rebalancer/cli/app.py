@@ -11,7 +11,9 @@ from rebalancer.cli import demo as demo_command
 from rebalancer.cli import explain as explain_command
 from rebalancer.cli import once as once_command
 from rebalancer.cli import run as run_command
+from rebalancer.cli import simulate as simulate_command
 from rebalancer.cli import snapshot as snapshot_command
+from rebalancer.cli.acting import ActingCommand
 from rebalancer.cli.config import app as config_app
 from rebalancer.cli.report import EXAMPLES, report
 
@@ -66,8 +68,9 @@ def _common(
 
 app.command(epilog=EXAMPLES)(report)
 app.command(epilog=explain_command.EXAMPLES)(explain_command.explain)
-app.command(epilog=once_command.EXAMPLES)(once_command.once)
+app.command(epilog=once_command.EXAMPLES, cls=ActingCommand)(once_command.once)
 app.command(epilog=snapshot_command.EXAMPLES)(snapshot_command.snapshot)
-app.command(epilog=run_command.EXAMPLES)(run_command.run)
+app.command(epilog=simulate_command.EXAMPLES)(simulate_command.simulate)
+app.command(epilog=run_command.EXAMPLES, cls=ActingCommand)(run_command.run)
 app.command(epilog=demo_command.EXAMPLES)(demo_command.demo)
 app.add_typer(config_app, name="config")

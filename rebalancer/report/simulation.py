@@ -1,0 +1,165 @@
+"""A simulation as something to read: its JSON document, and the same for a terminal.
+
+Names are part of `rebalancer/v1`: fields may be added, never renamed.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rebalancer.report.document import API_VERSION
+from rebalancer.report.text import clean, counts, listing, percent, plural, short_key
+
+_MOST = 40
+
+
+class State(Struct, frozen=True, rename="camel"):
+    """The cluster at one moment. `worst_loss`: the largest share of a workload's pods in one domain, over
+    the constraints in scope."""
+
+    nodes: int
+    pods: int
+    unplaced: int
+    violated: int
+    excess: int
+    worst_loss: float
+
+
+class SimulatedConstraint(Struct, frozen=True, rename="camel"):
+    """One constraint at the three moments; a moment at which nobody carries it has no domains."""
+
+    namespace: str
+    workloads: tuple[str, ...]
+    selector: str | None
+    topology_key: str
+    max_skew: int
+    before: dict[str, int]
+    changed: dict[str, int]
+    after: dict[str, int]
+    excess: dict[str, int]
+    reasons: tuple[str, ...]
+
+
+class SimulatedMove(Struct, frozen=True, rename="camel"):
+    """One eviction and what came of it. `expected`: the replacement landed on one of the planned nodes;
+    None if there was none. `wave` counts within the plan that was made last."""
+
+    cycle: int
+    wave: int
+    namespace: str
+    pod: str
+    source: str
+    predicted: str
+    replacement: str
+    landed: str
+    expected: bool | None
+    status: str
+    message: str
+
+
+class SimulatedCycle(Struct, frozen=True, rename="camel"):
+    """One cycle, as `rebalancer once --execute` tells it."""
+
+    end: str
+    message: str
+    plans: int
+    evicted: int
+    failed: int
+    mispredicted: int
+
+
+class Simulation(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`before`: as the snapshot has it; `changed`: at rest after the changes; `after`: rebalanced."""
+
+    api_version: str = API_VERSION
+    kind: str = "Simulation"
+    seed: int
+    source: str
+    notes: tuple[str, ...]
+    before: State
+    changed: State
+    after: State
+    cycles: tuple[SimulatedCycle, ...]
+    moves: tuple[SimulatedMove, ...]
+    constraints: tuple[SimulatedConstraint, ...]
+    assumptions: tuple[str, ...]
+
+
+def to_table(s: Simulation) -> str:
+    """Plain text: the moments side by side, the cycles, and each constraint that was broken on the way."""
+    return "\n".join(clean(line).rstrip() for line in (*_states(s), *_cycles(s), *_constraints(s))) + "\n"
+
+
+def _moments(s: Simulation) -> dict[str, str]:
+    """Moments with their titles; the middle one only if it differs from the first."""
+    moved = s.before != s.changed or any(c.before != c.changed for c in s.constraints)
+    middle = {"changed": "CHANGED" if s.notes else "AT REST"} if moved or s.notes else {}
+    return {"before": "AS IT IS", **middle, "after": "REBALANCED"}
+
+
+def _states(s: Simulation) -> list[str]:
+    lines = [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), ""]
+    moments = _moments(s)
+    states: list[State] = [getattr(s, m) for m in moments]
+    return [
+        *lines,
+        *_columns(
+            [
+                ["", *moments.values()],
+                ["nodes", *(f"{x.nodes:,}" for x in states)],
+                ["pods", *(f"{x.pods:,}" for x in states)],
+                ["pods without a node", *(f"{x.unplaced:,}" for x in states)],
+                ["constraints violated", *(f"{x.violated:,}" for x in states)],
+                ["excess", *(f"{x.excess:,}" for x in states)],
+                ["worst loss of a domain", *(percent(x.worst_loss) for x in states)],
+            ]
+        ),
+    ]
+
+
+def _cycles(s: Simulation) -> list[str]:
+    lines = [""]
+    for number, c in enumerate(s.cycles, 1):
+        figures = f"{plural(c.evicted, 'eviction')}, {plural(c.plans, 'plan')}"
+        trouble = f", {c.failed:,} failed" if c.failed else ""
+        trouble += f", {c.mispredicted:,} landed elsewhere" if c.mispredicted else ""
+        lines.append(f"Cycle {number}: {c.end}: {c.message} ({figures}{trouble})")
+    rows = [["EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED"]]
+    for m in s.moves[:_MOST]:
+        planned = m.status if m.expected is None else "yes" if m.expected else f"no, {m.predicted}"
+        name = m.replacement.rpartition("/")[2]
+        rows.append([f"{m.namespace}/{m.pod}", m.source, name, m.landed, planned])
+    if len(rows) > 1:
+        lines += ["", *_columns(rows)]
+    if len(s.moves) > _MOST:
+        lines.append(f"  and {len(s.moves) - _MOST:,} more (-o json)")
+    return lines
+
+
+def _constraints(s: Simulation) -> list[str]:
+    broken = [c for c in s.constraints if any(c.excess.values())]
+    if not broken:
+        return ["", f"Every constraint held at every moment: {plural(len(s.constraints), 'constraint')}."]
+    moments = _moments(s)
+    rows = [["WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS"]]
+    for c in broken[:_MOST]:
+        name = f"{c.namespace}/{listing((w.rpartition('/')[2] for w in c.workloads), 2) or c.selector or ''}"
+        found: list[dict[str, int]] = [getattr(c, m) for m in moments]
+        left = str(c.excess["after"] or "")
+        cells = (counts(domains) if domains else "-" for domains in found)
+        rows.append([name, short_key(c.topology_key), str(c.max_skew), *cells, left])
+    more = len(broken) - _MOST
+    lines = ["", *_columns(rows), *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
+    stays = [c for c in broken[:_MOST] if c.excess["after"]]
+    if stays:
+        lines += ["", "What stays, and why"]
+    for c in stays:
+        whose = f"{c.namespace}/{listing(c.workloads, 1)}, {short_key(c.topology_key)}"
+        lines += (f"  {whose}: {reason}" for reason in c.reasons)
+    return lines
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    cells = [[clean(c) for c in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
