@@ -20,7 +20,7 @@ from rebalancer.engine.resource_names import is_counted
 from rebalancer.engine.storage import Storage
 from rebalancer.engine.version import ServerVersion
 from rebalancer.engine.volume_use import VolumeUse
-from rebalancer.model.pod import HostPort, PodTemplate
+from rebalancer.model.pod import HostPort, Pod, PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64
@@ -86,18 +86,30 @@ class ClusterState:
     def of(snapshot: Snapshot, config: SchedulerConfig | None = None) -> ClusterState:
         """The snapshot's nodes with its pods: assigned and not finished; waiting ones as nominated."""
         state = ClusterState(snapshot, config or DEFAULT_CONFIG)
-        index = state.table.index
         for pod in snapshot.pods:
-            if pod.finished:
-                continue
-            key = pod.uid or pod.key
-            if pod.node_name in index:
-                state.add(key, pod.template, index[pod.node_name])
-                if pod.terminating:
-                    state.terminate(key)
-            elif not pod.node_name and pod.nominated_node_name in index:
-                state.nominate(key, pod.template, index[pod.nominated_node_name])
+            state.put(pod)
         return state
+
+    def put(self, pod: Pod) -> None:
+        """A pod as the API server has it: where it is, unless it is finished; or what it is nominated for."""
+        index = self.table.index
+        if pod.finished:
+            return
+        key = pod.uid or pod.key
+        if pod.node_name in index:
+            self.add(key, pod.template, index[pod.node_name])
+            if pod.terminating:
+                self.terminate(key)
+        elif not pod.node_name and pod.nominated_node_name in index:
+            self.nominate(key, pod.template, index[pod.nominated_node_name])
+
+    def take(self, pod: Pod) -> None:
+        """Undoes `put`."""
+        key = pod.uid or pod.key
+        if key in self.pods:
+            self.remove(key)
+        elif key in self.nominated:
+            self.unnominate(key)
 
     def copy(self) -> ClusterState:
         """A branch that changes independently; arrays are shared until written."""

@@ -57,7 +57,8 @@ class Reads(Protocol):
 class Revalidation:
     """Answers for the moves of one plan, made from `snapshot`.
 
-    `monotonic` in seconds. Methods raise KubeError where the cluster cannot be asked.
+    `monotonic` in seconds. `foresee`: `rebalancer.kube.foresight.Foresight.why_not`, where there is a watch
+    cache. Methods raise KubeError where the cluster cannot be asked.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Revalidation:
         *,
         monotonic: Callable[[], float],
         nodes_max_age: float = _NODES_MAX_AGE,
+        foresee: Callable[[Move], Reason | None] = lambda _: None,
     ) -> None:
+        self._foresee = foresee
         self._objects = objects
         self._snapshot = snapshot
         self._monotonic = monotonic
@@ -87,6 +90,7 @@ class Revalidation:
             self.world_moved()
             or self._owner(move.pod, in_flight)
             or self._budgets(move.pod)
+            or self._foresee(move)
             or self._pod(move.pod)
         )
 

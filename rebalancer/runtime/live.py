@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from rebalancer.kube.cache import WatchCache
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.evict import REQUESTER, LiveEvictor
 from rebalancer.kube.eviction import Evictor, RecordingEvictor
+from rebalancer.kube.foresight import Foresight
 from rebalancer.kube.fresh import Reads, Revalidation
 from rebalancer.kube.ledger import Place
 from rebalancer.kube.objects import Objects
@@ -98,7 +100,7 @@ def live_parts(
             snapshot,
             made.moves,
             monotonic=clock.monotonic,
-            **({"nodes_max_age": 0.0} if cache is not None else {}),
+            **(_watched_look(cache, snapshot, made, options) if cache is not None else {}),
         ),
         waiter=lambda snapshot: Settler(objects, snapshot, clock, options.settle),
         evictor=_evictor(connection, objects, options, clock, gate),
@@ -110,6 +112,17 @@ def live_parts(
         memory=memory,
         dry=not options.execute,
     )
+
+
+def _watched_look(cache: WatchCache, snapshot: Snapshot, made: Plan, options: LiveOptions) -> dict[str, Any]:
+    """What a fresh look gains from the cache: nodes at any time, and where the scheduler would go now.
+
+    The latter only where the waves before really happened.
+    """
+    look: dict[str, Any] = {"nodes_max_age": 0.0}
+    if options.execute:
+        look["foresee"] = Foresight(snapshot, made, options.planning.scheduler, cache.pods).why_not
+    return look
 
 
 def remembering(planning: PlanOptions, memory: Memory | None) -> Callable[[Snapshot], Plan]:

@@ -1,0 +1,146 @@
+"""Where the scheduler would go now: a plan holds while nobody interferes, and not when somebody does."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from rebalancer.kube.foresight import Foresight
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.plan import Move
+from tests.support.build import decoded, node, snapshot, workload
+from tests.support.build_object import Builder
+from tests.support.scenarios import SCENARIOS, scenario
+
+
+class World:
+    """Pods that come and go under a plan."""
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self.pods = {p.uid: p for p in cluster.pods}
+        self.plan = plan(cluster, PlanOptions())
+        self.look = Foresight(cluster, self.plan, None, lambda: list(self.pods.values()))
+
+    def change(self, pod: Pod, **changes: object) -> None:
+        """The same pod, otherwise."""
+        self.pods[pod.uid] = msgspec.structs.replace(pod, **changes)
+
+    def add(self, like: Pod, name: str, **changes: object) -> None:
+        """Another pod of that template."""
+        self.pods[name] = msgspec.structs.replace(like, name=name, uid=name, **changes)
+
+    def evict(self, move: Move) -> None:
+        """The victim terminates; nobody has replaced it yet."""
+        self.change(move.pod, deleted=1.0)
+
+    def land(self, move: Move) -> None:
+        """The victim is gone, its replacement runs where it was predicted."""
+        del self.pods[move.pod.uid]
+        changes = {"template": move.replacement, "node_name": move.predicted}
+        self.add(move.pod, f"{move.pod.name}-again", **changes)
+
+    def code(self, move: Move) -> ReasonCode | None:
+        """What the look says."""
+        reason = self.look.why_not(move)
+        return reason.code if reason is not None else None
+
+
+def web(*more: Builder) -> World:
+    """Four pods in zone a, none in b: two have to go, and each node has room for six such pods."""
+    return World(
+        snapshot(
+            node("a-0").zone("a").cpu(6),
+            node("b-0").zone("b").cpu(6),
+            workload("web").spread("zone", 1).requests(cpu="1").placed({"a-0": 4}),
+            *more,
+        )
+    )
+
+
+@pytest.mark.parametrize("order", ["planned", "reversed", "shuffled"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: str) -> None:
+    """Before each eviction, with those before it in the same wave terminating, landed, or some of each."""
+    rng = random.Random(7)
+    w = World(decoded(scenario(name)))
+    for wave in w.plan.waves:
+        moves, flying = list(wave), []
+        if order == "reversed":
+            moves.reverse()
+        elif order == "shuffled":
+            rng.shuffle(moves)
+        for move in moves:
+            assert w.look.why_not(move) is None
+            w.evict(move)
+            flying.append(move)
+            if order == "shuffled" and rng.random() < 0.5:
+                w.land(flying.pop(rng.randrange(len(flying))))
+        for move in flying:
+            w.land(move)
+
+
+def test_two_moves_are_planned_and_hold() -> None:
+    w = web()
+    assert [w.code(m) for m in w.plan.moves] == [None, None]
+
+
+def test_room_that_others_took_is_missed() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    move = w.plan.moves[0]
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    for i in range(6):
+        w.add(other, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "has lost every node" in reason.message
+
+
+def test_room_that_is_given_back_is_seen() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    move = w.plan.moves[0]
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    for i in range(6):
+        w.add(other, f"new-{i}", node_name="b-0")
+    assert w.code(move) is ReasonCode.CHANGED_SINCE_PLAN
+    w.change(w.pods["new-0"], phase="Succeeded")
+    assert w.code(move) is None
+    del w.pods["new-1"]
+    assert w.code(move) is None
+
+
+def test_what_others_repaired_is_not_repaired_twice() -> None:
+    """Somebody else deletes two of the pods, and they come back in zone b."""
+    w = web()
+    mine = w.plan.moves[0].pod
+    others = [p for p in w.pods.values() if p.uid not in {m.pod.uid for m in w.plan.moves}]
+    for p in others:
+        del w.pods[p.uid]
+        w.add(p, f"{p.name}-again", node_name="b-0")
+    reason = w.look.why_not(w.plan.moves[0])
+    assert reason is not None
+    assert reason.message.endswith("could now return to topology.kubernetes.io/zone=a")
+    assert mine.uid in w.pods
+
+
+def test_a_pod_that_nobody_counts_changes_nothing() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    w.add(other, "new", node_name="b-0")
+    assert w.code(w.plan.moves[0]) is None
+
+
+def test_a_victim_that_is_gone_terminating_or_finished_is_none() -> None:
+    w = web()
+    first, second = w.plan.moves
+    w.change(first.pod, deleted=5.0)
+    assert w.code(first) is ReasonCode.TERMINATING
+    w.change(first.pod, phase="Failed")
+    assert w.code(first) is ReasonCode.CHANGED_SINCE_PLAN
+    del w.pods[second.pod.uid]
+    assert w.code(second) is ReasonCode.CHANGED_SINCE_PLAN
