@@ -20,6 +20,7 @@ from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.read import server_version
 from rebalancer.kube.reflector import Offer, Reflector, WatchOptions
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.steady import steady
 from rebalancer.model.decode import PLAIN, WORKLOADS, Object
 from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Node
@@ -46,7 +47,7 @@ class WatchCache:
         options: WatchOptions = _DEFAULTS,
         stale_after: float = _STALE_AFTER,
         kinds: frozenset[str] = frozenset(RESOURCES),
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = steady,
         seed: int | None = None,
     ) -> None:
         self._source = connection

@@ -26,6 +26,7 @@ from msgspec import Struct
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
 from rebalancer.kube.lease import Lease, LeaseClient, LeaseSpec, micro_time
+from rebalancer.kube.steady import steady
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +63,6 @@ class LeaseStatus(Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS = ElectionOptions()
-
-
-def steady() -> float:
-    """Seconds of a clock that never jumps and, where the system has one, goes on while it sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.clock_gettime(clock) if clock is not None else time.monotonic()
 
 
 def own_identity() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.read import read_snapshot
@@ -205,6 +206,32 @@ def test_it_ends_at_once_although_threads_wait_for_the_server(server: ApiServer,
             cache.stop()
             assert time.monotonic() - began < 1.0
     assert not [t.name for t in threading.enumerate() if t.name.startswith("watch-")]
+
+
+@pytest.mark.parametrize("half_open", [False, True], ids=["idle watches", "half-open lists"])
+def test_it_ends_at_once_over_https_too(certificate: tuple[str, str], half_open: bool) -> None:
+    with ApiServer([node("n1"), pod("p1")], tls=certificate, bookmark_every=1e9) as tls:
+        if half_open:
+            tls.faults.add(Delay(math.inf), verb="list")
+        with connected(tls, options=ClusterOptions(read_timeout=600.0)) as c:
+            slow = msgspec.structs.replace(QUICK, silence=600.0, streaming=False, timeout=(600, 600))
+            with watching(c, slow, ready=not half_open) as cache:
+                time.sleep(0.5)
+                began = time.monotonic()
+                cache.stop()
+                assert time.monotonic() - began < 1.0
+
+
+def test_after_a_machine_slept_nothing_is_believed_until_something_is_heard(
+    server: ApiServer, connection: Connection
+) -> None:
+    slept = [0.0]
+    with watching(connection, monotonic=lambda: time.monotonic() + slept[0]) as cache:
+        server.faults.add(Delay(math.inf))
+        slept[0] = 3600.0
+        assert seen(cache) is None
+        server.faults.clear()
+        assert caught_up(cache, server) < 2.0
 
 
 def test_what_came_and_went_is_forgotten_by_the_decoder() -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -228,23 +227,6 @@ def test_the_environment_of_the_process_is_not_touched(tmp_path: Path) -> None:
     before = dict(os.environ)
     Connection(kubeconfig(tmp_path / "c", "http://127.0.0.1:1", {})).close()
     assert dict(os.environ) == before
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Certificate and key of 127.0.0.1, signed by itself."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs openssl to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    names = ["-subj", "/CN=sandbox", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(folder / "key"), "-out", str(folder / "crt")]
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, *files],
-        check=True,
-        capture_output=True,
-    )
-    return str(folder / "crt"), str(folder / "key")
 
 
 def test_a_server_that_the_kubeconfig_trusts_is_reached_by_https(certificate: tuple[str, str]) -> None:
