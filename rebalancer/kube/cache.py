@@ -25,7 +25,7 @@ from rebalancer.model.decode import PLAIN, WORKLOADS, Object
 from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, Snapshot, assemble
+from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
 from rebalancer.model.workload import PodDisruptionBudget, Workload
 
 log = logging.getLogger(__name__)
@@ -158,6 +158,10 @@ class WatchCache:
             server_version=self._version,
             kinds=known,
             warnings=(w for s in self._stores.values() for w in s.warnings()),
+            reads=(
+                KindRead(kind=s.kind, objects=s.objects, known=not s.denied, age=s.age or 0.0)
+                for s in self.status()
+            ),
         )
 
     def pod(self, namespace: str, name: str) -> Pod | None:

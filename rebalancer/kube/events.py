@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -57,13 +57,22 @@ class EventNote(Struct, frozen=True, rename="camel"):
 class EventRecorder:
     """Writes events; never raises. A cluster that does not let it is told once and left alone.
 
-    `instance` names this process, `now` is the epoch in seconds.
+    `instance` names this process, `now` is the epoch in seconds. `annotations`, asked for each time, are put
+    on the event.
     """
 
-    def __init__(self, connection: Connection, *, instance: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        instance: str,
+        now: Callable[[], float],
+        annotations: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._connection = connection
         self._instance = instance[:128]
         self._now = now
+        self._annotations = annotations
         self._forbidden: set[str] = set()
 
     def record(
@@ -97,6 +106,8 @@ class EventRecorder:
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
         }
+        if annotations := dict(self._annotations()):
+            body["metadata"]["annotations"] = annotations
         if related is not None:
             body["related"] = _reference(related)
         try:

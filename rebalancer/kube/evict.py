@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rebalancer.kube.connection import Connection
@@ -62,7 +62,7 @@ class LiveEvictor:
     request is sent, but the truth about one that was sent is still looked for some seconds, sleeping with
     `linger`, which does not stop. `monotonic` in seconds.
     `dry_run`: the server judges (budgets, admission) and evicts nothing. `grace_seconds`: None leaves it to
-    the pod. `annotations` are put on the Eviction, for webhooks and audit logs.
+    the pod. `annotations`, asked for each time, are put on the Eviction, for webhooks and audit logs.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LiveEvictor:
         backoff: Backoff = DEFAULT_BACKOFF,
         dry_run: bool = False,
         grace_seconds: int | None = None,
-        annotations: dict[str, str] | None = None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._connection = connection
         self._read = read
@@ -87,7 +87,7 @@ class LiveEvictor:
         self._backoff = backoff
         self._dry_run = dry_run
         self._grace = grace_seconds
-        self._annotations = annotations or {}
+        self._annotations = annotations
 
     def evict(self, pod: Pod, reason: str = "") -> Eviction:
         """The outcome; see `Evictor`. Blocks, in the worst case for a few minutes."""
@@ -123,7 +123,7 @@ class LiveEvictor:
 
     def _post(self, pod: Pod, reason: str) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
-        if annotations := {**self._annotations, **({REASON: reason} if reason else {})}:
+        if annotations := {**self._annotations(), **({REASON: reason} if reason else {})}:
             metadata["annotations"] = annotations
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if self._grace is not None:

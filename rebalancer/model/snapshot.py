@@ -37,7 +37,8 @@ Identity = tuple[str, ...]
 
 class KindRead(Struct, frozen=True, kw_only=True):
     """How one kind was read: `pages` and `retries` are requests, `bytes` of decompressed bodies, `started` in
-    seconds after the first kind's start, `seconds` how long it took. `known`: it could be read."""
+    seconds after the first kind's start, `seconds` how long it took. `known`: it could be read. `age`: it
+    comes from a watch cache whose last sign of life is so many seconds old; None: it was listed."""
 
     kind: str
     objects: int = 0
@@ -47,6 +48,7 @@ class KindRead(Struct, frozen=True, kw_only=True):
     started: float = 0.0
     seconds: float = 0.0
     known: bool = True
+    age: float | None = None
 
 
 class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):

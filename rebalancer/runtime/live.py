@@ -32,6 +32,7 @@ from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.notes import EventSetting
 from rebalancer.runtime.observer import Observer, Observers
 from rebalancer.runtime.settle import SettleLimits, Settler
+from rebalancer.telemetry.current import trace_annotations
 
 
 class LiveOptions(Struct, frozen=True, kw_only=True):
@@ -185,5 +186,5 @@ def _evictor(
         backoff=options.backoff,
         dry_run=not options.execute,
         grace_seconds=options.grace_seconds,
-        annotations={REQUESTER: f"rebalancer/{__version__}"},
+        annotations=lambda: {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()},
     )

@@ -152,6 +152,11 @@ class Observers(Observer):
                 log.exception("%s.%s failed", type(observer).__name__, method)
 
 
+def fields(**values: object) -> dict[str, object]:
+    """What a structured log has beside the sentence; empty ones are left out."""
+    return {"fields": {name: value for name, value in values.items() if value != ""}}
+
+
 class LogObserver(Observer):
     """One line for each thing that happens."""
 
@@ -161,7 +166,7 @@ class LogObserver(Observer):
             log.warning("%s", warning)
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
-        """The plan in figures."""
+        """The plan in figures; for debugging, what stays and why."""
         log.info(
             "plan: %d of %d constraints violated, excess %d; %d evictions in %d waves leave %d",
             plan.violated,
@@ -170,11 +175,45 @@ class LogObserver(Observer):
             len(plan.moves),
             len(plan.waves),
             plan.residual_excess,
+            extra=fields(
+                violated=plan.violated,
+                excess=plan.excess,
+                residual=plan.residual_excess,
+                evictions=len(plan.moves),
+                lower_bound=plan.lower_bound,
+            ),
         )
+        for c in plan.constraints:
+            if c.in_scope and c.residual_excess:
+                why = "; ".join(r.message for r in c.reasons) or "no reason is known"
+                log.debug(
+                    "an excess of %d stays: %s",
+                    c.residual_excess,
+                    why,
+                    extra=fields(
+                        namespace=c.constraint.namespace,
+                        workload=", ".join(c.workloads),
+                        topology_key=c.constraint.topology_key,
+                        reason=", ".join(r.code.value for r in c.reasons),
+                    ),
+                )
+        for b in plan.blocked:
+            log.debug(
+                "%s stays: %s",
+                b.pod.key,
+                b.reason.message,
+                extra=fields(namespace=b.pod.namespace, pod=b.pod.name, reason=b.reason.code.value),
+            )
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
         """Why not."""
-        log.warning("%s/%s is in the reviewed plan and stays: %s", namespace, pod, reason.message)
+        log.warning(
+            "%s/%s is in the reviewed plan and stays: %s",
+            namespace,
+            pod,
+            reason.message,
+            extra=fields(namespace=namespace, pod=pod, reason=reason.code.value),
+        )
 
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
         """Its size."""
@@ -183,12 +222,40 @@ class LogObserver(Observer):
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         """The verdict, with the move's reason."""
         level = logging.INFO if eviction.evicted else logging.DEBUG
-        log.log(level, "%s from %s: %s", eviction.message, move.pod.node_name, move.reason)
+        log.log(
+            level,
+            "%s from %s: %s",
+            eviction.message,
+            move.pod.node_name,
+            move.reason,
+            extra=fields(
+                namespace=move.pod.namespace,
+                pod=move.pod.name,
+                node=move.pod.node_name,
+                predicted=move.predicted,
+                owner=f"{move.owner.kind}/{move.owner.name}",
+                wave=move.wave,
+                result=eviction.result.value,
+            ),
+        )
 
     def on_outcome(self, outcome: Outcome) -> None:
         """What became of it."""
         level = logging.WARNING if outcome.status is MoveStatus.FAILED else logging.INFO
-        log.log(level, "%s: %s", outcome.status.value, outcome.message)
+        log.log(
+            level,
+            "%s: %s",
+            outcome.status.value,
+            outcome.message,
+            extra=fields(
+                namespace=outcome.move.pod.namespace,
+                pod=outcome.move.pod.name,
+                status=outcome.status.value,
+                reason=outcome.reason.code.value if outcome.reason is not None else "",
+                replacement=outcome.replacement.partition("/")[2],
+                node=outcome.node,
+            ),
+        )
 
     def on_report(self, report: CycleReport) -> None:
         """The cycle in figures."""
@@ -199,6 +266,12 @@ class LogObserver(Observer):
             report.evicted,
             report.failed,
             report.seconds,
+            extra=fields(
+                end=report.end.value,
+                evicted=report.evicted,
+                failed=report.failed,
+                seconds=round(report.seconds, 3),
+            ),
         )
 
     def on_error(self, error: Exception) -> None:

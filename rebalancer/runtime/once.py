@@ -20,6 +20,7 @@ from rebalancer.runtime.notes import EventObserver
 from rebalancer.runtime.observer import Observer, Observers
 from rebalancer.runtime.outcome import CycleReport
 from rebalancer.runtime.reviewed import Reviewed, ReviewedPlanner
+from rebalancer.telemetry.current import trace_annotations
 
 _ALONE = Surroundings()
 
@@ -51,7 +52,9 @@ def run_once(
 def _events(connection: Connection, options: LiveOptions, clock: Clock) -> list[Observer]:
     if not options.execute or options.events == "none":
         return []
-    recorder = EventRecorder(connection, instance=socket.gethostname(), now=clock.now)
+    recorder = EventRecorder(
+        connection, instance=socket.gethostname(), now=clock.now, annotations=trace_annotations
+    )
     return [EventObserver(recorder, failures=options.events == "all")]
 
 

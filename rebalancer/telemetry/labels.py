@@ -46,6 +46,8 @@ def of_kind(read: KindRead) -> Attributes:
         own("seconds"): round(read.seconds, 6),
         own("known"): read.known,
     }
+    if read.age is not None:
+        found[own("age")] = round(read.age, 3)
     if read.retries:
         found[names.RESEND_COUNT] = read.retries
     return found

@@ -91,13 +91,12 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Time, level, message, fields as key=value, and enough of the trace's id to find it."""
+    """Time, level, message, trace ids. Fields are left to JSON: the sentence has what they say."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and a traceback below it."""
         time = _time(record).astimezone().isoformat(timespec="milliseconds")
         parts = [time, f"{record.levelname:<7}", _plain(redacted(record.getMessage()))]
-        parts += [f"{key}={_plain(redacted(str(value)))}" for key, value in fields(record).items()]
         if (ids := current()) is not None:
             parts.append(f"trace_id={ids.trace} span_id={ids.span}")
         text = " ".join(parts)

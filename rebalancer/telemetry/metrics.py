@@ -87,6 +87,10 @@ class CycleMetrics:
         self._rejected = meter.create_counter(
             "rebalancer.rejected", description="Evictions of a reviewed plan that are not carried out."
         )
+        self._held = meter.create_counter(
+            "rebalancer.held",
+            description="Times that evictions were held back: window, pause, breaker, lease.",
+        )
         self._read_bytes = meter.create_counter(
             "rebalancer.read", unit="By", description="Bytes read from the API server for snapshots."
         )
@@ -155,6 +159,10 @@ class CycleMetrics:
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:  # noqa: ARG002
         """One more, by reason."""
         self._rejected.add(1, {"reason": reason.code.value})
+
+    def on_held(self, reason: Reason) -> None:
+        """One more, by reason."""
+        self._held.add(1, {"reason": reason.code.value})
 
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:  # noqa: ARG002
         """Its start."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 CYCLE = "cycle"
 SNAPSHOT = "snapshot"
 LIST = "list"
+CACHE = "cache"
 CONSTRAINTS = "constraints"
 PLAN = "plan"
 COMPONENT = "component"
@@ -33,7 +34,7 @@ RESEND_COUNT = "http.request.resend_count"
 ERROR_TYPE = "error.type"
 
 # Our own.
-TRACEPARENT = "rebalancer/traceparent"
+TRACEPARENT = "rebalancer.io/traceparent"
 """Annotation of Evictions and events: the span that they belong to, as W3C Trace Context writes it."""
 
 

@@ -109,6 +109,11 @@ class CycleSpans:
                 },
             )
 
+    def on_held(self, reason: Reason) -> None:
+        """An event of the cycle: no eviction at present."""
+        if self._cycle is not None:
+            self._cycle.add_event("held", {own("reason"): reason.code.value, own("message"): reason.message})
+
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
         """Opens it."""
         self._end_wave()
@@ -221,9 +226,10 @@ class CycleSpans:
         span = self._child(self._cycle, names.SNAPSHOT, labels.of_snapshot(snapshot), start)
         for read in snapshot.reads:
             began = start + int(read.started * _NS)
-            listed = self._child(
-                span, f"{names.LIST} {read.kind}", labels.of_kind(read), began, SpanKind.CLIENT
+            how, kind = (
+                (names.LIST, SpanKind.CLIENT) if read.age is None else (names.CACHE, SpanKind.INTERNAL)
             )
+            listed = self._child(span, f"{how} {read.kind}", labels.of_kind(read), began, kind)
             listed.end(min(began + int(read.seconds * _NS), end))
         span.end(end)
 

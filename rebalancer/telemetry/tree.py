@@ -26,7 +26,12 @@ _HEAD = {
 _TOLD = ("seconds", "known", "kind", "message", "reason", "owner", "status", "read_back", "assumptions")
 _HIDDEN = {names.POD_UID, *names.OWNERS.values(), *map(own, _TOLD)}
 """What the tree shows otherwise, or what only a machine needs: a backend has it all."""
-_SHOWN_IN = {"blocked": own("reason"), "rejected": own("reason"), "violated": own("status")}
+_SHOWN_IN = {
+    "blocked": own("reason"),
+    "rejected": own("reason"),
+    "held": own("reason"),
+    "violated": own("status"),
+}
 """Events where a hidden attribute is what matters."""
 _NS = 1_000_000_000
 _WIDTH = 132
