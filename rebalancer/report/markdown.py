@@ -9,7 +9,8 @@ from rebalancer.report import text
 from rebalancer.report.document import Report
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
-_MOST_ROWS = 100
+_MOST_ROWS = 50
+_MOST_RISKS = 10
 
 
 def to_markdown(report: Report) -> str:
@@ -42,6 +43,22 @@ def _lines(report: Report) -> Iterator[str]:
                 )
                 for c in violated
             ),
+        )
+    avoidable = [r for r in report.risks if r.lost > r.best]
+    if avoidable:
+        yield from _heading("Lost with the fullest domain")
+        yield from _table(
+            ("workload", "domain", "pods", "lost now", "planned", "at best"),
+            (
+                (
+                    code(f"{r.namespace}/{r.workload}"),
+                    code(f"{text.short_key(r.topology_key)} {r.domain}"),
+                    str(r.pods),
+                    *(text.percent(share) for share in (r.lost, r.planned, r.best)),
+                )
+                for r in avoidable
+            ),
+            _MOST_RISKS,
         )
     if report.evictions:
         yield from _heading(f"Plan: {text.plural(len(report.evictions), 'eviction')}")
@@ -76,13 +93,32 @@ def _lines(report: Report) -> Iterator[str]:
         )
     if report.findings:
         yield from _heading("Findings")
-        for f in report.findings:
-            remedy = f" → {escape(f.remedy)}" if f.remedy else ""
-            yield f"- **{f.severity.value}** {code(f.object)} ({f.code}): {escape(f.message)}{remedy}"
+        for g in text.found_groups(report.findings):
+            first = g.findings[0]
+            whose = code(first.object)
+            if len(g.findings) > 1:
+                others = code(text.listing((f.object for f in g.findings[1:]), 10))
+                whose += f" and {len(g.findings) - 1:,} more ({others})"
+            yield f"- **{g.severity}** {g.code}: {whose}: {escape(first.message)}"
+            yield from _remedy(first.remedy)
     for title, sentences in (("Assumed", report.assumptions), ("Not known", report.warnings)):
         if sentences:
             yield from _heading(title)
             yield from (f"- {escape(s)}" for s in sentences)
+
+
+def _remedy(remedy: str) -> Iterator[str]:
+    """A command in its line, YAML in a block that opens; nothing in it can end the block."""
+    if not remedy:
+        return
+    if "\n" not in remedy:
+        yield f"  → {code(remedy)}"
+        return
+    runs = re.findall(r"`+", remedy)
+    fence = "`" * max(3, *(len(run) + 1 for run in runs), 3)
+    yield f"  {fence}yaml"
+    yield from (f"  {text.clean(line)}" for line in remedy.split("\n"))
+    yield f"  {fence}"
 
 
 def _heading(title: str) -> Iterator[str]:
@@ -91,12 +127,12 @@ def _heading(title: str) -> Iterator[str]:
     yield ""
 
 
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], most: int = _MOST_ROWS) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield "|" + " --- |" * len(head)
     left = 0
     for number, row in enumerate(rows):
-        if number < _MOST_ROWS:
+        if number < most:
             yield f"| {' | '.join(row)} |"
         else:
             left += 1

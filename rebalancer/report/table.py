@@ -15,6 +15,9 @@ from rebalancer.report.document import ConstraintReport, EvictionReport, Report
 _STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yellow", "unfixable": "red"}
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 _INDENT = 2
+_LAID_OUT = 200
+"""Tables of so many rows are fitted to the terminal; longer ones have a line for each row."""
+_NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
 _MOST_ROWS = 50
 """So many violated constraints and moves are listed in the narrow form; `wide` lists all."""
 
@@ -26,6 +29,7 @@ def write_table(report: Report, console: Console, *, wide: bool = False) -> None
     view.constraints()
     view.plan()
     view.stays()
+    view.risks()
     view.findings()
     view.rests_on()
     view.next()
@@ -55,9 +59,9 @@ class _View:
         if not rows:
             return
         self._title("Constraints" if self.wide else "Violated constraints")
-        table = _table("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
+        table = _Rows("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
         if self.wide:
-            table.add_column("SELECTOR", overflow="fold")
+            table.columns.append("SELECTOR")
         for c in self._first(rows):
             table.add_row(
                 _plain(text.name_of(c)),
@@ -77,10 +81,9 @@ class _View:
         if not self.report.evictions:
             return
         self._title("Plan")
-        table = _table("WAVE", "EVICT", "FROM", "TO", "MENDS")
+        table = _Rows("WAVE", "EVICT", "FROM", "TO", "MENDS")
         if self.wide:
-            for name in ("WHY", "OWNER", "UID"):
-                table.add_column(name, overflow="fold")
+            table.columns += ("WHY", "OWNER", "UID")
         before = 0
         for e in self._first(list(self.report.evictions)):
             table.add_row(
@@ -117,7 +120,7 @@ class _View:
         if self.wide:
             self._every_blocked()
             return
-        table = _table("PODS", "REASON", "FOR EXAMPLE")
+        table = _Rows("PODS", "REASON", "FOR EXAMPLE")
         for g in groups:
             example = Text.assemble(_plain(text.listing(g.pods)), "\n", _plain(g.message, "dim"))
             if g.messages > 1:
@@ -139,27 +142,58 @@ class _View:
         self.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def findings(self) -> None:
-        """What no eviction cures."""
+        """What no eviction cures: by code, or each with its remedy."""
         if not self.report.findings:
             return
         self._title("Findings")
-        for f in self._first(list(self.report.findings)):
-            line = Text.assemble(
-                _plain(f.severity.value, _SEVERITY_STYLE.get(f.severity.value, "")),
-                " ",
-                _plain(f"{f.object} ({f.code}): {f.message}"),
+        if self.wide and len(self.report.findings) > _LAID_OUT:
+            self._every_finding()
+            return
+        for g in text.found_groups(self.report.findings):
+            severity = _plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
+            for f in g.findings if self.wide else g.findings[:1]:
+                self._print(Text.assemble(severity, " ", _plain(f"{f.object} ({g.code}): {f.message}")))
+                if f.remedy and (self.wide or "\n" not in f.remedy):
+                    self._print(_plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
+            if not self.wide and len(g.findings) > 1:
+                more = text.listing((f.object for f in g.findings[1:]), 2)
+                self._print(_plain(f"and {len(g.findings) - 1:,} more: {more}", "dim"), 2)
+        if not self.wide:
+            self._print(_plain("Each with what to paste or run: -o wide, or -o html", "dim"))
+
+    def _every_finding(self) -> None:
+        """Each in a line, with its remedy below: laying out thousands takes seconds."""
+        self.console.print(
+            _plain(
+                "\n".join(
+                    f"  {f.severity.value} {f.object} ({f.code}): {f.message}"
+                    + "".join(f"\n    {line}" for line in f.remedy.split("\n") if line)
+                    for f in self.report.findings
+                )
+            ),
+            soft_wrap=True,
+        )
+
+    def risks(self) -> None:
+        """What a failure would cost each workload."""
+        if not self.wide or not self.report.risks:
+            return
+        self._title("Lost with the fullest domain")
+        table = _Rows("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST")
+        for r in self.report.risks:
+            table.add_row(
+                _plain(f"{r.namespace}/{r.workload}"),
+                _plain(text.short_key(r.topology_key)),
+                _plain(r.domain or "(none)"),
+                _plain(f"{r.pods:,}"),
+                *(_plain(text.percent(share)) for share in (r.lost, r.planned, r.best)),
             )
-            self._print(line)
-            if f.remedy:
-                self._print(_plain(f"→ {f.remedy}", "cyan"), 2)
-        self._rest(len(self.report.findings), "finding")
+        self._print(table)
 
     def rests_on(self) -> None:
         """Assumptions, and what was missing."""
-        for title, sentences in (
-            ("Assumed", self.report.assumptions),
-            ("Not known", self.report.warnings),
-        ):
+        unknown = self.report.warnings if self.wide else text.not_known(self.report.warnings)
+        for title, sentences in (("Assumed", self.report.assumptions), ("Not known", unknown)):
             if sentences:
                 self._title(title)
                 for sentence in sentences:
@@ -193,16 +227,45 @@ class _View:
         self.console.print()
         self.console.print(_plain(title, "bold underline"))
 
-    def _print(self, what: Text | Table, indent: int = 0) -> None:
-        self.console.print(Padding(what, (0, 0, 0, _INDENT + indent)))
+    def _print(self, what: Text | _Rows, indent: int = 0) -> None:
+        if isinstance(what, Text):
+            self.console.print(Padding(what, (0, 0, 0, _INDENT + indent)))
+        elif len(what.rows) > _LAID_OUT:
+            self.console.print(what.lines(), soft_wrap=True)
+        else:
+            self.console.print(Padding(what.table(), (0, 0, 0, _INDENT + indent)))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        right = name in ("MAX", "PODS")
-        table.add_column(name, overflow="fold", justify="right" if right else "left")
-    return table
+class _Rows:
+    """A table in the making."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = list(columns)
+        self.rows: list[tuple[Text, ...]] = []
+
+    def add_row(self, *cells: Text) -> None:
+        """One more row, as many cells as columns."""
+        self.rows.append(cells)
+
+    def table(self) -> Table:
+        """Laid out: cells that are too wide are folded."""
+        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for name in self.columns:
+            made.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def lines(self) -> Text:
+        """One line a row, aligned and never folded: laying out thousands of rows takes half a minute."""
+        plain = [self.columns, *([c.plain.replace("\n", " ") for c in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in plain) for i in range(len(self.columns))]
+        return Text(
+            "\n".join(
+                " " * _INDENT + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+                for row in plain
+            )
+        )
 
 
 def _plain(words: str, style: str = "") -> Text:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.report.document import BlockedReport, ConstraintReport, EvictionReport, Report
+from rebalancer.report.document import BlockedReport, ConstraintReport, EvictionReport, FindingReport, Report
 
 _SHORT_KEYS = {
     "topology.kubernetes.io/zone": "zone",
@@ -18,6 +18,7 @@ _FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
 HIDDEN = re.compile(f"[{_FORMATTING}]")
 """Characters that JSON lets through and a terminal or a reader would act on."""
 _UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
+_ABSENT = re.compile(r"no (.+) in the snapshot: ")
 _MOST_DOMAINS = 8
 _EXAMPLES = 3
 
@@ -144,6 +145,46 @@ def blocked_groups(blocked: Iterable[BlockedReport]) -> list[BlockedGroup]:
         )
         for reason, group in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
+
+
+class FoundGroup(Struct, frozen=True):
+    """Findings of one code."""
+
+    code: str
+    severity: str
+    findings: tuple[FindingReport, ...]
+
+    @property
+    def objects(self) -> str:
+        """What is concerned, by example."""
+        return listing(f.object for f in self.findings)
+
+
+def found_groups(findings: Iterable[FindingReport]) -> list[FoundGroup]:
+    """Findings by code, in their own order: errors first."""
+    by: dict[tuple[str, str], list[FindingReport]] = {}
+    for f in findings:
+        by.setdefault((f.severity.value, f.code), []).append(f)
+    return [FoundGroup(code, severity, tuple(group)) for (severity, code), group in by.items()]
+
+
+def not_known(warnings: Iterable[str]) -> list[str]:
+    """The warnings in a few lines: kinds that are missing in one of them, of the others the first."""
+    missing: list[str] = []
+    other: list[str] = []
+    for warning in warnings:
+        absent = _ABSENT.match(warning)
+        missing += [absent.group(1)] if absent else []
+        other += [] if absent else [warning]
+    lines = other[:_EXAMPLES]
+    if len(other) > _EXAMPLES:
+        lines.append(f"{len(other) - _EXAMPLES:,} more: -o wide")
+    if len(missing) == 1 and len(lines) < _EXAMPLES:
+        return [*lines, *(w for w in warnings if _ABSENT.match(w))]
+    if missing:
+        kinds = ", ".join(missing).replace(" or ", ", ").split(", ")
+        lines.append(f"the snapshot lacks {len(kinds)} kinds ({listing(kinds)}): -o wide says what follows")
+    return lines
 
 
 def headline(report: Report) -> str:

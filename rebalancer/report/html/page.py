@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from rebalancer import __version__
 from rebalancer.report import text
-from rebalancer.report.document import ConstraintReport, FindingReport, Report
+from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.html.picture import WIDTH, Panel, panels
 
 _FEW = 8
@@ -41,14 +40,6 @@ class Item(Struct, frozen=True):
         c = self.constraint
         reasons = " ".join(r.code for r in c.reasons)
         return f"{self.name} {c.topology_key} {c.status} {reasons} {c.selector or ''}".lower()
-
-
-class FoundGroup(Struct, frozen=True):
-    """Findings of one code."""
-
-    code: str
-    severity: str
-    findings: tuple[FindingReport, ...]
 
 
 class Stays(Struct, frozen=True):
@@ -90,7 +81,7 @@ def to_html(report: Report) -> str:
             ],
             waves=list(report.waves.items()),
             stays=_stays(report),
-            found=_found(report.findings),
+            found=text.found_groups(report.findings),
             steps=text.next_steps(report),
             width=WIDTH,
         )
@@ -105,13 +96,6 @@ def _stays(report: Report) -> list[Stays]:
         Stays(*why, tuple(pods))
         for why, pods in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-
-
-def _found(findings: Iterable[FindingReport]) -> list[FoundGroup]:
-    by: dict[tuple[str, str], list[FindingReport]] = {}
-    for f in findings:
-        by.setdefault((f.severity.value, f.code), []).append(f)
-    return [FoundGroup(code, severity, tuple(group)) for (severity, code), group in by.items()]
 
 
 @cache
