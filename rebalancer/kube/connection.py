@@ -145,7 +145,7 @@ class Connection:
         try:
             return ask()
         except UnauthorizedError as e:
-            log.info("%s; refreshing credentials", e.message)
+            log.debug("%s; refreshing credentials", e.message)
             self._refresh(generation)
         return ask()
 

@@ -15,10 +15,10 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from rebalancer.kube.cache_store import Change, KindStore
+from rebalancer.kube.changes import Changes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
     ExpiredError,
@@ -28,17 +28,15 @@ from rebalancer.kube.errors import (
     ResponseError,
     StatusError,
 )
-from rebalancer.kube.head import HeadMeta, head, malformed
 from rebalancer.kube.pager import pages
 from rebalancer.kube.retry import Backoff
 from rebalancer.kube.watch import Watch, WatchEvent, initial_end, version_known
-from rebalancer.model.decode import WORKLOADS, Decoder, Object
-from rebalancer.model.snapshot import Identity, identity
+from rebalancer.model.decode import Object
+from rebalancer.model.snapshot import Identity
 
 log = logging.getLogger(__name__)
-_SWEEP_AFTER = 5000
-"""Parts remembered beyond twice what is in use, before those out of use are forgotten."""
 _LOUD = 3
+"""Failures in a row after which it is no hiccup any more."""
 
 
 class WatchOptions(Struct, frozen=True, kw_only=True):
@@ -90,11 +88,11 @@ class Reflector:
         self._monotonic = monotonic
         self._rng = rng
         self._before = before
-        self._decoder = Decoder()
-        self._sweep_at = _SWEEP_AFTER
+        self._changes = Changes(store.resource.kind)
         self._version = ""
         self._failures = 0
         self._began = 0.0
+        self._told = ""
         self._garbage = self._behind = 0
 
     def run(self) -> None:
@@ -162,7 +160,7 @@ class Reflector:
             gzip=self._connection.options.gzip,
         ):
             version = page.metadata.resource_version
-            self._collect((self._change(raw) for raw in page.items or ()), objects, broken)
+            self._collect((self._changes.listed(raw) for raw in page.items or ()), objects, broken)
         self._swap(objects, broken, version)
 
     def _watch(self, version: str) -> None:
@@ -186,11 +184,11 @@ class Reflector:
                 rest = batch
                 if initial is not None:
                     end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
-                    changes = (self._changed(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
+                    changes = (self._changes.event(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
                     self._collect(changes, initial, broken)
                     if end == len(batch):
                         continue
-                    self._swap(initial, broken, self._bookmark(watch, batch[end]))
+                    self._swap(initial, broken, self._changes.bookmark(watch, batch[end]))
                     self._store.watching()
                     initial, rest = None, batch[end + 1 :]
                 if rest:
@@ -207,59 +205,23 @@ class Reflector:
         try:
             for event in batch:
                 if event.type == "BOOKMARK":
-                    version = self._bookmark(watch, event)
+                    version = self._changes.bookmark(watch, event)
                     continue
-                change, version = self._changed(watch, event)
+                change, version = self._changes.event(watch, event)
                 changes.append(change)
         finally:
             if version != self._version or changes:
                 self._garbage = 0
             self._version = version
             self._store.apply(changes, version)
-        self._sweep()
+        self._changes.forget(self._store.every)
         if self._failures and self._monotonic() - self._began >= self._options.healthy:
             if self._failures >= _LOUD:
-                log.warning("%s: in touch again", self._resource.qualified)
+                level = logging.INFO if self._resource.without else logging.WARNING
+                log.log(level, "%s: in touch again", self._resource.qualified)
             self._failures = 0
+            self._told = ""
             self._store.failed(None, 0)
-
-    def _changed(self, watch: Watch, event: WatchEvent) -> tuple[Change, str]:
-        try:
-            meta = head(event.object)
-        except msgspec.DecodeError as e:
-            raise watch.garbage(str(e)) from e
-        if not meta.name or not meta.resource_version:
-            raise watch.garbage("an event without a name or a version")
-        if event.type == "DELETED":
-            return (self._key(meta), None, ""), meta.resource_version
-        return self._change(event.object), meta.resource_version
-
-    def _bookmark(self, watch: Watch, event: WatchEvent) -> str:
-        try:
-            version = head(event.object).resource_version
-        except msgspec.DecodeError as e:
-            raise watch.garbage(str(e)) from e
-        if not version:
-            raise watch.garbage("a bookmark without a version")
-        return version
-
-    def _change(self, raw: bytes | Raw) -> Change:
-        try:
-            value = self._decoder.decode(self._resource.kind, raw)
-        except (msgspec.DecodeError, ValueError) as e:
-            try:
-                key = self._key(head(raw))
-            except msgspec.DecodeError:
-                key = ("", "?")
-            return key, None, malformed(self._resource.kind, raw, e)
-        return identity(value), value, ""
-
-    def _key(self, meta: HeadMeta) -> Identity:
-        """`model.snapshot.identity`, of an object that need not be decoded."""
-        kind = self._resource.kind
-        if kind in WORKLOADS:
-            return meta.namespace, meta.name, kind
-        return (meta.namespace or "default" if kind == "Pod" else meta.namespace), meta.name
 
     @staticmethod
     def _collect(
@@ -277,13 +239,15 @@ class Reflector:
     def _swap(self, objects: dict[Identity, Object], broken: dict[Identity, str], version: str) -> None:
         self._store.swap(objects, broken, version)
         self._version, self._garbage = version, 0
-        self._sweep()
+        self._changes.forget(self._store.every)
 
-    def _sweep(self) -> None:
-        """Forgets what only objects of the past shared; seldom, as it looks at every object."""
-        if self._decoder.entries > self._sweep_at:
-            self._decoder.keep(self._store.every())
-            self._sweep_at = 2 * self._decoder.entries + _SWEEP_AFTER
+    def _tell(self, error: KubeError) -> None:
+        """Loud once, and for the kinds that matter: in an outage all kinds say the same, again and again."""
+        again, self._told = error.message == self._told, error.message
+        if self._failures == _LOUD and not self._resource.without:
+            log.warning("%s", error)
+        else:
+            log.log(logging.DEBUG if again else logging.INFO, "%s", error)
 
     def _after(self, error: KubeError | None, lasted: float) -> float:
         """Seconds until the next session, and what it begins with."""
@@ -300,8 +264,7 @@ class Reflector:
                 self._version, self._garbage = "", 0
         self._store.failed(error, self._failures)
         if error is not None:
-            # Loud once: the third in a row is no hiccup any more, and the hundredth says nothing new.
-            log.log(logging.WARNING if self._failures == _LOUD else logging.INFO, "%s", error)
+            self._tell(error)
         if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
             self._store.deny(error)
             self._version = ""

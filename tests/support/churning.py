@@ -10,7 +10,7 @@ import gc
 import sys
 from pathlib import Path
 
-from rebalancer.kube import reflector
+from rebalancer.kube import changes
 from rebalancer.kube.cache import WatchCache
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
@@ -26,7 +26,7 @@ def main(kubeconfig: str) -> None:
         decoders.append(Decoder())
         return decoders[-1]
 
-    reflector.Decoder = remembered  # type: ignore[assignment,misc]
+    changes.Decoder = remembered  # type: ignore[assignment,misc]
     cache = WatchCache(Connection(ClusterOptions(kubeconfig=kubeconfig)), kinds=frozenset({"Pod", "Node"}))
     cache.start()
     assert cache.wait_ready(20)
