@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import KindRead, Snapshot
-from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Move, Plan
+from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Finding, Move, Plan
 from rebalancer.policy.budgets import Budgets
 from rebalancer.telemetry import names
 from rebalancer.telemetry.names import own
@@ -118,6 +118,16 @@ def of_component(figures: ComponentFigures, plan: Plan) -> Attributes:
         own("optimal"): figures.proved,
         own("excess.residual"): figures.residual,
         own("excess.least"): figures.least,
+    }
+
+
+def of_finding(finding: Finding) -> Attributes:
+    """What no eviction cures."""
+    return {
+        own("code"): finding.code,
+        own("severity"): finding.severity.value,
+        own("object"): finding.object,
+        own("message"): finding.message,
     }
 
 

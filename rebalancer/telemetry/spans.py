@@ -93,7 +93,7 @@ class CycleSpans:
         for attributes in labels.of_blocked(plan.blocked):
             planned.add_event("blocked", attributes, end)
         for finding in plan.findings[: labels.NAMED]:
-            planned.add_event("finding", {own("code"): finding.code, own("message"): finding.message}, end)
+            planned.add_event("finding", labels.of_finding(finding), end)
         planned.end(end)
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:

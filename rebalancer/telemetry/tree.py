@@ -23,13 +23,25 @@ _HEAD = {
     names.REPLACEMENT: (names.NAMESPACE, names.POD),
 }
 """What stands right behind a span's name."""
-_TOLD = ("seconds", "known", "kind", "message", "reason", "owner", "status", "read_back", "assumptions")
+_TOLD = (
+    "code",
+    "seconds",
+    "known",
+    "kind",
+    "message",
+    "reason",
+    "owner",
+    "status",
+    "read_back",
+    "assumptions",
+)
 _HIDDEN = {names.POD_UID, *names.OWNERS.values(), *map(own, _TOLD)}
 """What the tree shows otherwise, or what only a machine needs: a backend has it all."""
 _SHOWN_IN = {
     "blocked": own("reason"),
     "rejected": own("reason"),
     "held": own("reason"),
+    "finding": own("code"),
     "violated": own("status"),
 }
 """Events where a hidden attribute is what matters."""

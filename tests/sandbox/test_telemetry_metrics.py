@@ -448,3 +448,10 @@ def test_collector_and_monitor_are_well_formed() -> None:
     assert sampled == "rebalancer.evicted"
     monitor = yaml.safe_load((OBSERVABILITY / "podmonitor.yaml").read_text())
     assert monitor["spec"]["podMetricsEndpoints"][0]["path"] == "/metrics"
+
+
+def test_every_metric_is_documented() -> None:
+    with after_a_cycle() as telemetry:
+        exported = {f.name for f in text_string_to_metric_families(telemetry.exposition()[0].decode())}
+    documented = set(re.findall(r"^\| `(rebalancer_[a-z_]+?)(?:_total)?` \|", RUNBOOK.read_text(), re.M))
+    assert exported - {"target_info", "target"} <= documented
