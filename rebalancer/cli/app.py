@@ -9,6 +9,7 @@ import typer
 from rebalancer import __version__
 from rebalancer.cli import demo as demo_command
 from rebalancer.cli import explain as explain_command
+from rebalancer.cli import lint as lint_command
 from rebalancer.cli import once as once_command
 from rebalancer.cli import run as run_command
 from rebalancer.cli import simulate as simulate_command
@@ -67,6 +68,7 @@ def _common(
 
 
 app.command(epilog=EXAMPLES)(report)
+app.command(epilog=lint_command.EXAMPLES)(lint_command.lint)
 app.command(epilog=explain_command.EXAMPLES)(explain_command.explain)
 app.command(epilog=once_command.EXAMPLES, cls=ActingCommand)(once_command.once)
 app.command(epilog=snapshot_command.EXAMPLES)(snapshot_command.snapshot)

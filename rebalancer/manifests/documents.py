@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -142,31 +143,38 @@ def _malformed(text: Text, start: int, message: str) -> ManifestError:
     return ManifestError(f"{text.name}:{line}:{column}: not valid JSON: {what}")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML as Kubernetes reads it: a date is a string."""
 
 
-_Loader.yaml_implicit_resolvers = {
+Loader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
 def _yaml_documents(text: Text) -> Iterator[Document]:
-    try:
-        loaded: Iterator[Any] = yaml.load_all(bytes(text.data), Loader=_Loader)
+    with yaml_errors(text.name):
+        loaded: Iterator[Any] = yaml.load_all(bytes(text.data), Loader=Loader)
         for index, value in enumerate(loaded, 1):
             if value is None:
                 continue
             if not isinstance(value, dict | list):
                 raise ManifestError(f"{text.name}: no Kubernetes object in it", _NOT_MANIFEST)
             yield _document(text.name, index, msgspec.json.encode(value))
+
+
+@contextmanager
+def yaml_errors(name: str) -> Iterator[None]:
+    """Whatever YAML can be wrong about as ManifestError, with line and column where they are known."""
+    try:
+        yield
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         what = e.problem or e.context or "malformed"
-        raise ManifestError(f"{text.name}{at}: not valid YAML: {what}", _NOT_MANIFEST) from e
+        raise ManifestError(f"{name}{at}: not valid YAML: {what}", _NOT_MANIFEST) from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ManifestError(f"{text.name}: not valid YAML: {' '.join(str(e).split())}", _NOT_MANIFEST) from e
+        raise ManifestError(f"{name}: not valid YAML: {' '.join(str(e).split())}", _NOT_MANIFEST) from e
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as e:
-        raise ManifestError(f"{text.name}: YAML that JSON cannot express: {e}") from e
+        raise ManifestError(f"{name}: YAML that JSON cannot express: {e}") from e

@@ -134,7 +134,7 @@ class _Reading:
             value = self._decoder.decode(kind, raw)
             _check(value)
         except (msgspec.DecodeError, ValueError) as e:
-            self._malformed.append(f"{kind} {_qualified(namespace, name)}: {_field(e)}")
+            self._malformed.append(f"{kind} {_qualified(namespace, name)}: {field_error(e)}")
             return
         self._objects[kind, namespace, name] = (meta.resource_version, value)
 
@@ -174,7 +174,7 @@ class _Reading:
         meta = value.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         named = _qualified(str(meta.get("namespace") or ""), str(meta.get("name") or "(no name)"))
-        self._malformed.append(f"{kind} {named}: {_field(error)}")
+        self._malformed.append(f"{kind} {named}: {field_error(error)}")
 
     def _stranger(self, document: Document, item: Item, kind: str) -> None:
         """A document that is no API object; one that carries kubectl's own error is quoted."""
@@ -250,7 +250,7 @@ def _in_namespace(raw: bytes | Raw, namespace: str) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _field(error: Exception) -> str:
+def field_error(error: Exception) -> str:
     """The decoder's message with the field first: "spec.replicas: expected `int`, got `str`"."""
     what, _, path = str(error).partition(" - at `$")
     what = what[:1].lower() + what[1:]

@@ -37,8 +37,13 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
 def to_json(document: Struct) -> str:
     """Any document as JSON, indented; characters that could act on a terminal are escaped."""
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    # Only strings hold such characters, and there an escape means the same.
-    return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", encoded) + "\n"
+    return harmless(encoded) + "\n"
+
+
+def harmless(json: str) -> str:
+    """JSON without characters that could act on a terminal: only strings hold them, and there an escape means
+    the same."""
+    return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", json)
 
 
 def to_yaml(report: Report) -> str:

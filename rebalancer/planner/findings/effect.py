@@ -18,7 +18,7 @@ def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
     """Findings of one workload."""
     for c in survey.constraints(subject.template):
         pods = survey.expected(c.meant)
-        if pods >= 2 and c.written.max_skew >= pods:
+        if c.meant.hard and pods >= 2 and c.written.max_skew >= pods:
             yield finding(
                 Severity.WARNING,
                 FindingCode.NO_EFFECT,

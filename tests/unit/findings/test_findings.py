@@ -217,8 +217,7 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
         "affinity-contradicts-spread",
         "error",
         [zones(), own(affinity_policy="Ignore").needs("zone", "In", "a", "b")],
-        "admits 2 of 3 domains of topology.kubernetes.io/zone, and nodeAffinityPolicy Ignore counts the others "
-        "as empty: no more than 2 of 3 pods can be placed",
+        "Ignore counts the others as empty: no more than 2 of 3 pods can be placed",
     ),
     "volumes in the pods' zones, skewed": (
         "pinned-by-zonal-volumes",
@@ -303,6 +302,10 @@ NEGATIVE: dict[str, tuple[str, list[Any]]] = {
     "an autoscaler may make more pods than maxSkew": (
         "no-effect",
         [zones(), own(skew=3), autoscaler(9)],
+    ),
+    "a preferred constraint has an effect whatever its maxSkew": (
+        "no-effect",
+        [zones(), own(skew=3, soft=True)],
     ),
     "nodes and zones": ("hostname-only", [zones(), own("hostname").spread("zone")]),
     "all nodes in one zone": ("hostname-only", [zones(a=3), own("hostname")]),
