@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Blocked, Plan
+from rebalancer.planner.plan import Blocked, Finding, Plan, Severity
 from rebalancer.report import Report, build_report, render
 from rebalancer.report import text as words
 from rebalancer.report.formats import Format, format_of
@@ -237,7 +237,16 @@ def hostile() -> tuple[Plan, Snapshot]:
         reasons=(why,),
     )
     evicted = replace(move(cluster, 0, HOSTILE), pod=pod)
-    return replace(plan, constraints=(broken,), moves=(evicted,), blocked=(Blocked(pod, why),)), cluster
+    found = Finding(Severity.ERROR, "no-pdb", HOSTILE, HOSTILE, f"# x\n{HOSTILE}", HOSTILE)
+    made = replace(
+        plan,
+        constraints=(broken,),
+        moves=(evicted,),
+        blocked=(Blocked(pod, why),),
+        findings=(found,),
+        assumptions=(HOSTILE,),
+    )
+    return made, replace(cluster, warnings=(HOSTILE,), source=HOSTILE)
 
 
 class Terminal(io.StringIO):
@@ -294,7 +303,73 @@ def test_the_table_fits_the_terminal_and_loses_nothing(columns: int, monkeypatch
 
 @pytest.mark.parametrize(
     ("name", "format"),
-    [("r.json", Format.JSON), ("R.YML", Format.YAML), ("notes.md", Format.MARKDOWN), ("r.txt", None)],
+    [
+        ("r.json", Format.JSON),
+        ("R.YML", Format.YAML),
+        ("notes.md", Format.MARKDOWN),
+        ("r.html", Format.HTML),
+        ("r.txt", None),
+    ],
 )
 def test_a_file_s_name_asks_for_a_format(name: str, format: Format | None) -> None:
     assert format_of(name) is format
+
+
+def with_findings(count: int, remedy: str = "one: 1\ntwo: 2") -> tuple[Plan, Snapshot]:
+    plan, cluster = stuck()
+    found = tuple(
+        Finding(Severity.WARNING, "no-pdb", f"Deployment/default/w{i}", "no budget covers it", remedy)
+        for i in range(count)
+    )
+    return replace(plan, findings=found), cluster
+
+
+def test_findings_are_told_by_code_and_wide_tells_each_with_its_remedy() -> None:
+    shown = table(with_findings(40))
+    assert "warning Deployment/default/w0 (no-pdb): no budget covers it" in shown
+    assert "and 39 more: Deployment/default/w1, Deployment/default/w2 and 37 more" in shown
+    assert "two: 2" not in shown
+    wide = table(with_findings(40), Format.WIDE)
+    assert wide.count("two: 2") == wide.count("no budget covers it") == 40
+
+
+def test_markdown_has_the_first_remedy_in_a_block_that_nothing_in_it_ends() -> None:
+    shown = render(reported(with_findings(3, "a: 1\n```\n# h\nb: ````\n")), Format.MARKDOWN)
+    lines = [line.strip() for line in shown.splitlines()]
+    assert lines.index("`````") > lines.index("# h") > lines.index("`````yaml")
+    assert "and 2 more (`Deployment/default/w1, Deployment/default/w2`)" in shown
+
+
+def test_thousands_of_rows_have_a_line_each() -> None:
+    plan, cluster = with_findings(3000)
+    many = replace(plan, constraints=plan.constraints * 3000)
+    wide = table((many, cluster), Format.WIDE)
+    assert len([line for line in wide.splitlines() if line.endswith("app=web")]) == 3000
+    assert len(table((many, cluster)).splitlines()) < 250
+    assert len(render(reported((many, cluster)), Format.MARKDOWN)) < 60_000
+
+
+NOT_KNOWN = [
+    ([], []),
+    (["no Service in the snapshot: x"], ["no Service in the snapshot: x"]),
+    (
+        ["skipped a", "no Service in the snapshot: x", "no DaemonSet or Job in the snapshot: y"],
+        ["skipped a", "the snapshot lacks 3 kinds (Service, DaemonSet, Job): -o wide says what follows"],
+    ),
+    (["a", "b", "c", "d", "e"], ["a", "b", "c", "2 more: -o wide"]),
+]
+
+
+@pytest.mark.parametrize(("warnings", "told"), NOT_KNOWN)
+def test_what_is_not_known_takes_a_few_lines(warnings: list[str], told: list[str]) -> None:
+    assert words.not_known(warnings) == told
+
+
+def test_the_kinds_that_a_file_lacks_are_one_line_and_all_in_wide() -> None:
+    from rebalancer.manifests.kinds import absences
+
+    plan, cluster = at_rest()
+    poor = replace(cluster, warnings=tuple(absences({"Node", "Pod"})))
+    assert table((plan, poor)).count("the snapshot lacks") == 1
+    assert len(poor.warnings) == table((plan, poor), Format.WIDE).count(" in the snapshot: ") > 5
+    assert json.loads(render(reported((plan, poor)), Format.JSON))["warnings"] == list(poor.warnings)

@@ -1,5 +1,5 @@
 // Filters, pages, and opens what a link points to. The page says everything without it: what is not on a
-// list's first page waits in <noscript>, as text that costs no layout until it is shown.
+// list's first page waits in noscript elements, as text that costs no layout until it is shown.
 "use strict";
 document.documentElement.classList.add("js");
 document.addEventListener("DOMContentLoaded", () => {
