@@ -4,8 +4,8 @@ What is kept is listed in `redacted_fields`; every field that is not listed ther
 commands, images' names, other annotations, managed fields. The plan for the redacted cluster is the plan for
 the cluster under the pseudonyms.
 
-Kept as they are: Kubernetes' own label and taint keys, resource names, names of CSI drivers, provisioners,
-owners' kinds and schedulers, the namespaces that every cluster has, quantities, times, host ports.
+Kept as they are: well-known label and taint keys, names and resources (`known_keys`), names of CSI drivers,
+provisioners, owners' kinds and schedulers, quantities, times, host ports.
 """
 
 from __future__ import annotations
@@ -16,27 +16,13 @@ from typing import Any
 
 from rebalancer.engine.image_locality import normalized
 from rebalancer.manifests.kinds import is_read
+from rebalancer.manifests.known_keys import KNOWN_KEYS, KNOWN_NAMES, PLAIN_VALUES, known_resource
 from rebalancer.manifests.pseudonyms import Pseudonyms
 from rebalancer.manifests.redacted_fields import KINDS
 from rebalancer.manifests.redaction_rules import Naming
 
 Json = dict[str, Any]
 
-KEPT_NAMES = (
-    "default",
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
-    "system-cluster-critical",
-    "system-node-critical",
-)
-"""Names that every cluster has and policy speaks of."""
-_KEPT_KEYS = frozenset(
-    {"app", "k8s-app", "pod-template-hash", "controller-revision-hash", "metadata.name", "job-name"}
-)
-_OWN_DOMAINS = ("kubernetes.io", "k8s.io", "rebalancer.io")
-_PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
-"""Label keys whose values say nothing of whose cluster it is."""
 _ZONES = "__"
 """Joins the zones of a volume that has several."""
 
@@ -68,14 +54,6 @@ def of_object(obj: Json, naming: Naming) -> Json | None:
     return found
 
 
-def kept_key(key: str) -> bool:
-    """Whether a label key is Kubernetes' own, or says nothing."""
-    domain, slash, _ = key.rpartition("/")
-    if not slash:
-        return key in _KEPT_KEYS
-    return any(domain == own or domain.endswith(f".{own}") for own in _OWN_DOMAINS)
-
-
 class _Collecting:
     """Gives every name as it is, and remembers it."""
 
@@ -96,15 +74,16 @@ class _Collecting:
         return text
 
     def key(self, text: str) -> str:
-        if kept_key(text):
-            self._keys.add(text)
-        else:
-            self._names.add(text)
+        (self._keys if text in KNOWN_KEYS else self._names).add(text)
         return text
 
     def value(self, key: str, text: str) -> str:
-        if key not in _PLAIN_VALUES:
+        if key not in PLAIN_VALUES:
             self._names.update(text.split(_ZONES))
+        return text
+
+    def resource(self, text: str) -> str:
+        (self._keys if known_resource(text) else self._names).add(text)
         return text
 
     def image(self, text: str) -> str:
@@ -138,7 +117,7 @@ class _Collecting:
             for number in numbered.get(f"{claim}-{owner}", ()):
                 self._joined[f"{claim}-{owner}-{number}"] = claim, f"{owner}-{number}"
         pseudonyms = Pseudonyms(
-            self._names | set(KEPT_NAMES) | set(self._joined), (*self._keys, *KEPT_NAMES), self._joined
+            self._names | set(KNOWN_NAMES) | set(self._joined), (*self._keys, *KNOWN_NAMES), self._joined
         )
         return Pseudonymous(pseudonyms, self._uids, self._wanted)
 
@@ -156,12 +135,16 @@ class Pseudonymous:
         return self._uids[text]
 
     def key(self, text: str) -> str:
-        """A label or taint key: its own, if it is Kubernetes' own."""
-        return text if kept_key(text) else self.name(text)
+        """A label or taint key: its own, if it is well known."""
+        return text if text in KNOWN_KEYS else self.name(text)
 
     def value(self, key: str, text: str) -> str:
         """A label's value; several zones in one value stay several."""
-        return text if key in _PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
+        return text if key in PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
+
+    def resource(self, text: str) -> str:
+        """What containers ask for and nodes have: as it is, unless somebody's own."""
+        return text if known_resource(text) else self.name(text)
 
     def image(self, text: str) -> str:
         """The image of a container."""

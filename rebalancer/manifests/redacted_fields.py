@@ -20,11 +20,12 @@ from rebalancer.manifests.redaction_rules import (
     quota,
     read_annotations,
     requirement,
+    resource,
     same,
     uid,
 )
 
-_QUANTITIES = keyed(same)
+_QUANTITIES = keyed(resource)
 _CONDITION_LIST = each(condition)
 _OWNER = fields(apiVersion=same, kind=same, name=name, uid=uid, controller=same, blockOwnerDeletion=same)
 _META = {

@@ -33,6 +33,10 @@ class Naming(Protocol):
         """Of a label or taint with that key."""
         ...
 
+    def resource(self, text: str) -> str:
+        """Of what containers ask for and nodes have."""
+        ...
+
     def image(self, text: str) -> str:
         """Of a container."""
         ...
@@ -79,6 +83,11 @@ def key(value: Any, naming: Naming) -> str | None:
 def image(value: Any, naming: Naming) -> str | None:
     """A container's image."""
     return naming.image(value) if isinstance(value, str) and value else None
+
+
+def resource(value: Any, naming: Naming) -> str:
+    """A resource's name."""
+    return naming.resource(str(value))
 
 
 def address(value: Any, naming: Naming) -> str | None:
@@ -205,4 +214,4 @@ def present_images(value: Any, naming: Naming) -> list[dict[str, Any]] | None:
 def quota(value: Any, naming: Naming) -> str:
     """What a quota limits: of a storage class by the class's name."""
     storage_class, mark, rest = str(value).partition(".storageclass.storage.k8s.io/")
-    return f"{naming.name(storage_class)}{mark}{rest}" if mark else str(value)
+    return f"{naming.name(storage_class)}{mark}{rest}" if mark else naming.resource(str(value))

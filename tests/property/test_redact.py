@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from rebalancer.manifests import read_snapshot
 from rebalancer.manifests.pseudonyms import Pseudonyms
 from rebalancer.manifests.redact import learn, of_object
+from rebalancer.manifests.redacted_fields import KINDS as REDACTED
+from rebalancer.model.decode import KINDS
 from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan
@@ -159,3 +161,7 @@ def test_addresses_show_only_as_far_as_all_of_them_are_in_use() -> None:
     renamed = Pseudonyms(["ip-10-132-77-201", "ip-10-132-77-9", "ip-10-132-80-4"])
     assert renamed("ip-10-132-77-201").partition("-")[2] == "10-100-10-100"
     assert renamed("ip-10-132-80-4").partition("-")[2] == "10-100-20-1"
+
+
+def test_every_kind_that_is_read_has_its_fields() -> None:
+    assert set(REDACTED) == KINDS

@@ -124,11 +124,14 @@ def hostile() -> list[Json]:
         if obj["kind"] == "Pod":
             (container, *_) = obj["spec"]["containers"]
             container |= {"env": [{"name": "ACME_TOKEN", "value": "acme"}], "command": ["acme"]}
+            container["resources"]["requests"]["acme.example/licence"] = "1"
             container |= {"image": "registry.acme.example/app:1", "name": "acme"}
             obj["spec"]["serviceAccountName"] = obj["spec"]["hostname"] = "acme"
             obj["status"] |= {"message": "acme", "podIP": "10.0.0.1", "hostIP": "10.0.0.2"}
         if obj["kind"] == "Node":
             obj["spec"]["providerID"] = "acme:///1"
+            obj["metadata"]["labels"]["node-role.kubernetes.io/acme"] = ""
+            obj["status"]["allocatable"]["acme.example/licence"] = "9"
             obj["status"]["images"] = [{"names": ["registry.acme.example/app:1"], "sizeBytes": 5}]
             obj["status"]["addresses"] = [{"type": "Hostname", "address": "acme"}]
     return made
@@ -145,27 +148,34 @@ def test_a_redacted_file_says_nothing_of_whose_it_is(tmp_path: Path) -> None:
     assert found["metadata"]["annotations"]["rebalancer/redacted"] == "true"
     images = [o["status"].get("images") for o in found["items"] if o["kind"] == "Node"]
     used = {c["image"] for o in found["items"] if o["kind"] == "Pod" for c in o["spec"]["containers"]}
+    (asked,) = {r for p in by(found, "Pod") for r in p["spec"]["containers"][0]["resources"]["requests"]} - {
+        "cpu",
+        "memory",
+    }
+    assert all(n["status"]["allocatable"][asked] == "9" for n in by(found, "Node"))
     assert images == [[{"names": sorted(used), "sizeBytes": 5}]] * 2, "image locality needs them alike"
+
+
+def by(found: Json, kind: str) -> list[Json]:
+    return [o for o in found["items"] if o["kind"] == kind]
 
 
 def test_what_refers_to_a_thing_still_does(tmp_path: Path) -> None:
     source, file = tmp_path / "in.json", tmp_path / "out.json"
     source.write_text(json.dumps({"kind": "List", "items": hostile()}))
     run("snapshot", "--snapshot", source, "-o", file, "--redact")
-    by: dict[str, list[Json]] = {}
-    for obj in captured(file)["items"]:
-        by.setdefault(obj["kind"], []).append(obj)
-    names = {n["metadata"]["name"] for n in by["Node"]}
-    assert {p["spec"]["nodeName"] for p in by["Pod"]} == names
-    assert {n["metadata"]["labels"]["kubernetes.io/hostname"] for n in by["Node"]} == names
-    uids = {o["metadata"]["uid"] for kind in ("ReplicaSet", "StatefulSet") for o in by[kind]}
-    owners = {o["uid"] for p in by["Pod"] for o in p["metadata"].get("ownerReferences", ())}
+    found = captured(file)
+    names = {n["metadata"]["name"] for n in by(found, "Node")}
+    assert {p["spec"]["nodeName"] for p in by(found, "Pod")} == names
+    assert {n["metadata"]["labels"]["kubernetes.io/hostname"] for n in by(found, "Node")} == names
+    uids = {o["metadata"]["uid"] for kind in ("ReplicaSet", "StatefulSet") for o in by(found, kind)}
+    owners = {o["uid"] for p in by(found, "Pod") for o in p["metadata"].get("ownerReferences", ())}
     assert owners == uids
-    database = by["StatefulSet"][0]["metadata"]["name"]
-    assert {f"{database}-0", f"{database}-1"} <= {p["metadata"]["name"] for p in by["Pod"]}
-    (bound,) = by["PersistentVolumeClaim"]
-    assert bound["spec"]["volumeName"] == by["PersistentVolume"][0]["metadata"]["name"]
-    (mounted,) = (v for p in by["Pod"] for v in p["spec"].get("volumes", ()))
+    database = by(found, "StatefulSet")[0]["metadata"]["name"]
+    assert {f"{database}-0", f"{database}-1"} <= {p["metadata"]["name"] for p in by(found, "Pod")}
+    (bound,) = by(found, "PersistentVolumeClaim")
+    assert bound["spec"]["volumeName"] == by(found, "PersistentVolume")[0]["metadata"]["name"]
+    (mounted,) = (v for p in by(found, "Pod") for v in p["spec"].get("volumes", ()))
     assert mounted["persistentVolumeClaim"]["claimName"] == bound["metadata"]["name"]
 
 
