@@ -40,7 +40,8 @@ class Kubectl:
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output; AssertionError with standard error otherwise."""
-        command = [self._binary, "-n", self.namespace, "--cache-dir", str(self.home / "cache"), *arguments]
+        space = [] if {"-n", "-k"} & set(arguments) else ["-n", self.namespace]
+        command = [self._binary, *space, "--cache-dir", str(self.home / "cache"), *arguments]
         done = subprocess.run(
             command,
             env=self.environment,

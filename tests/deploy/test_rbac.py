@@ -1,0 +1,179 @@
+"""Least rights: what a full run asks for is granted, what is granted is asked for, docs/rbac.md says why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rebalancer.sandbox import Cluster
+from rebalancer.sandbox.auth import Access
+from tests.deploy.access import ACCOUNT, Right, asked, granted
+from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template
+from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
+
+TOKEN = "token-of-the-service-account"
+
+
+def controller(name: str, per_node: dict[str, int]) -> list[Object]:
+    """A ReplicationController, whose selector is a plain mapping, and its pods."""
+    owner, *pods = objects(workload(name, "ReplicationController").spread("zone", 1).placed(per_node))
+    owner |= {
+        "apiVersion": "v1",
+        "spec": owner["spec"] | {"selector": owner["spec"]["selector"]["matchLabels"]},
+    }
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "v1"
+        pod["metadata"]["labels"]["owner"] = name
+    owner["spec"]["template"]["metadata"]["labels"]["owner"] = name
+    return [owner, *pods]
+
+
+SKEWED = objects(
+    *(node(f"{zone}-0").zone(zone) for zone in "abc"),
+    deployment("web").spread("zone", 1).placed({"a-0": 4}),
+    replica_set("bare").spread("zone", 1).placed({"a-0": 4}),
+    stateful_set("db").spread("zone", 1).placed({"a-0": 4}),
+    *controller("old", {"a-0": 4}),
+    pdb("web", {"app": "web"}, max_unavailable=1),
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+)
+"""One workload of each kind whose pods may go; where none may, nothing is looked at before an eviction."""
+RELAXED = {
+    "REBALANCER_POLICY__MIN_POD_AGE": "0s",
+    "REBALANCER_POLICY__PROTECT_PODS_WITHOUT_PDB": "false",
+    "REBALANCER_EVICTIONS__MAX_PER_NODE": "100",
+    "REBALANCER_EVICTIONS__MAX_PER_NAMESPACE": "100",
+    "REBALANCER_EVICTIONS__MAX_TOTAL": "100",
+    "REBALANCER_EVICTIONS__MAX_PER_OWNER": "100",
+}
+"""The profile's patience would make the run long; it does not change which rights are needed."""
+
+
+class Run:
+    """A cluster on which an installation runs with the rights of its manifests."""
+
+    def __init__(self, installed: list[Object], folder: Path, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._folder = folder
+        template = next(filter(None, map(pod_template, installed)))
+        config = next(o for o in installed if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+        (folder / "rebalancer.yaml").write_text(config)
+        arguments = template["spec"]["containers"][0]["args"]
+        self._arguments = [a.replace("/etc/rebalancer", str(folder)) for a in arguments]
+        self._evicts = yaml.safe_load(config)["evictions"]["enabled"]
+
+    @property
+    def accesses(self) -> list[Access]:
+        return asked(self.cluster.server.accesses)
+
+    def command(self) -> None:
+        """What the container does, until it has done all that it does."""
+        kubeconfig = self.cluster.kubeconfig(self._folder / "kubeconfig", token=TOKEN)
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
+        with subprocess.Popen(
+            [sys.executable, "-m", "rebalancer", *self._arguments, "--kubeconfig", str(kubeconfig)],
+            env=clean | RELAXED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            if self._arguments[0] == "run":
+                self._until(lambda: self._worked() or process.poll() is not None)
+                process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+
+    def _worked(self) -> bool:
+        if self._evicts:
+            pods = self.cluster.store.list("Pod", "default")
+            places = [p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") == "db"]
+            return len(set(places)) == 3
+        return any(a.verb == "get" and a.resource == "statefulsets" for a in self.accesses)
+
+    @staticmethod
+    def _until(done: Callable[[], bool], seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not done() and time.monotonic() < end:
+            time.sleep(0.1)
+
+
+@contextmanager
+def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]:
+    made = chart(values)
+    rbac = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"]]
+    with Cluster(
+        [*SKEWED, *rbac], ready_after=0.02, grace=0.02, tokens={TOKEN: ACCOUNT}, authenticate=True
+    ) as cluster:
+        cluster.settle()
+        yield Run(made, folder, cluster), granted(made)
+
+
+RUNS = {name: values for name, values in SAME.items() if name != "monitoring"}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_right_is_used_and_none_is_missing(name: str, tmp_path: Path) -> None:
+    with installed(RUNS[name], tmp_path) as (run, rights):
+        run.command()
+        accesses = run.accesses
+    refused = sorted(
+        {(a.verb, a.group, a.resource, a.subresource, a.namespace) for a in accesses if a.code == 403}
+    )
+    assert not refused, "asked for and not granted"
+    unused = [r for r in rights if not any(r.covers(a) for a in accesses)]
+    assert not unused, "granted and never asked for"
+
+
+def test_a_missing_right_is_noticed(tmp_path: Path) -> None:
+    with installed(SAME["report"], tmp_path) as (run, _):
+        role = run.cluster.store.get("ClusterRole", "rebalancer-read", None)
+        kept = [r for r in role["rules"] if "jobs" not in r["resources"]]
+        run.cluster.store.modify("ClusterRole", "rebalancer-read", None, lambda o: o.update(rules=kept))
+        run.command()
+        assert [a.resource for a in run.accesses if a.code == 403] == ["jobs"]
+
+
+def test_no_role_has_a_wildcard_or_reads_secrets() -> None:
+    for values in RUNS.values():
+        for right in granted(chart(values)):
+            assert "*" not in right
+            assert right.resource not in ("secrets", "pods/exec", "serviceaccounts/token")
+            assert right.verb not in (
+                "delete",
+                "deletecollection",
+                "patch",
+                "impersonate",
+                "bind",
+                "escalate",
+            )
+
+
+def test_what_is_written_is_an_eviction_an_event_or_lies_in_the_own_namespace() -> None:
+    for values in RUNS.values():
+        for right in granted(chart(values)):
+            if right.verb in ("create", "update"):
+                assert right.resource in ("pods/eviction", "events") or right.namespace == NAMESPACE
+
+
+def test_the_page_has_every_rule() -> None:
+    page = (ROOT / "docs" / "rbac.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    told = {
+        (role, verb, resource)
+        for role, _, resources, verbs in rows
+        for resource in re.findall(r"`([^`]+)`", resources)
+        for verb in re.findall(r"`([^`]+)`", verbs)
+    }
+    there = {
+        (r.role, r.verb, f"{r.resource}.{r.group}" if r.group else r.resource)
+        for values in RUNS.values()
+        for r in granted(chart(values))
+    }
+    assert told == there
