@@ -27,11 +27,13 @@ that operators fear from such a tool."""
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a plan rests on of one node: labels under the keys in question, taints that repel, cordon."""
+    """What a plan rests on of one node: labels under the keys in question, taints that repel, cordon, and
+    what its pods may request in all."""
 
     labels: tuple[tuple[str, str], ...]
     taints: frozenset[Taint]
     unschedulable: bool
+    allocatable: dict[str, str | int | float]
 
 
 class Reads(Protocol):
@@ -208,6 +210,7 @@ def facts(nodes: Iterable[Node], keys: frozenset[str]) -> dict[str, NodeFacts]:
             tuple(sorted((k, v) for k, v in n.labels.items() if k in keys)),
             frozenset(t for t in n.spec.taints if t.effect != "PreferNoSchedule"),
             n.spec.unschedulable,
+            n.status.allocatable,
         )
         for n in nodes
     }
@@ -222,7 +225,7 @@ def nodes_changed(planned: dict[str, NodeFacts], live: dict[str, NodeFacts]) -> 
         for names, what in (
             (added, "added"),
             (removed, "removed"),
-            (other, "relabelled, tainted or cordoned"),
+            (other, "relabelled, tainted, cordoned or resized"),
         )
         if names
     ]

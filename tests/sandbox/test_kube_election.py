@@ -243,3 +243,28 @@ def test_stopping_takes_a_moment_although_the_server_does_not_answer(server: Api
 def test_times_that_leave_no_margin_are_refused(duration: float, renew: float, retry: float) -> None:
     with pytest.raises(ValueError, match="longer than"):
         ElectionOptions(duration=duration, renew_deadline=renew, retry=retry)
+
+
+def test_three_under_faults_at_random_never_lead_together(server: ApiServer) -> None:
+    faults = (
+        Reply(500),
+        Reply(409),
+        Cut("before"),
+        Cut("after"),
+        Delay(0.3),
+        Delay(0.9),
+        Garbage(),
+        Reply(404),
+    )
+    with running(server, "a", "b", "c") as electors, Referee(*electors) as referee:
+        for fault in faults:
+            server.faults.add(fault, resource="leases", probability=0.3)
+        led: set[str] = set()
+        until_then = time.monotonic() + 8.0
+        while time.monotonic() < until_then:
+            led |= {e.identity for e in electors if e.still_leading()}
+            time.sleep(0.01)
+        server.faults.clear()
+        until(lambda: any(e.still_leading() for e in electors))
+        assert len(led) > 1, "the faults were too weak to mean anything"
+    assert referee.both == 0

@@ -175,6 +175,11 @@ def test_a_node_that_changed_ends_the_plan(world: World, change: Any) -> None:
     assert "b-0" in reason.message
 
 
+def test_a_node_that_has_less_room_than_planned_with_ends_the_plan(world: World) -> None:
+    world.patch("Node", "b-0", {"status": {"allocatable": {"cpu": "1"}}}, status=True)
+    assert world.code() is ReasonCode.NODES_CHANGED
+
+
 @pytest.mark.parametrize(
     "change",
     [
