@@ -26,7 +26,7 @@ def read_pods(path: str | os.PathLike[str], snapshot: Snapshot, stdin: BinaryIO 
     Defaults, tolerations and priority are added as admission does; what it would refuse, and a file without
     a pod, raise UserError.
     """
-    classes = {
+    classes: dict[str, dict[str, Any]] = {
         name: {"metadata": {"name": name}, "value": c.value, "globalDefault": c.global_default}
         | {"preemptionPolicy": c.preemption_policy}
         for name, c in snapshot.priority_classes.items()
@@ -36,6 +36,11 @@ def read_pods(path: str | os.PathLike[str], snapshot: Snapshot, stdin: BinaryIO 
         pod = _pod(obj)
         if pod is None:
             continue
+        named = pod["spec"].get("priorityClassName")
+        if named and "PriorityClass" not in snapshot.kinds:
+            # Unknown, not absent: what the file itself says of the priority has to do.
+            value = pod["spec"].get("priority", 0)
+            classes.setdefault(named, {"metadata": {"name": named}, "value": value})
         try:
             admit_pod(pod, PODS, classes, None)
             value = Decoder().decode("Pod", msgspec.json.encode(pod))

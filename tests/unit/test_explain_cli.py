@@ -175,6 +175,21 @@ def test_a_file_without_a_pod_is_an_error(tmp_path: Path) -> None:
         explain("--pod-file", "-", "--snapshot", path, stdin='{"kind": "Node", "metadata": {"name": "n"}}')
 
 
+def test_a_priority_class_that_is_unknown_is_no_error_but_one_that_is_absent_is(tmp_path: Path) -> None:
+    new = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"},
+        "spec": {"priorityClassName": "high", "containers": [{"name": "c"}]},
+    }
+    known = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "low"}}
+    path = written(tmp_path, node("a"), pod("old").on("a"))
+    assert document("--pod-file", "-", "--snapshot", path, stdin=json.dumps(new))["winners"] == ["a"]
+    path = written(tmp_path, node("a"), pod("old").on("a"), {**known, "value": 5})
+    with pytest.raises(UserError, match="no PriorityClass with name high was found"):
+        explain("--pod-file", "-", "--snapshot", path, stdin=json.dumps(new))
+
+
 def test_names_cannot_act_on_the_terminal(tmp_path: Path) -> None:
     path = written(tmp_path, node("a\x1b[31m"), pod("new"))
     assert "\x1b" not in explain("new", "--snapshot", path)
