@@ -72,7 +72,9 @@ class Beliefs:
         self._potential = potential
         self._nearer = nearer
         self.distinct = distinct
-        self._rows: Rows = np.flatnonzero(distinct)
+        # In closed form only the counts of whole domains matter.
+        self._apart = distinct & (not potential.closed)
+        self._rows: Rows = np.flatnonzero(self._apart)
         self._alike: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
 
@@ -110,7 +112,7 @@ class Beliefs:
         nodes = verdict.destinations
         favourite = self._simulation.favourite(verdict.replacement, nodes)
         nodes = np.concatenate(([favourite], nodes))
-        own = np.where(self.distinct[nodes], nodes, -1)
+        own = np.where(self._apart[nodes], nodes, -1)
         kinds = self._potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
         for i, number in enumerate(first):

@@ -56,6 +56,14 @@ class Component:
         )
 
     @cached_property
+    def closed_in(self) -> tuple[bool, ...]:
+        """For each group, whether no counted pod can be, or go, where it would not be counted."""
+        reach = (self.start + self.room) > 0
+        return tuple(
+            not reach[list(self.counters[i])][:, g.rows < 0].any() for i, g in enumerate(self.groups)
+        )
+
+    @cached_property
     def useful_room(self) -> Ints:
         """`room`, as far as it can matter: no node needs to take more than the fullest holds by now."""
         fullest = [

@@ -65,10 +65,9 @@ class Planner:
 
     def plan(self) -> Plan:
         """The plan."""
-        parts, walks = self._solved()
-        placed, dropped = waves(self._simulation, self._evictable.budgets, walks)
-        kept, given_up = self._within_caps(placed)
-        given_up += [Blocked(s.pod, _CROWDED_OUT) for _, s in dropped]
+        parts, placed, given_up = self._solved()
+        kept, capped = self._within_caps(placed)
+        given_up += capped
         results = Results(
             self._simulation,
             self._groups,
@@ -96,39 +95,45 @@ class Planner:
             components=tuple(figures(p) for p in parts),
         )
 
-    def _solved(self) -> tuple[list[Part], list[tuple[Component, Sequence[Step]]]]:
-        """A walk for each component with an excess; components that stay stuck get further turns."""
+    def _solved(self) -> tuple[list[Part], list[Placed], list[Blocked]]:
+        """Walks for the components with an excess, in waves; and moves for which no wave was found.
+
+        What stays stuck gets further turns, from where the waves so far lead: room that one component freed,
+        or took, is there or gone by then.
+        """
         violated = [
             (groups, classes)
             for groups, classes in components(self._carried, self._classes.all)
             if any(g.excess(self._before[g.index]) for g in groups)
         ]
-        walks: list[tuple[Component, Sequence[Step]]] = []
+        placed: list[Placed] = []
         parts: dict[int, Part] = {}
-        residual: dict[int, int] = {}
+        dropped: Sequence[tuple[Component, Step]] = ()
         with ExitStack() as made:
             for turn in range(PASSES):
-                progress = False
-                for i, (groups, classes) in enumerate(violated):
-                    if residual.get(i) == 0:
-                        continue
-                    component = Component(groups, classes, self._simulation)
-                    search = Search(self._simulation, component, self._trial, self._options.effort)
-                    walk = search.run()
-                    solver = "closed form" if search.potential.closed else "HiGHS"
-                    parts.setdefault(i, Part(groups, classes, walk, solver))
-                    residual[i] = walk.residual
-                    if walk.steps:
-                        progress = True
-                        # A later turn builds on landings that are only predicted.
-                        steps = (
-                            walk.steps if not turn else tuple(replace(s, certain=False) for s in walk.steps)
+                walks: list[tuple[Component, Sequence[Step]]] = []
+                with ExitStack() as walked:
+                    for i, (groups, classes) in enumerate(violated):
+                        component = Component(groups, classes, self._simulation)
+                        if not any(component.excesses(component.start)):
+                            continue
+                        search = Search(self._simulation, component, self._trial, self._options.effort)
+                        walk = search.run()
+                        solver = "closed form" if search.potential.closed else "HiGHS"
+                        parts[i] = (
+                            parts[i].further(walk) if i in parts else Part(groups, classes, walk, solver)
                         )
+                        # A later turn builds on landings that are only predicted.
+                        steps = [replace(s, certain=s.certain and turn == 0) for s in walk.steps]
                         walks.append((component, steps))
-                        made.enter_context(self._simulation.after(s.made for s in steps))
-                if not progress:
+                        walked.enter_context(self._simulation.after(s.made for s in steps))
+                first = placed[-1].wave + 1 if placed else 1
+                more, dropped = waves(self._simulation, self._evictable.budgets, walks, first)
+                placed += more
+                if not more:
                     break
-        return list(parts.values()), walks
+                made.enter_context(self._simulation.after(p.step.made for p in more))
+        return list(parts.values()), placed, [Blocked(s.pod, _CROWDED_OUT) for _, s in dropped]
 
     def _within_caps(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
         """The moves within the caps; after a move that a cap forbids, none of its component follows."""

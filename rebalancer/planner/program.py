@@ -72,6 +72,8 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
     upper = np.full(len(lower), inf)
     lower[: y.size] = stay.reshape(-1)
     upper[: y.size] = np.minimum(np.maximum(most, now), total[:, None]).reshape(-1)
+    # Every variable has finite bounds: presolve has been seen to cut off the optimum without them.
+    upper[y.size : 2 * y.size] = now.reshape(-1)
     cost = np.zeros(len(lower))
     cost[y.size : 2 * y.size] = 1.0
     rows = _Rows()
@@ -91,8 +93,13 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
     excesses = component.excesses(placed)
     for i, g in enumerate(groups):
         lo, hi, over = low[i], low[i] + 1, low[i] + 2
-        if not g.enough_domains or not g.size:
-            upper[lo] = 0.0
+        counted = int(component.counts(i, placed).sum())
+        upper[hi] = float(counted)
+        upper[lo] = float(counted) if g.enough_domains and g.size else 0.0
+        if g.size and component.closed_in[i]:
+            # Wherever its pods go they are counted: the mean lies between lowest and highest.
+            lower[hi] = float(-(-counted // g.size))
+            upper[lo] = min(upper[lo], float(counted // g.size))
         cost[over] = weight if residual is None else 0.0
         upper[over] = float(excesses[i])
         rows.add([(over, 1.0), (hi, -1.0), (lo, 1.0)], -float(g.constraint.max_skew), inf)

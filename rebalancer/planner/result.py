@@ -20,12 +20,25 @@ from rebalancer.spread.arrays import Ints
 
 
 class Part(Struct, frozen=True, eq=False):
-    """A component that has an excess, and the first walk found for it."""
+    """A component that has an excess, and the walk found for it."""
 
     groups: tuple[Group, ...]
     classes: tuple[PodClass, ...]
     walk: Walk
     solver: str
+
+    def further(self, walk: Walk) -> Part:
+        """The component with a walk that goes on from where the first one led."""
+        w = self.walk
+        joined = Walk(
+            (*w.steps, *walk.steps),
+            min(w.least, walk.least),
+            # What a higher excess takes at least, a lower one takes as well.
+            w.bound,
+            walk.residual,
+            w.proved and not walk.steps and w.residual == walk.residual,
+        )
+        return Part(self.groups, self.classes, joined, self.solver)
 
 
 class Results:

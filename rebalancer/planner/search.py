@@ -53,7 +53,8 @@ class Step(Struct, frozen=True, eq=False):
 class Walk(Struct, frozen=True, eq=False):
     """The best walk found, which ends at an excess of `residual`.
 
-    `least`, `bound`: excess and moves of the best final state; `proved`: the walk surely reaches just that.
+    `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
+    takes at least; `proved`: the walk surely reaches the best final state, in as few moves.
     """
 
     steps: tuple[Step, ...]
@@ -148,6 +149,9 @@ class Search:
         """The best walk seen; nothing that was not reached in the effort allowed is proved."""
         best = self._best
         proved = not best.steps and self.potential.exact and best.residual == least
+        if best.residual > least:
+            # What the walk reached, not what could be at best, is what its moves compare with.
+            bound = self.potential.moves(self._component.start, best.residual) or 0
         return Walk(self._marked(best.steps), least, bound, best.residual, proved)
 
     def _sure(self, beliefs: Beliefs, now: Outlook, residual: int) -> list[Step] | None:

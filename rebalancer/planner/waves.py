@@ -39,9 +39,12 @@ class Placed(Struct, frozen=True, eq=False):
 
 
 def waves(
-    simulation: Simulation, budgets: Budgets, walks: Sequence[tuple[Component, Sequence[Step]]]
+    simulation: Simulation,
+    budgets: Budgets,
+    walks: Sequence[tuple[Component, Sequence[Step]]],
+    first: int = 1,
 ) -> tuple[list[Placed], list[tuple[Component, Step]]]:
-    """The steps of all walks in waves, and those that hold in no wave (their components end there).
+    """The steps of all walks in waves, numbered from `first`, and those that hold in no wave.
 
     Leaves the simulation's state as it was.
     """
@@ -49,7 +52,7 @@ def waves(
     done: list[Placed] = []
     dropped: list[tuple[Component, Step]] = []
     with ExitStack() as made:
-        number = 0
+        number = first - 1
         while any(steps for _, steps in queues):
             number += 1
             with simulation.without() as leaving:
