@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from rebalancer.kube.config import ClusterOptions
@@ -14,7 +15,16 @@ Execute = Annotated[
     bool,
     typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Evict nothing, whatever the configuration says.")]
+DryRun = Annotated[
+    str,
+    typer.Option(
+        "--dry-run",
+        metavar="[=client|server]",
+        show_default=False,
+        help="Evict nothing, whatever the configuration says. server: the API server is asked for its "
+        "verdict on each planned eviction by itself.",
+    ),
+]
 Trace = Annotated[
     bool,
     typer.Option("--trace", help="Print the trace of each cycle as a tree, to standard error."),
@@ -30,13 +40,26 @@ Groups = Annotated[
 ]
 
 
-def flags(namespaces: list[str] | None, *, execute: bool, dry_run: bool) -> dict[str, Any]:
+class ActingCommand(TyperCommand):
+    """A command whose --dry-run means --dry-run=client, as kubectl's does; typer knows no optional values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Spells it out."""
+        end = args.index("--") if "--" in args else len(args)
+        spelled = ["--dry-run=client" if a == "--dry-run" else a for a in args[:end]]
+        return super().parse_args(ctx, [*spelled, *args[end:]])
+
+
+def flags(namespaces: list[str] | None, *, execute: bool, dry_run: str) -> dict[str, Any]:
     """What the flags say, as settings. --dry-run wins over everything."""
+    if dry_run not in ("", "none", "client", "server"):
+        raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
+    dry = dry_run not in ("", "none")
     said: dict[str, Any] = {}
     if namespaces:
         said["scope"] = {"namespaces": {"include": namespaces}}
-    if dry_run or execute:
-        said["evictions"] = {"enabled": not dry_run}
+    if dry or execute:
+        said["evictions"] = {"enabled": not dry}
     return said
 
 

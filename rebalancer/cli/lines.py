@@ -7,7 +7,7 @@ import typer
 from rebalancer.kube.eviction import Eviction
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Finding, Move, Plan
 from rebalancer.report.text import clean, plural
 from rebalancer.runtime.observer import Observer
 from rebalancer.runtime.outcome import CycleReport, Outcome
@@ -46,6 +46,10 @@ class Lines(Observer):
     def on_outcome(self, outcome: Outcome) -> None:
         """What became of a move."""
         typer.echo(clean(f"  {outcome.status.value}: {outcome.message}"))
+
+    def on_notice(self, finding: Finding) -> None:
+        """Somebody else who moves pods."""
+        typer.echo(clean(f"note: {finding.object}: {finding.message}; {finding.remedy}"), err=True)
 
     def on_report(self, report: CycleReport) -> None:
         """The result, and what stays."""

@@ -18,6 +18,9 @@ Examples:
   # Do it
   rebalancer once --execute
 \b
+  # Ask the API server for its verdict on each planned eviction, beside the plan's
+  rebalancer once --dry-run=server
+\b
   # Review first, then do exactly that
   rebalancer report -o json --output-file plan.json
   rebalancer once --plan plan.json --execute
@@ -34,7 +37,7 @@ def once(
         ),
     ] = None,
     execute: acting.Execute = False,
-    dry_run: acting.DryRun = False,
+    dry_run: acting.DryRun = "",
     trace: acting.Trace = False,
     namespace: options.Namespaces = None,
     config: options.ConfigFile = None,
@@ -47,12 +50,16 @@ def once(
     """Plan and evict until nothing is left to do: one cycle.
 
     Nothing is evicted without --execute or evictions.enabled. An interrupt ends it between two evictions.
+    With --execute somebody looks on: it does not wait for stabilization, cool-downs, the canary or an open
+    circuit breaker, as a CronJob with evictions.enabled does.
     """
     from rebalancer.cli.lines import Lines
     from rebalancer.kube.connection import Connection
     from rebalancer.runtime.clock import SystemClock
-    from rebalancer.runtime.configured import live_options
+    from rebalancer.runtime.configured import live_options, memory_of
     from rebalancer.runtime.daemon import stop_on_signals
+    from rebalancer.runtime.live import Surroundings
+    from rebalancer.runtime.neighbours import NeighbourWatch
     from rebalancer.runtime.once import run_once
     from rebalancer.runtime.outcome import End
     from rebalancer.runtime.reviewed import read_reviewed
@@ -66,18 +73,24 @@ def once(
     if reviewed is not None and reviewed.cluster and reviewed.cluster != connection.context:
         typer.echo(f"warning: {plan} is of {reviewed.cluster}, this is {connection.context}", err=True)
     stop = threading.Event()
+    clock = SystemClock(stop)
+    live = live_options(settings, connection, ask_server=dry_run == "server")
+    memory = memory_of(settings, connection, clock, attended=execute or reviewed is not None)
+    lines = Lines()
     telemetry_on = telling(telemetry_options(settings, context=connection.context), print_traces=trace)
     with stop_on_signals(stop), telemetry_on as telemetry:
         report = run_once(
             connection,
-            live_options(settings, connection),
-            clock=SystemClock(stop),
-            observers=[*observers_of(telemetry), Lines()],
+            live,
+            clock=clock,
+            observers=[*observers_of(telemetry), lines, NeighbourWatch(lines)],
             reviewed=reviewed,
+            around=Surroundings(memory=memory),
         )
     connection.close()
     if report.end is End.RECORDED:
-        typer.echo("nothing was evicted; --execute does it")
+        judged = ": the API server only gave its verdicts" if live.ask_server else ""
+        typer.echo(f"nothing was evicted{judged}; --execute does it")
     if report.failed or report.mispredicted:
         raise typer.Exit(ExitCode.SOME_FAILED)
     if not report.ok:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 from rebalancer.cli import acting, options
 
@@ -17,7 +19,7 @@ Examples:
 
 def run(
     execute: acting.Execute = False,
-    dry_run: acting.DryRun = False,
+    dry_run: acting.DryRun = "",
     namespace: options.Namespaces = None,
     config: options.ConfigFile = None,
     kubeconfig: options.Kubeconfig = None,
@@ -26,36 +28,44 @@ def run(
     groups: acting.Groups = None,
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
-    """Run cycles at intervals until a signal ends it, between two evictions.
+    """Run cycles on a schedule until a signal ends it, between two evictions.
 
-    Nothing is evicted without --execute or evictions.enabled.
+    Nothing is evicted without --execute or evictions.enabled. SIGHUP, or a change of the configuration file,
+    makes it read its settings anew; invalid ones are refused, and the old ones stay.
     """
     from rebalancer.kube.connection import Connection
-    from rebalancer.runtime.clock import SystemClock
-    from rebalancer.runtime.configured import live_options
-    from rebalancer.runtime.daemon import Daemon, stop_on_signals
+    from rebalancer.runtime.daemon import stop_on_signals
     from rebalancer.runtime.observer import LogObserver, Observers
-    from rebalancer.runtime.once import run_once
+    from rebalancer.runtime.reload import Reloader
+    from rebalancer.runtime.service import Service
     from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling
-    from rebalancer.settings import load_settings
+    from rebalancer.settings import Settings, load_settings, plan_options
     from rebalancer.telemetry.logs import level_on_signal
 
-    settings = load_settings(config, flags=acting.flags(namespace, execute=execute, dry_run=dry_run))
+    said = acting.flags(namespace, execute=execute, dry_run=dry_run)
+
+    def load() -> Settings:
+        settings = load_settings(config, flags=said)
+        plan_options(settings)  # the scheduler's file is part of it
+        return settings
+
+    settings = load()
     acting.set_up_logging(settings)
     connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
-    live = live_options(settings, connection)
     stop = threading.Event()
-    clock = SystemClock(stop)
-    with (
-        stop_on_signals(stop),
-        level_on_signal(settings.telemetry.log_level),
-        telling(telemetry_options(settings, context=connection.context)) as telemetry,
-    ):
+    with telling(telemetry_options(settings, context=connection.context)) as telemetry:
         observer = Observers([*observers_of(telemetry), LogObserver()])
-        Daemon(
-            lambda number: run_once(connection, live, clock=clock, observers=[observer], number=number),
-            interval=settings.schedule.interval,
-            stop=stop,
-            observer=observer,
-        ).run()
+        named = config or (Path(path) if (path := os.environ.get("REBALANCER_CONFIG")) else None)
+        reloader = Reloader(settings, load, file=named, observer=observer)
+        with stop_on_signals(stop, reload=reloader.ask), level_on_signal(settings.telemetry.log_level):
+            service = Service(
+                connection,
+                reloader,
+                stop=stop,
+                observers=[observer],
+                ask_server=dry_run == "server",
+                metrics=telemetry.exposition,
+            )
+            telemetry.watch_caches(service.cache_ages)
+            service.run()
     connection.close()

@@ -24,8 +24,10 @@ log = logging.getLogger(__name__)
 _PATIENCE = 15.0
 """Seconds that the cache may be behind what was read; then what it has is planned with, and every eviction is
 looked at anew anyway."""
-_SYNC = 60.0
-"""Seconds that a cycle waits for a cache that is not synced, or has become stale."""
+_SYNC = 600.0
+"""Seconds that a cycle waits for a cache that is not synced, or has become stale, before it gives up."""
+_TELL = 15.0
+"""Seconds between two lines about it."""
 _POLL = 0.1
 
 
@@ -45,8 +47,7 @@ class CachedReader(Observer):
 
     def snapshot(self) -> Snapshot:
         """The cluster as watched. Raises CacheNotReadyError, which names the kinds that are missing."""
-        if self._cache.not_ready() is not None:
-            self._cache.wait_ready(_SYNC, self._clock.wait)
+        self._wait_ready()
         until = self._clock.monotonic() + _PATIENCE
         budgets = self._budgets_now() if self._seen else {}
         while any(not self._shows(o) for o in self._seen) or not self._has(budgets):
@@ -55,6 +56,18 @@ class CachedReader(Observer):
                 break
         self._seen.clear()
         return self._cache.snapshot(self._clock.now())
+
+    def _wait_ready(self) -> None:
+        """Waits until the cache is synced and fresh, and says what is missing."""
+        until = self._clock.monotonic() + _SYNC
+        told = self._clock.monotonic() - _TELL + 2.0
+        while (missing := self._cache.not_ready()) is not None:
+            now = self._clock.monotonic()
+            if now - told >= _TELL:
+                told = now
+                log.warning("the cycle waits: %s", missing.message)
+            if now >= until or self._clock.wait(_POLL):
+                raise missing
 
     def _budgets_now(self) -> dict[str, dict[str, int]]:
         """Namespace → budget → resource version, of what was evicted from: allowances were spent there."""

@@ -104,7 +104,6 @@ class Cycle:
         """Works until nothing is left to do, or until it must not go on; the report says which."""
         p, memory = self._parts, self._memory
         began = p.clock.monotonic()
-        memory.begin()
         done = self._passes()
         trouble: Reason | None = None
         if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
@@ -177,6 +176,8 @@ class Cycle:
         p.observer.on_snapshot(snapshot)
         if p.clock.stopping():
             return STOPPED
+        if self._plans == 0:
+            self._memory.begin()
         self._memory.looked(snapshot)
         return snapshot
 

@@ -1,4 +1,4 @@
-"""Cycles at intervals, never two at once, until a signal ends it."""
+"""Cycles one after the other, never two at once, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -6,61 +6,93 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import FrameType
+from typing import Any
 
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from rebalancer.runtime.observer import Observer
+from rebalancer.runtime.trigger import every
 
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_JOB = "cycle"
 
 
 class Daemon:
-    """Runs `cycle(number)` now and then every `interval` seconds, counted from start to start.
+    """Runs `cycle(number)` now, then whenever `trigger` says, or every `interval` seconds, start to start.
 
     A run that falls due while one is at work is dropped, not queued. An error ends the cycle, not the daemon.
-    `stop` ends it: the cycle at work ends between two evictions, then `run` returns.
+    `stop` ends it: the cycle at work ends between two evictions, then `run` returns. `idle` is called about
+    once a second in the thread of `run`; `at_once`: the first cycle does not wait for the trigger.
     """
 
     def __init__(
         self,
         cycle: Callable[[int], object],
         *,
-        interval: float,
         stop: threading.Event,
         observer: Observer,
+        interval: float = 300.0,
+        trigger: Any = None,
+        at_once: bool = True,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._cycle = cycle
-        self._interval = interval
+        self._trigger = trigger or every(interval)
+        self._at_once = at_once
         self._stop = stop
         self._observer = observer
+        self._idle = idle
         self._number = 0
+        self._scheduler: BackgroundScheduler | None = None
 
     def run(self) -> None:
         """Blocks until `stop` is set."""
         # The scheduler's own lines ("Added job …") mean nothing to operators.
-        logging.getLogger("apscheduler").setLevel(logging.WARNING)
-        scheduler = BackgroundScheduler(timezone=UTC)
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
+        scheduler = self._scheduler = BackgroundScheduler(timezone=UTC)
+        at_once = {"next_run_time": datetime.now(UTC)} if self._at_once else {}
         scheduler.add_job(
             self._run_one,
-            "interval",
-            seconds=self._interval,
+            self._trigger,
+            id=_JOB,
             max_instances=1,
             coalesce=True,
             # The default of one second would drop runs on a busy machine.
             misfire_grace_time=None,
-            next_run_time=datetime.now(UTC),
+            **at_once,
         )
         scheduler.start()
         try:
-            self._stop.wait()
+            while not self._stop.wait(1.0):
+                self._idle()
         finally:
             # Waits for the cycle at work, which sees `stop` before its next eviction.
             scheduler.shutdown(wait=True)
+
+    def reschedule(self, trigger: Any) -> None:
+        """Another trigger, from now on."""
+        self._trigger = trigger
+        if self._scheduler is not None:
+            self._scheduler.reschedule_job(_JOB, trigger=trigger)
+
+    def run_now(self) -> None:
+        """The next cycle is due at once; from any thread, also before and after `run`."""
+        if self._scheduler is not None and self._scheduler.running:
+            with suppress(JobLookupError):
+                self._scheduler.modify_job(_JOB, next_run_time=datetime.now(UTC))
+
+    def next_run(self) -> float | None:
+        """When the next cycle is due, seconds of the epoch; None if that is not known. Not for the thread of
+        the cycle: at the end, that would wait for the scheduler, which waits for it."""
+        job = self._scheduler.get_job(_JOB) if self._scheduler is not None else None
+        due = getattr(job, "next_run_time", None)
+        return due.timestamp() if due is not None else None
 
     def _run_one(self) -> None:
         if self._stop.is_set():
@@ -73,8 +105,9 @@ class Daemon:
 
 
 @contextmanager
-def stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; a second one ends the process at once. Main thread only."""
+def stop_on_signals(stop: threading.Event, *, reload: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process at once. SIGHUP calls `reload`. Main
+    thread only."""
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
@@ -83,6 +116,8 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
         stop.set()
 
     before = {s: signal.signal(s, handle) for s in _SIGNALS}
+    if reload is not None and hasattr(signal, "SIGHUP"):
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: reload())
     try:
         yield
     finally:

@@ -75,9 +75,9 @@ class Memory:
         self._looked = False
         self._saved = self.ledger
 
-    def reconfigure(self, rules: MemoryRules, limits: CircuitLimits | None) -> None:
+    def reconfigure(self, rules: MemoryRules, limits: CircuitLimits | None, *, read_only: bool) -> None:
         """Takes over other rules, between cycles."""
-        self.rules, self._limits = rules, limits
+        self.rules, self._limits, self._read_only = rules, limits, read_only
 
     # -- a cycle
 

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rebalancer.planner.options import Certainty, SoftConstraints
+from rebalancer.settings.group import Group
+from rebalancer.settings.operation import Breaker, Health, LeaderElection, Ledger, Schedule
 from rebalancer.settings.types import Duration, ForeignTool, NumberOrPercent, PodSelector
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
-
-
-class Group(BaseModel):
-    """A group of settings; keys it does not know are errors."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        arbitrary_types_allowed=True,
-        use_attribute_docstrings=True,
-    )
 
 
 class Namespaces(Group):
@@ -115,6 +105,34 @@ class Evictions(Group):
     """From one owner, such as a Deployment; a percentage is of its replicas."""
     max_per_domain: NumberOrPercent | None = None
     """From one domain, such as a zone; a percentage is of its pods."""
+    per_second: float = Field(default=1.0, ge=0)
+    """How fast pods of one wave are evicted. 1.0: nothing is gained by more, and people can follow it. 0 = as
+    fast as the API server answers."""
+    canary: int = Field(default=5, ge=0)
+    """One eviction a cycle until so many in a row have gone as predicted, so that a cluster in which the
+    predictions do not hold loses one pod and not fifty. 0 = none. `once --execute`, at which somebody looks
+    on, does without."""
+    stabilization: Duration = 180.0
+    """How long a violation must have lasted before it is acted on, so that rollouts and autoscalers settle
+    first; known from the ledger, else from the age of the youngest pod. `once --execute` does not wait."""
+    cool_down: Duration = 180.0
+    """How long an owner rests after an eviction of its pods, over cycles and restarts. `once --execute` does
+    not wait."""
+    retry_after: Duration = 21_600.0
+    """A move that did not help is not tried again until nodes or workload have changed, or until this has
+    passed, for what cannot be seen may have changed too."""
+    max_returns: int = Field(default=2, ge=0)
+    """An owner whose violation came back so many times within retryAfter, although its evictions went as
+    predicted, is left alone: something else undoes them. 0 = no limit."""
+    grace_period: Duration | None = None
+    """Grace period of the evicted pods, in whole seconds; null = each pod's own, as its authors know best."""
+    ready_timeout: Duration = Field(default=300.0, gt=0)
+    """How long a replacement may take to become Ready, beyond its victim's grace period, before it counts as
+    failed."""
+    pending_timeout: Duration = Field(default=60.0, gt=0)
+    """How long a replacement may wait for a node in vain before it counts as failed."""
+    events: Literal["all", "evictions", "none"] = "all"
+    """Events (events.k8s.io) on evicted pods and their owners. evictions: without those about failures."""
 
 
 class Planner(Group):
@@ -134,14 +152,6 @@ class Planner(Group):
     effort: int = Field(default=1000, ge=1)
     """How many candidate moves are tried for one group of connected constraints before the search settles
     for less. A count and not a time, so that the same cluster always gives the same plan."""
-
-
-class Schedule(Group):
-    """When the daemon works (`rebalancer run`)."""
-
-    interval: Duration = 300.0
-    """Time between the starts of two cycles. 5m: skew is a risk, not an outage, and a cycle should see the
-    result of the one before."""
 
 
 class Otlp(Group):
@@ -188,13 +198,19 @@ class Settings(BaseSettings):
     """Configuration of the rebalancer. Sources: file < environment (REBALANCER_POLICY__MIN_POD_AGE=5m) <
     flags."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     scope: Scope = Scope()
     policy: Policy = Policy()
     evictions: Evictions = Evictions()
     planner: Planner = Planner()
     schedule: Schedule = Schedule()
+    breaker: Breaker = Breaker()
+    ledger: Ledger = Ledger()
+    leader_election: LeaderElection = LeaderElection()
+    health: Health = Health()
     telemetry: Telemetry = Telemetry()
 
     @classmethod

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from rebalancer.model.selectors import LabelSelector
+from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.options import Limit
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -120,3 +122,25 @@ PodSelector = Annotated[
 """A LabelSelector as Kubernetes writes it."""
 
 ForeignTool = Literal["descheduler", "karpenter", "cluster-autoscaler"]
+
+
+def _parse_cron(value: object) -> str:
+    text = str(value).strip()
+    if text:
+        parse_cron(text)
+    return text
+
+
+def _parse_zone(value: object) -> str:
+    try:
+        ZoneInfo(str(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise ValueError(f"{value!r} is no time zone such as UTC or Europe/Berlin") from e
+    return str(value)
+
+
+CronText = Annotated[str, BeforeValidator(_parse_cron)]
+"""A cron expression, checked."""
+
+TimeZone = Annotated[str, BeforeValidator(_parse_zone)]
+"""A name of the time zone database."""

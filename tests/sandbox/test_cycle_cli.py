@@ -115,7 +115,9 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_run_works_until_a_signal_and_ends_well(server: ApiServer, tmp_path: Path) -> None:
     path = server.kubeconfig(tmp_path / "kubeconfig")
+    (tmp_path / "config.yaml").write_text("evictions: {canary: 0, stabilization: 0s, perSecond: 0}\n")
     command = [str(BIN), "run", "--execute", "--kubeconfig", str(path)]
+    command += ["--config", str(tmp_path / "config.yaml")]
     with (
         moving(server),
         subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as daemon,
