@@ -33,7 +33,7 @@ class State:
         self.last_seconds = 0.0
         self.bought: float | None = None
         self.leading: bool | None = None
-        self.breaker_open: bool | None = None
+        self.breaker_open = False
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self._constraint_series = constraint_series
 
@@ -168,9 +168,8 @@ class State:
             yield int(self.leading), {}
 
     def breaker(self) -> Seen:
-        """Only where there is one."""
-        if self.breaker_open is not None:
-            yield int(self.breaker_open), {}
+        """Closed until it is said to be open."""
+        yield int(self.breaker_open), {}
 
     def ages(self) -> Seen:
         """Of watch caches."""

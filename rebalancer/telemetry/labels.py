@@ -41,13 +41,16 @@ def of_kind(read: KindRead) -> Attributes:
     found: Attributes = {
         own("kind"): read.kind,
         own("objects"): read.objects,
-        own("pages"): read.pages,
-        own("bytes"): read.bytes,
-        own("seconds"): round(read.seconds, 6),
         own("known"): read.known,
     }
     if read.age is not None:
         found[own("age")] = round(read.age, 3)
+        return found
+    found |= {
+        own("pages"): read.pages,
+        own("bytes"): read.bytes,
+        own("seconds"): round(read.seconds, 6),
+    }
     if read.retries:
         found[names.RESEND_COUNT] = read.retries
     return found

@@ -200,10 +200,11 @@ class CycleSpans:
         self._end_cycle()
 
     def abandon(self) -> None:
-        """Closes what is open: the process ends, or nobody said how the cycle ended."""
+        """Closes what is open, as nobody said how the cycle ended; no span is current then."""
         if self._cycle is not None:
             self._cycle.set_status(StatusCode.ERROR, "ended without a report")
             self._end_cycle()
+        self._enter(None)
 
     # -- spans
 

@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.semconv._incubating.attributes import k8s_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes
 from rich.console import Console
 
 from rebalancer.kube.eviction import Eviction
+from rebalancer.model.snapshot import KindRead
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.live import LiveOptions
 from rebalancer.runtime.observer import LogObserver, Observer
@@ -22,7 +24,7 @@ from rebalancer.runtime.once import run_once
 from rebalancer.runtime.outcome import CycleReport, End
 from rebalancer.runtime.telemetry import observers_of, telling
 from rebalancer.sandbox import ApiServer, Reply
-from rebalancer.telemetry import names
+from rebalancer.telemetry import labels, names
 from rebalancer.telemetry.current import trace_annotations
 from rebalancer.telemetry.logs import JsonFormatter
 from rebalancer.telemetry.options import TelemetryOptions
@@ -319,6 +321,21 @@ def test_log_lines_and_annotations_lead_to_the_span() -> None:
     assert set(carries.seen) == spans
 
 
+def test_events_in_the_cluster_lead_to_the_span() -> None:
+    with collector() as c, ApiServer(objects(SKEWED)) as server:
+        with telling(TelemetryOptions(endpoint=c.url)) as telemetry:
+            cycle(server, msgspec.structs.replace(EXECUTE, events="all"), observers_of(telemetry))
+        found = {e["metadata"]["annotations"][names.TRACEPARENT] for e in server.store.list("Event")}
+    assert found == {f"00-{s.trace}-{s.id}-01" for s in c.spans if s.name == "eviction"}
+
+
+def test_kinds_of_a_watch_cache_have_their_age() -> None:
+    watched, listed = (labels.of_kind(KindRead(kind="Pod", objects=3, age=age)) for age in (1.25, None))
+    assert (watched["rebalancer.age"], watched["rebalancer.objects"]) == (1.25, 3)
+    assert "rebalancer.pages" not in watched
+    assert "rebalancer.pages" in listed
+
+
 def test_the_names_are_those_of_the_semantic_conventions() -> None:
     assert names.POD == k8s_attributes.K8S_POD_NAME
     assert names.POD_UID == k8s_attributes.K8S_POD_UID
@@ -342,6 +359,7 @@ def test_the_tree_in_the_terminal() -> None:
     spans = TraceObserver(telemetry._tracers.get_tracer("t"))
     with ApiServer(objects(GUARDED)) as server:
         report = cycle(server, EXECUTE, [spans])
+    spans.abandon()
     telemetry.close()
     text = out.getvalue()
     assert text.startswith("cycle 1 ")
