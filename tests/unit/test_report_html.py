@@ -25,7 +25,7 @@ from tests.support.scenarios import scenario
 class Page(HTMLParser):
     """What a browser makes of the page, roughly: elements, their attributes, ids, text."""
 
-    VOID = frozenset({"meta", "rect", "input", "link", "br", "img"})
+    VOID = frozenset({"meta", "path", "input", "link", "br", "img"})
 
     def __init__(self, source: str) -> None:
         super().__init__()

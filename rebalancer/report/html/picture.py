@@ -25,12 +25,12 @@ class Bar(Struct, frozen=True):
 
     name: str
     label: str
-    y: float
+    y: int
     count: int
     change: int
-    inside: float
-    over: float
-    text: float
+    inside: int
+    over: int
+    text: int
 
 
 class Panel(Struct, frozen=True):
@@ -38,15 +38,33 @@ class Panel(Struct, frozen=True):
 
     title: str
     says: str
-    height: float
-    left: float
-    bar: float
-    band_from: float
-    band_to: float
+    height: int
+    band_from: int
+    band_to: int
     low: int
     high: int
     bars: tuple[Bar, ...]
     rest: str
+    labels: int = _LABELS - 8
+
+    @property
+    def band(self) -> str:
+        """The band as a path."""
+        return _box(self.band_from, _TOP - 2, self.band_to - self.band_from, self.height - _TOP + 2)
+
+    @property
+    def inside(self) -> str:
+        """The bars up to the band's upper edge, as one path: of thousands of pictures every byte counts."""
+        return "".join(_box(_LABELS, b.y - 11, b.inside, _BAR) for b in self.bars if b.inside)
+
+    @property
+    def over(self) -> str:
+        """What exceeds the band, as one path."""
+        return "".join(_box(_LABELS + b.inside, b.y - 11, b.over, _BAR) for b in self.bars if b.over)
+
+
+def _box(x: int, y: int, width: int, height: int) -> str:
+    return f"M{x} {y}h{width}v{height}h{-width}z"
 
 
 def panels(c: ConstraintReport) -> tuple[Panel, ...]:
@@ -95,19 +113,18 @@ def _panel(
     bars = []
     for i, name in enumerate(shown):
         count = counts.get(name, 0)
-        inside = min(count, high) * scale
-        over = max(count - high, 0) * scale
+        inside = round(min(count, high) * scale)
         label = name or "(none)"
         bars.append(
             Bar(
                 name=name,
                 label=label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…",
-                y=_TOP + i * _ROW,
+                y=_TOP + 12 + i * _ROW,
                 count=count,
                 change=count - before[name] if name in before else 0,
-                inside=round(inside, 1),
-                over=round(over, 1),
-                text=round(_LABELS + max(count, high) * scale + 5, 1),
+                inside=inside,
+                over=round(count * scale) - inside if count > high else 0,
+                text=round(_LABELS + max(count, high) * scale) + 5,
             )
         )
     rest = [n for name, n in counts.items() if name not in set(shown)]
@@ -117,10 +134,8 @@ def _panel(
         title=title,
         says=f"{title}: {told}{' ' + left_out if left_out else ''}. Allowed: {low} to {high}.",
         height=_TOP + len(shown) * _ROW,
-        left=_LABELS,
-        bar=_BAR,
-        band_from=round(_LABELS + low * scale, 1),
-        band_to=round(_LABELS + high * scale, 1),
+        band_from=round(_LABELS + low * scale),
+        band_to=round(_LABELS + high * scale),
         low=low,
         high=high,
         bars=tuple(bars),

@@ -53,7 +53,7 @@ document.addEventListener("DOMContentLoaded", () => {
       back.disabled = page === 0;
       next.disabled = page >= pages - 1;
       const first = shown.length ? page * size + 1 : 0;
-      where.textContent = first + "–" + (page * size + shown.length) + " of " + matching.length +
+      where.textContent = first + "\u2013" + (page * size + shown.length) + " of " + matching.length +
         (matching.length < items.length ? " (" + items.length + " in all)" : "");
     }
     function filter() {

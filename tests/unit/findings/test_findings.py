@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -484,3 +486,8 @@ def test_without_nodes_only_what_does_not_depend_on_them() -> None:
 def test_the_plan_carries_the_findings() -> None:
     cluster = snapshot(zones(), own("rack"))
     assert [f.code for f in plan(cluster).findings][:1] == ["topology-key-missing"]
+
+
+def test_the_documentation_lists_every_finding() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == {c.value for c in FindingCode}
