@@ -16,6 +16,8 @@ from rebalancer.sandbox import ApiServer
 ROOT = Path(__file__).parents[2]
 DURATION = 1.0
 """Seconds of the lease in tests.support.electing."""
+SLACK = 4.0
+"""Seconds that a busy machine may take more; without load it is a fifth of one."""
 
 
 class Candidate:
@@ -75,7 +77,7 @@ def test_a_leader_that_is_stopped_and_goes_on_leads_no_more(pair: tuple[Candidat
     first.process.send_signal(signal.SIGCONT)
     time.sleep(1.5 * DURATION)
     assert max(first.led()) < min(second.led())
-    assert took < DURATION + 0.7
+    assert took < DURATION + SLACK
 
 
 def test_a_leader_that_is_stopped_for_a_moment_keeps_the_lead(pair: tuple[Candidate, Candidate]) -> None:
@@ -98,4 +100,4 @@ def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
     first.process.wait()
     wait_for(second.led)
     assert max(first.led()) < min(second.led())
-    assert 0.3 < second.led()[0] - killed < DURATION + 0.7
+    assert 0.3 < second.led()[0] - killed < DURATION + SLACK
