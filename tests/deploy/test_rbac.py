@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rebalancer.sandbox import Cluster
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.sandbox import Cluster, Reply
 from rebalancer.sandbox.auth import Access
 from tests.deploy.access import ACCOUNT, Right, asked, granted
 from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template
@@ -55,8 +56,15 @@ RELAXED = {
     "REBALANCER_EVICTIONS__MAX_PER_NAMESPACE": "100",
     "REBALANCER_EVICTIONS__MAX_TOTAL": "100",
     "REBALANCER_EVICTIONS__MAX_PER_OWNER": "100",
+    "REBALANCER_EVICTIONS__STABILIZATION": "0s",
+    "REBALANCER_EVICTIONS__COOL_DOWN": "0s",
+    "REBALANCER_EVICTIONS__CANARY": "0",
+    "REBALANCER_EVICTIONS__PER_SECOND": "0",
 }
 """The profile's patience would make the run long; it does not change which rights are needed."""
+
+
+OWNERS = {"deployments", "replicasets", "statefulsets", "replicationcontrollers"}
 
 
 class Run:
@@ -79,6 +87,10 @@ class Run:
     def command(self) -> None:
         """What the container does, until it has done all that it does."""
         kubeconfig = self.cluster.kubeconfig(self._folder / "kubeconfig", token=TOKEN)
+        # As in a pod: the namespace of the service account.
+        kubeconfig.write_text(
+            kubeconfig.read_text().replace('"namespace": "default"', f'"namespace": "{NAMESPACE}"')
+        )
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
         with subprocess.Popen(
             [sys.executable, "-m", "rebalancer", *self._arguments, "--kubeconfig", str(kubeconfig)],
@@ -95,7 +107,7 @@ class Run:
             pods = self.cluster.store.list("Pod", "default")
             places = [p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") == "db"]
             return len(set(places)) == 3
-        return any(a.verb == "get" and a.resource == "statefulsets" for a in self.accesses)
+        return {a.resource for a in self.accesses if a.verb == "get"} >= OWNERS
 
     @staticmethod
     def _until(done: Callable[[], bool], seconds: float = 60) -> None:
@@ -121,6 +133,9 @@ RUNS = {name: values for name, values in SAME.items() if name != "monitoring"}
 @pytest.mark.parametrize("name", RUNS)
 def test_every_right_is_used_and_none_is_missing(name: str, tmp_path: Path) -> None:
     with installed(RUNS[name], tmp_path) as (run, rights):
+        # A server without streaming lists: the daemon pages its lists, and watches from there.
+        for resource in RESOURCES.values():
+            run.cluster.faults.add(Reply(422), verb="watch", resource=resource.plural, times=1)
         run.command()
         accesses = run.accesses
     refused = sorted(
