@@ -61,8 +61,8 @@ POLICY: dict[str, To | No] = {
     "maxNoOfPodsToEvictPerNamespace": To("evictions.maxPerNamespace"),
     "maxNoOfPodsToEvictTotal": To("evictions.maxTotal"),
     "nodeSelector": No(_NODES),
-    "evictionFailureEventNotification": No("failures are told in log and exit code", when=(False,)),
-    "gracePeriodSeconds": No("the pod's own grace period is kept"),
+    "evictionFailureEventNotification": To("evictions.events", lambda yes: "all" if yes else "evictions"),
+    "gracePeriodSeconds": To("evictions.gracePeriod", lambda seconds: f"{seconds}s"),
     "metricsCollector": No(_METRICS),
     "metricsProviders": No(_METRICS),
 }

@@ -84,7 +84,16 @@ Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration),
-    WithJsonSchema({"type": "string", "pattern": _DURATION_FORM, "examples": ["90s", "5m", "1h30m"]}),
+    WithJsonSchema(
+        {
+            # Of the numbers, 0 alone needs no unit.
+            "type": ["string", "integer"],
+            "pattern": _DURATION_FORM,
+            "minimum": 0,
+            "maximum": 0,
+            "examples": ["90s", "5m", "1h30m"],
+        }
+    ),
 ]
 """Seconds; written as 90s, 5m, 1h30m."""
 

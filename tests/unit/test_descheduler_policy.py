@@ -84,6 +84,11 @@ TRANSLATED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (
+        "grace period and events of failures",
+        {"top": {"gracePeriodSeconds": 20, "evictionFailureEventNotification": False}},
+        {"evictions": {"gracePeriod": "20s", "events": "evictions"}},
+    ),
+    (
         "a priority threshold by name",
         {"evictor": {"priorityThreshold": {"name": "high"}}},
         {"policy": {"priorityThresholdClass": "high"}},
