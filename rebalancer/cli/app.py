@@ -9,6 +9,7 @@ import typer
 from rebalancer import __version__
 from rebalancer.cli import demo as demo_command
 from rebalancer.cli import explain as explain_command
+from rebalancer.cli import history as history_command
 from rebalancer.cli import lint as lint_command
 from rebalancer.cli import once as once_command
 from rebalancer.cli import run as run_command
@@ -74,5 +75,6 @@ app.command(epilog=once_command.EXAMPLES, cls=ActingCommand)(once_command.once)
 app.command(epilog=snapshot_command.EXAMPLES)(snapshot_command.snapshot)
 app.command(epilog=simulate_command.EXAMPLES)(simulate_command.simulate)
 app.command(epilog=run_command.EXAMPLES, cls=ActingCommand)(run_command.run)
+app.command(epilog=history_command.EXAMPLES)(history_command.history)
 app.command(epilog=demo_command.EXAMPLES)(demo_command.demo)
 app.add_typer(config_app, name="config")

@@ -51,6 +51,7 @@ class EventNote(Struct, frozen=True, rename="camel"):
     type: str = ""
     note: str = ""
     event_time: datetime | None = None
+    related: Regarding | None = None
     reporting_controller: str = ""
 
 
