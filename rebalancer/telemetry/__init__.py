@@ -9,6 +9,7 @@ metrics     a cycle as counters, histograms and gauges
 gauges      the state between cycles
 delivery    spans on their way: bounded, counted, never waited for
 exposition  metrics as text: /metrics and the textfile
+current     the span that a thread is in, for logs and annotations
 tree        a trace as a tree in the terminal
 logs        structured logs with trace ids; the level can be changed at run time
 start       all of it, switched on once and off once
