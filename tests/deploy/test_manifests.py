@@ -13,7 +13,7 @@ import yaml
 
 from rebalancer import __version__
 from rebalancer.sandbox import ApiServer
-from rebalancer.settings import load_settings
+from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import (
     CHART,
     KUBECTL,
@@ -184,3 +184,36 @@ def test_evicting_changes_rights_and_settings_alone() -> None:
     added = set(after) - set(before)
     assert changed == {"ConfigMap/rebalancer-config"}
     assert {k.split("/")[0] for k in added} == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+def test_a_run_may_take_as_long_as_a_cycle_may() -> None:
+    settings = Settings.defaults()
+    longest = settings.schedule.max_cycle_time + settings.evictions.ready_timeout
+    job = next(o for o in chart(SAME["cronjob"]) if o["kind"] == "CronJob")["spec"]["jobTemplate"]["spec"]
+    assert job["activeDeadlineSeconds"] > longest
+
+
+def test_probes_ask_where_the_daemon_listens(tmp_path: Path) -> None:
+    for port, address in ((8080, "auto"), (9090, ":9090")):
+        made = chart({"daemon": {"port": port}})
+        (tmp_path / "rebalancer.yaml").write_text(
+            next(o for o in made if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+        )
+        assert load_settings(tmp_path / "rebalancer.yaml", env={}).health.address == address
+        container = next(filter(None, map(pod_template, made)))["spec"]["containers"][0]
+        assert container["ports"] == [{"name": "http", "containerPort": port}]
+        assert {container[f"{p}Probe"]["httpGet"]["port"] for p in ("startup", "liveness", "readiness")} == {
+            "http"
+        }
+
+
+def test_the_names_in_roles_are_those_of_the_settings() -> None:
+    settings = Settings.defaults()
+    named = {
+        (resource, name)
+        for o in chart(ON)
+        for rule in o.get("rules", ())
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
+    }
+    assert named == {("configmaps", settings.ledger.name), ("leases", settings.leader_election.name)}

@@ -63,6 +63,9 @@ labels:
 {{- $settings := .Files.Get (printf "profiles/%s.yaml" $profile) | fromYaml -}}
 {{- $settings = mergeOverwrite $settings (deepCopy .Values.config) -}}
 {{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
+{{- if ne (int .Values.daemon.port) 8080 -}}
+{{- $settings = mergeOverwrite $settings (dict "health" (dict "address" (printf ":%d" (int .Values.daemon.port)))) -}}
+{{- end -}}
 {{- with .Values.evictions.namespaces -}}
 {{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}
 {{- end -}}
