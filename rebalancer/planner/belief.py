@@ -39,14 +39,13 @@ class Outlook(Struct, frozen=True, eq=False):
 class Advance(Struct, frozen=True, eq=False):
     """What a move makes of an outlook: the one after it, and every node the replacement may land on.
 
-    It does no harm on any landing of any belief. `helps`: on each, the replacement stays out of the domain it
-    left, and the bound or the excess falls. `sure`: on each, the bound falls.
+    It does no harm on any landing of any belief. `sure`: on each, the replacement stays out of the domain it
+    left and the end comes nearer.
     """
 
     outlook: Outlook
     destinations: Rows
     verdict: Verdict
-    helps: bool
     sure: bool
 
 
@@ -83,7 +82,7 @@ class Beliefs:
         after: dict[bytes, Belief] = {}
         destinations: list[Rows] = []
         verdicts: list[Verdict] = []
-        helps = sure = True
+        sure = True
         for belief in outlook.beliefs:
             with self._simulation.after(belief.made):
                 verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
@@ -92,20 +91,16 @@ class Beliefs:
                 landings = self.landings(belief.placed, verdict)
             verdicts.append(verdict)
             destinations.append(verdict.destinations)
-            excess = sum(self._component.excesses(belief.placed))
             for node in landings:
                 placed = moved(belief.placed, q, row, node)
                 nearer = verdict.helps and self._nearer(belief.placed, q, row, node)
                 sure = sure and nearer
-                helps = helps and (
-                    nearer or (verdict.helps and sum(self._component.excesses(placed)) < excess)
-                )
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
         complete = outlook.complete and len(after) <= MOST
         kept = Outlook(tuple(after.values())[:MOST], complete)
-        return Advance(kept, np.flatnonzero(alike), verdicts[0], helps and complete, sure and complete)
+        return Advance(kept, np.flatnonzero(alike), verdicts[0], sure and complete)
 
     def landings(self, placed: Ints, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""

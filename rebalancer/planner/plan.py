@@ -26,9 +26,10 @@ class Severity(StrEnum):
 class Move(Struct, frozen=True, eq=False, kw_only=True):
     """Evict one pod; its replacement lands on one of `destinations`.
 
-    `certain`: the scheduler's filter leaves no other node. Otherwise (`likely`) these are its best-scored
-    nodes. `predicted` is the destination that the plan's own end state counts with. `fixes` are indices
-    into the plan's `constraints`. Waves count from 1.
+    `certain`: the scheduler's filter leaves no other node, and wherever on them this replacement and those of
+    earlier moves land, the plan ends as it says. Otherwise (`likely`) that rests on the scheduler's scores,
+    and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
+    state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1.
     """
 
     pod: Pod
@@ -72,8 +73,11 @@ class Blocked(Struct, frozen=True, eq=False):
 
 
 class Finding(Struct, frozen=True, eq=False):
-    """What no eviction cures. `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to
-    paste, or a command. `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0]."""
+    """What no eviction cures.
+
+    `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
+    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0].
+    """
 
     severity: Severity
     code: str

@@ -32,8 +32,8 @@ DETOURS = 3
 class Step(Struct, frozen=True, eq=False):
     """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
 
-    `destinations`: every node in question. `certain`: the move helps on each of them, wherever the
-    replacements of the walk's earlier moves landed.
+    `destinations`: every node in question. `certain`: the walk ends as predicted wherever this replacement
+    and those of the earlier moves land.
     """
 
     pod: Pod
@@ -229,15 +229,16 @@ class Search:
         return tuple(Outlook((belief,), complete=False) for belief in advance.outlook.beliefs)
 
     def _marked(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """The steps, certain as long as each helps wherever the earlier ones landed."""
+        """The steps, certain as long as each brings the end nearer wherever it and the earlier ones land."""
         marked: list[Step] = []
-        beliefs = self._descent().beliefs
+        beliefs = self._beliefs(self._best.residual) if self._tries > 0 else self._descent().beliefs
         now: Outlook | None = Outlook((Belief(self._component.start),))
         for s in steps:
             advance = beliefs.advance(now, s.q, s.row, s.pod) if now is not None else None
             now = advance.outlook if advance is not None else None
             nodes = advance.destinations if advance is not None else s.destinations
-            certain = advance is not None and advance.helps
+            certain = advance is not None and advance.sure and self._tries > 0
+            certain = certain and all(m.certain for m in marked)
             marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
         return tuple(marked)
 
@@ -253,4 +254,4 @@ class Search:
 
 def _step(pod: Pod, q: int, row: int, advance: Advance) -> Step:
     landed = advance.outlook.beliefs[0].made[-1].row
-    return Step(pod, q, row, landed, advance.verdict, advance.destinations, advance.helps)
+    return Step(pod, q, row, landed, advance.verdict, advance.destinations, advance.sure)

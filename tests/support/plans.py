@@ -7,9 +7,12 @@ from rebalancer.spread.constraint import Constraint
 from tests.support.flight import Meaning, Step
 
 
-def waves_of(plan: Plan) -> list[list[Step]]:
-    """The plan's waves."""
-    return [[step_of(plan, move) for move in wave] for wave in plan.waves]
+def waves_of(plan: Plan, *, only_certain: bool = False) -> list[list[Step]]:
+    """The plan's waves; on request without the moves that are not certain.
+
+    Those depend on where earlier replacements land: they are never made as they stand, but planned anew.
+    """
+    return [[step_of(plan, move) for move in wave if move.certain or not only_certain] for wave in plan.waves]
 
 
 def step_of(plan: Plan, move: Move) -> Step:
