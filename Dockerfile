@@ -37,7 +37,8 @@ COPY --from=build /opt/rebalancer /opt/rebalancer
 COPY LICENSE /opt/rebalancer/LICENSE
 # A number, so that runAsNonRoot can be checked without a user database.
 USER 65532:65532
-ENV HOME=/tmp
+# numpy is used without linear algebra: its threads would only take memory.
+ENV HOME=/tmp OPENBLAS_NUM_THREADS=1
 # Python is process 1. To it, SIGTERM means nothing until a command has set its handler, but SIGINT always ends it.
 STOPSIGNAL SIGINT
 # No shell in between. -I: neither the environment nor the working directory changes what is imported.

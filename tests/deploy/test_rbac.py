@@ -127,7 +127,12 @@ def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]
         yield Run(made, folder, cluster), granted(made)
 
 
-RUNS = {name: values for name, values in SAME.items() if name != "monitoring"}
+RUNS = {name: values for name, values in SAME.items() if name != "monitoring"} | {
+    "cronjob-evicting in one namespace": {
+        "mode": "cronjob",
+        "evictions": {"enabled": True, "namespaces": ["default"]},
+    }
+}
 
 
 @pytest.mark.parametrize("name", RUNS)
