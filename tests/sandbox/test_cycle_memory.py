@@ -48,10 +48,17 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self.server.stop()
 
-    def cycle(self, rules: MemoryRules | None = None, options: LiveOptions = EXECUTE, **more: Any) -> Run:
+    def cycle(
+        self,
+        rules: MemoryRules | None = None,
+        options: LiveOptions = EXECUTE,
+        *,
+        time: FakeTime | None = None,
+        **more: Any,
+    ) -> Run:
         """One process that runs one cycle."""
         self.number += 1
-        time = FakeTime(at=self.time.at)
+        time = time or FakeTime(at=self.time.at)
         time.during, self.time.during = self.time.during, lambda _: None
         with connected(self.server) as c:
             memory = Memory(

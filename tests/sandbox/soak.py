@@ -1,0 +1,252 @@
+"""The daemon for a long time, under random faults and in a cluster that changes: `python -m tests.sandbox.soak`.
+
+After every cycle: nothing was evicted outside of a plan, nothing twice, no cycle ended in a bug. At the end, with
+the faults gone and the cluster at rest: what can be mended is mended, and memory has not grown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from msgspec.structs import replace
+
+from rebalancer.errors import UserError
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.runtime.observer import Observers
+from rebalancer.runtime.outcome import CycleReport, End
+from rebalancer.runtime.reload import Reloader
+from rebalancer.runtime.service import Service
+from rebalancer.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
+from rebalancer.settings import load_settings
+from tests.support.build import deployment, nodes, objects, pdb, stateful_set
+from tests.support.witness import Witness
+
+SETTINGS: dict[str, Any] = {
+    "evictions": {
+        "enabled": True,
+        "canary": 2,
+        "stabilization": "500ms",
+        "coolDown": "500ms",
+        "retryAfter": "5s",
+        "perSecond": 20,
+        "readyTimeout": "8s",
+        "pendingTimeout": "2s",
+        "events": "all",
+    },
+    "schedule": {"interval": "1s", "maxCycleTime": "20s"},
+    "breaker": {"pause": "500ms", "maxNewPending": 50, "maxNotReadyNodes": "60%"},
+    "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+}
+THINGS = (
+    *nodes(a=3, b=3, c=3),
+    deployment("web").spread("zone", 1).placed({"a-0": 4, "b-0": 1, "c-0": 1}),
+    deployment("api").spread("zone", 1).spread("hostname", 2).placed({"a-1": 3, "b-1": 3}),
+    stateful_set("db").spread("zone", 1).placed({"a-2": 2, "b-2": 1}),
+    *(deployment(f"w{i}").spread("zone", 1).placed({"a-0": 2, "c-1": 1}) for i in range(6)),
+    pdb("web", {"owner": "web"}, max_unavailable=1),
+    pdb("db", {"owner": "db"}, max_unavailable=1),
+)
+_FAULTS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
+    lambda r: {"action": Reply(r.choice((429, 500, 503))), "probability": 0.2},
+    lambda _: {"action": Reply(429, headers={"Retry-After": "1"}), "subresource": "eviction"},
+    lambda _: {"action": Cut("after"), "subresource": "eviction"},
+    lambda _: {"action": Cut("body", body_bytes=25), "probability": 0.2},
+    lambda r: {"action": Cut("body", body_bytes=9, after_events=r.randrange(3)), "verb": "watch"},
+    lambda _: {"action": Garbage(), "verb": "get", "probability": 0.3},
+    lambda _: {"action": Gone(), "verb": "watch"},
+    lambda _: {"action": Gone(), "verb": "list"},
+    lambda _: {"action": Delay(1.0), "probability": 0.1},
+    lambda _: {"action": Reply(401), "probability": 0.5},
+    lambda r: {"action": Reply(403), "resource": r.choice(("pods", "configmaps", "leases"))},
+)
+
+
+class Soak:
+    """One run. `say` gets a line now and then."""
+
+    def __init__(self, seed: int, folder: Path, say: Callable[[str], None]) -> None:
+        self.rng = random.Random(seed)
+        self.say = say
+        self.cluster = Cluster(objects(*THINGS), seed=seed, ready_after=0.1, grace=0.1, patience=1.0)
+        self.folder = folder
+        self.changes: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self._added: list[str] = []
+        self._drained: set[str] = set()
+
+    def run(self, seconds: float) -> None:
+        """Raises AssertionError where something was not as it should be."""
+        with self.cluster as cluster:
+            cluster.settle()
+            self.witness = Witness(cluster.server)
+            stop = threading.Event()
+            kubeconfig = str(cluster.kubeconfig(self.folder / "kubeconfig"))
+            connection = Connection(
+                ClusterOptions(kubeconfig=kubeconfig, connect_timeout=1.0, read_timeout=2.0)
+            )
+            settings = load_settings(env={}, flags=SETTINGS)
+            observer = Observers([self.witness])
+            service = Service(
+                connection,
+                Reloader(settings, lambda: settings, file=None, observer=observer),
+                stop=stop,
+                observers=[observer],
+                cycle=self._after,
+            )
+            quick = replace(service._live.settle, poll=0.1, budgets=2.0)
+            service._live = replace(service._live, settle=quick)
+            daemon = threading.Thread(target=service.run)
+            daemon.start()
+            try:
+                sizes = self._shake(seconds)
+                self._rest(sizes)
+            finally:
+                stop.set()
+                daemon.join(40)
+                connection.close()
+            assert not daemon.is_alive(), "the daemon does not end"
+            assert not self.problems, self.problems
+
+    def _after(self, report: CycleReport) -> None:
+        """Every invariant, after each cycle."""
+        self.ends[report.end.value] += 1
+        try:
+            self.witness.check(drained=frozenset(self._drained))
+        except AssertionError as e:
+            self.problems.append(str(e))
+
+    def _shake(self, seconds: float) -> list[int]:
+        """Faults and changes until the time is up; memory in KiB, measured now and then."""
+        began = time.monotonic()
+        told, sizes = began, list[int]()
+        while (now := time.monotonic()) - began < seconds and not self.problems:
+            self._fault()
+            self._change()
+            time.sleep(self.rng.uniform(0.2, 0.8))
+            if now - told > max(5.0, seconds / 30):
+                told = now
+                sizes.append(resident())
+                self.say(f"{now - began:5.0f} s  {self}  {sizes[-1] // 1024} MiB")
+        return sizes
+
+    def _fault(self) -> None:
+        if self.rng.random() < 0.4:
+            self.cluster.faults.clear()
+            return
+        rule = self.rng.choice(_FAULTS)(self.rng)
+        self.faults[type(rule["action"]).__name__] += 1
+        self.cluster.faults.add(times=self.rng.randrange(1, 6), **rule)
+
+    def _change(self) -> None:
+        what = self.rng.choice(
+            (self._scale, self._cordon, self._node, self._outage, self._delete, self._nothing)
+        )
+        try:
+            what()
+            self.changes[what.__name__.strip("_")] += 1
+        except (ApiError, TimeoutError, KeyError):
+            pass  # what was to be changed is gone by now
+
+    def _nothing(self) -> None:
+        """A moment of peace."""
+
+    def _scale(self) -> None:
+        name = self.rng.choice(("web", "api", "db", "w0", "w1", "w2"))
+        self.cluster.scale("default", name, self.rng.randrange(2, 9))
+
+    def _cordon(self) -> None:
+        node = self.rng.choice(self._nodes())
+        self.cluster.cordon(node, on=self.rng.random() < 0.4)
+
+    def _node(self) -> None:
+        if self._added and self.rng.random() < 0.6:
+            self.cluster.remove_node(self._added.pop())
+        elif len(self._added) < 4:
+            self._added += self.cluster.add_nodes(1, like=self.rng.choice(("a-0", "b-0", "c-0")))
+
+    def _outage(self) -> None:
+        key = "kubernetes.io/hostname"
+        node = self.rng.choice(self._nodes())
+        self.cluster.fail_domain(key, node)
+        time.sleep(0.3)
+        self.cluster.restore_domain(key, node)
+
+    def _delete(self) -> None:
+        pod = self.rng.choice(self.cluster.store.list("Pod"))["metadata"]
+        self.cluster.store.delete("Pod", pod["name"], pod["namespace"], grace=0)
+
+    def _nodes(self) -> list[str]:
+        return [n["metadata"]["name"] for n in self.cluster.store.list("Node")]
+
+    def _rest(self, sizes: list[int]) -> None:
+        """No more faults: the daemon must find its way back, and memory be what it was."""
+        self.cluster.faults.clear()
+        for node in self._nodes():
+            self.cluster.cordon(node, on=False)
+            self.cluster.restore_domain("kubernetes.io/hostname", node)
+        began, before = time.monotonic(), len(self.witness.reports)
+        while time.monotonic() - began < 60 and not self.problems:
+            fresh = self.witness.reports[before:]
+            if any(r.end is End.COMPLETE and not r.evicted for r in fresh):
+                break
+            time.sleep(0.2)
+        else:
+            last = [f"{r.end.value}: {r.message}" for r in self.witness.reports[-3:]]
+            raise AssertionError(
+                f"not at rest after {time.monotonic() - began:.0f} s: {last} {self.problems}"
+            )
+        self.say(f"at rest after {time.monotonic() - began:.1f} s")
+        bugs = [e for e in self.witness.errors if not isinstance(e, UserError)]
+        assert not bugs, bugs
+        gc.collect()
+        if len(sizes) >= 12:
+            # The first third warms up; then it must stay within a tenth and some.
+            early = sum(sizes[len(sizes) // 3 : len(sizes) // 2]) / len(
+                sizes[len(sizes) // 3 : len(sizes) // 2]
+            )
+            late = sum(sizes[-len(sizes) // 6 :]) / len(sizes[-len(sizes) // 6 :])
+            self.say(f"memory: {early / 1024:.0f} MiB early, {late / 1024:.0f} MiB late")
+            assert late < early * 1.15 + 8 * 1024, f"memory grows: {sizes}"
+
+    def __str__(self) -> str:
+        """The figures so far."""
+        cycles, evicted = sum(self.ends.values()), len(self.witness.evicted)
+        return f"{cycles} cycles {dict(self.ends)}, {evicted} evicted, {sum(self.faults.values())} faults"
+
+
+def resident() -> int:
+    """This process's memory, sandbox included, in KiB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+
+
+def main() -> None:
+    """Arguments: --seconds, --seed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1800.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    logging.basicConfig(level="CRITICAL")
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True))
+        soak.run(given.seconds)
+    print(f"fine: {soak}; changes {dict(soak.changes)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
