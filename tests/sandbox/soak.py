@@ -1,7 +1,7 @@
-"""The daemon for a long time, under random faults and in a cluster that changes: `python -m tests.sandbox.soak`.
+"""The daemon for a long time, under random faults, in a cluster that changes: `python -m tests.sandbox.soak`.
 
-After every cycle: nothing was evicted outside of a plan, nothing twice, no cycle ended in a bug. At the end, with
-the faults gone and the cluster at rest: what can be mended is mended, and memory has not grown.
+After every cycle: nothing was evicted outside of a plan, nothing twice, no cycle ended in a bug. At the end,
+with the faults gone and the cluster at rest: what can be mended is mended, and memory has not grown.
 """
 
 from __future__ import annotations
@@ -216,10 +216,8 @@ class Soak:
         gc.collect()
         if len(sizes) >= 12:
             # The first third warms up; then it must stay within a tenth and some.
-            early = sum(sizes[len(sizes) // 3 : len(sizes) // 2]) / len(
-                sizes[len(sizes) // 3 : len(sizes) // 2]
-            )
-            late = sum(sizes[-len(sizes) // 6 :]) / len(sizes[-len(sizes) // 6 :])
+            early = mean(sizes[len(sizes) // 3 : len(sizes) // 2])
+            late = mean(sizes[-len(sizes) // 6 :])
             self.say(f"memory: {early / 1024:.0f} MiB early, {late / 1024:.0f} MiB late")
             assert late < early * 1.15 + 8 * 1024, f"memory grows: {sizes}"
 

@@ -127,8 +127,8 @@ def restart(cluster: Cluster) -> None:
 TOO_MANY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "too many requests"}
 PATIENCE = {"Retry-After": "1"}
 BROKEN_EVENT = Cut("body", body_bytes=9, after_events=1)
-# A request that was cut off before the server saw it looks like one that is still at work, and is not sent again
-# for half a minute: tests/sandbox/test_kube_evict.py has that, with time that passes without waiting.
+# A request that was cut off before the server saw it looks like one that is still at work, and is not sent
+# again for half a minute: tests/sandbox/test_kube_evict.py has that, with time that passes without waiting.
 FAULTS: list[tuple[str, Fault, str]] = [
     ("429 with Retry-After", rule(Reply(429, headers=PATIENCE), subresource="eviction", times=2), ""),
     ("429 without Retry-After", rule(Reply(429, TOO_MANY), subresource="eviction", times=3), ""),
