@@ -49,8 +49,11 @@ def report(
     Nothing is changed.
     """
     # Imported here so that --help and --version do not wait for the engine.
+    import msgspec
+
     from rebalancer.planner import plan
     from rebalancer.report import build_report, render
+    from rebalancer.runtime.remembered import resting_owners
     from rebalancer.runtime.source import Source, load_snapshot
     from rebalancer.settings import load_settings, plan_options
 
@@ -65,8 +68,12 @@ def report(
     )
     with progress("reading the cluster"):
         loaded = load_snapshot(source)
+    planning = plan_options(settings)
+    if resting := resting_owners(settings, source, loaded.snapshot):
+        policy = msgspec.structs.replace(planning.policy, resting=resting)
+        planning = msgspec.structs.replace(planning, policy=policy)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-        planned = plan(loaded.snapshot, plan_options(settings))
+        planned = plan(loaded.snapshot, planning)
     document = build_report(
         planned,
         loaded.snapshot,

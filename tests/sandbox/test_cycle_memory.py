@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.ledger import KEY, LedgerError, Ledgers, Place
+from rebalancer.kube.read import read_snapshot
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit import CircuitLimits
@@ -22,7 +25,10 @@ from rebalancer.runtime.cycle import CycleLimits
 from rebalancer.runtime.live import LiveOptions, Surroundings
 from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.outcome import End, MoveStatus
+from rebalancer.runtime.remembered import resting_owners
+from rebalancer.runtime.source import Source
 from rebalancer.sandbox import ApiServer, Cut, Reply
+from rebalancer.settings import load_settings
 from tests.sandbox.test_cycle_once import EXECUTE, SKEWED, Run, astray
 from tests.support.api import QUICK, FakeTime, connected
 from tests.support.build import node, nodes, objects, workload
@@ -490,3 +496,14 @@ def test_the_server_is_asked_for_its_verdict_on_each_eviction() -> None:
         again = m.cycle(options=LiveOptions(backoff=QUICK, ask_server=True), read_only=True)
     assert refused.hits == len(again.report.outcomes) == 4
     assert {o.reason.code for o in again.report.outcomes if o.reason} == {ReasonCode.PDB_EXHAUSTED}
+
+
+def test_a_report_says_whom_memory_protects() -> None:
+    with Machine(choose=astray("a-0")) as m, connected(m.server) as c:
+        m.cycle()
+        snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)
+        with TemporaryDirectory() as folder:
+            source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
+            resting = resting_owners(load_settings(env={}), source, snapshot)
+    assert {o: r.code for o, r in resting.items()} == {"ReplicaSet/default/web": ReasonCode.DID_NOT_HELP}
+    assert resting_owners(load_settings(env={}), Source(snapshots=("x",)), snapshot) == {}
