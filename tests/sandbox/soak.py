@@ -154,7 +154,16 @@ class Soak:
 
     def _change(self) -> None:
         what = self.rng.choice(
-            (self._scale, self._cordon, self._node, self._outage, self._delete, self._nothing)
+            (
+                self._scale,
+                self._relabel,
+                self._relabel,
+                self._cordon,
+                self._node,
+                self._outage,
+                self._delete,
+                self._nothing,
+            )
         )
         try:
             what()
@@ -168,6 +177,15 @@ class Soak:
     def _scale(self) -> None:
         name = self.rng.choice(("web", "api", "db", "w0", "w1", "w2"))
         self.cluster.scale("default", name, self.rng.randrange(2, 9))
+
+    def _relabel(self) -> None:
+        """A node changes its zone, and its pods their domain: the quickest way out of balance."""
+        zone = self.rng.choice("abc")
+
+        def change(node: dict[str, Any]) -> None:
+            node["metadata"]["labels"]["topology.kubernetes.io/zone"] = zone
+
+        self.cluster.store.modify("Node", self.rng.choice(self._nodes()), None, change)
 
     def _cordon(self) -> None:
         node = self.rng.choice(self._nodes())
