@@ -25,4 +25,4 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     certainty: Certainty = "certain"
     soft: SoftConstraints = "ignore"
     scheduler: SchedulerConfig | None = None
-    effort: int = 1000
+    effort: int = 2000

@@ -10,7 +10,7 @@ in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -195,12 +195,7 @@ class Search:
         dead = (placed.tobytes(), residual, allowed)
         if needed is None or needed > allowed or dead in self._dead:
             return False
-        for q, row, pod in self._open(now.beliefs[0], residual):
-            advance = self._advance(beliefs, now, q, row, pod)
-            if self._tries <= 0:
-                return False
-            if advance is None or not advance.verdict.helps:
-                continue
+        for (q, row, pod), advance in self._sure_first(beliefs, now, residual):
             for after in self._outlooks(advance, only_predicted):
                 left = self.potential.moves(after.beliefs[0].placed, residual)
                 if left is None or left >= allowed:
@@ -213,6 +208,22 @@ class Search:
                     return False
         self._dead.add(dead)
         return False
+
+    def _sure_first(
+        self, beliefs: Beliefs, now: Outlook, residual: int
+    ) -> Iterator[tuple[Candidate, Advance]]:
+        """Helpful moves; those that bring the end nearer on every landing come before the others."""
+        later: list[tuple[Candidate, Advance]] = []
+        for candidate in self._open(now.beliefs[0], residual):
+            advance = self._advance(beliefs, now, *candidate)
+            if self._tries <= 0:
+                break
+            if advance is not None and advance.verdict.helps:
+                if advance.sure:
+                    yield candidate, advance
+                else:
+                    later.append((candidate, advance))
+        yield from later
 
     def _advance(self, beliefs: Beliefs, now: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
         """Tries a move, and counts what that took."""

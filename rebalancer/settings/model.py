@@ -96,7 +96,7 @@ class Evictions(Group):
     """Whether pods are evicted at all. false: plans are made and reported, nothing is changed. The flag
     --execute says the same for one run."""
     max_total: NumberOrPercent | None = None
-    """In all; a percentage is of all pods in scope."""
+    """In all; a percentage is of all pods that run in the cluster."""
     max_per_node: NumberOrPercent | None = None
     """From one node; a percentage is of the node's pods."""
     max_per_namespace: NumberOrPercent | None = None
@@ -149,7 +149,7 @@ class Planner(Group):
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
     default constraints. Empty = kube-scheduler's own defaults, which is what most clusters run."""
-    effort: int = Field(default=1000, ge=1)
+    effort: int = Field(default=2000, ge=1)
     """How many candidate moves are tried for one group of connected constraints before the search settles
     for less. A count and not a time, so that the same cluster always gives the same plan."""
 

@@ -84,6 +84,7 @@ class Gaps(Observer):
 @pytest.mark.parametrize("kind", COLLECTORS)
 def test_no_eviction_waits_and_the_end_is_bounded(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     gaps = Gaps()
+    caplog.set_level(logging.INFO, logger="rebalancer")
     with ExitStack() as stack:
         url = stack.enter_context(COLLECTORS[kind]())  # type: ignore[arg-type]
         server = stack.enter_context(ApiServer(objects(SKEWED)))
