@@ -17,6 +17,12 @@ import yaml
 Object = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
 LABEL = {"rebalancer.io/e2e": "true"}
+QUICK: dict[str, Any] = {
+    "policy": {"minPodAge": "0s"},
+    "evictions": {"enabled": True, "stabilization": "0s", "coolDown": "0s", "canary": 0},
+    "schedule": {"interval": "10s"},
+}
+"""Settings without the patience that operators want, so that the tests need not have it."""
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -34,9 +40,9 @@ class Kubectl:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Nothing of the settings of whoever runs the tests."""
+        """Nothing of the settings of whoever runs the tests; ledger and lease go with the namespace."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("REBALANCER_")}
-        return kept | {"KUBECONFIG": self.kubeconfig}
+        return kept | {"KUBECONFIG": self.kubeconfig, "REBALANCER_LEDGER__NAMESPACE": self.namespace}
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output; AssertionError with standard error otherwise."""

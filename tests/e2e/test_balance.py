@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from pathlib import Path
 
-from tests.e2e.kubectl import Kubectl
+import yaml
+
+from tests.e2e.kubectl import QUICK, Kubectl
 
 
 def test_report_then_once_then_nothing_is_left(kubectl: Kubectl) -> None:
@@ -31,12 +34,14 @@ def test_report_then_once_then_nothing_is_left(kubectl: Kubectl) -> None:
     again = kubectl.rebalancer("once", "--execute")
     assert again.returncode == 0, again.stderr
     assert "  evicted: " not in again.stdout
+    assert "rebalancer-ledger" not in kubectl("get", "configmaps", "-n", "default", "-o", "name")
 
 
-def test_the_daemon_balances_and_ends_at_a_signal(kubectl: Kubectl) -> None:
+def test_the_daemon_balances_and_ends_at_a_signal(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(QUICK))
     kubectl.skewed("api")
     with subprocess.Popen(
-        kubectl.command("run", "--execute"),
+        kubectl.command("run", "--config", str(tmp_path / "settings.yaml")),
         env=kubectl.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as daemon:  # fmt: skip
         try:

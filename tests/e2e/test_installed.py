@@ -15,17 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.kubectl import Kubectl
+from tests.e2e.kubectl import QUICK, Kubectl
 
 OVERLAYS = Path(__file__).parents[2] / "deploy" / "kustomize" / "overlays"
 COMPONENTS = OVERLAYS.parent / "components"
 NAMESPACE = "rebalancer"
-QUICK: dict[str, Any] = {
-    "policy": {"minPodAge": "0s"},
-    "evictions": {"enabled": True, "stabilization": "0s", "coolDown": "0s", "canary": 0},
-    "schedule": {"interval": "10s"},
-}
-"""Without the patience that operators want, so that the test need not have it."""
 
 
 @contextmanager

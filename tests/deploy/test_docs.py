@@ -1,0 +1,72 @@
+"""What the pages about installing name is there: overlays, values, roles, settings, other pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rebalancer.settings.loading import walk
+from rebalancer.settings.model import Settings
+from tests.deploy.manifests import CHART, OVERLAYS, ROOT, SAME, chart
+
+PAGES = [
+    ROOT / "README.md",
+    CHART / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("install", "rbac", "security", "from-descheduler")),
+]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@each_page
+def test_overlays_and_values_exist(page: Path) -> None:
+    text = page.read_text()
+    for overlay in re.findall(r"kustomize/overlays/([a-z-]+)", text):
+        assert (OVERLAYS / overlay / "kustomization.yaml").exists(), overlay
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path in re.findall(r"--set '?([A-Za-z.]+)=", text):
+        found = values
+        for part in path.split("."):
+            assert part in found, path
+            found = found[part]
+
+
+@each_page
+def test_settings_exist(page: Path) -> None:
+    known = {".".join(path) for path, _ in walk(Settings)}
+    groups = {path.split(".")[0] for path in known}
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path in re.findall(r"`([a-z][A-Za-z]+(?:\.[a-z][A-Za-z]+)+)(?::[^`]*)?`", page.read_text()):
+        group, _, key = path.partition(".")
+        if path.endswith(".yaml"):
+            continue
+        if group in groups and not (group in values and key in values[group]):
+            assert any(k == path or k.startswith(f"{path}.") for k in known), path
+
+
+def test_the_table_of_installations_names_their_roles() -> None:
+    text = (ROOT / "docs" / "rbac.md").read_text()
+    rows = dict(
+        re.findall(r"^\| (`report`|`cronjob`|`daemon`|with evictions, \w+)[^|]*\| ([^|]+) \|$", text, re.M)
+    )
+
+    def named(row: str) -> set[str]:
+        return {word for word in re.split(r"[,\s]+", rows[row].strip()) if word != "and"}
+
+    def roles(overlay: str) -> set[str]:
+        made = chart(SAME[overlay])
+        return {o["metadata"]["name"].removeprefix("rebalancer-") for o in made if o["kind"].endswith("Role")}
+
+    assert named("`report`") == roles("report")
+    for way in ("cronjob", "daemon"):
+        assert named(f"`{way}`") == roles(way)
+        assert named(f"`{way}`") | named(f"with evictions, {way}") == roles(f"{way}-evicting")
