@@ -501,9 +501,10 @@ def test_the_server_is_asked_for_its_verdict_on_each_eviction() -> None:
 def test_a_report_says_whom_memory_protects() -> None:
     with Machine(choose=astray("a-0")) as m, connected(m.server) as c:
         m.cycle()
+        settings = load_settings(env={}, flags={"ledger": {"namespace": "default"}})
         snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)
         with TemporaryDirectory() as folder:
             source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
-            resting = resting_owners(load_settings(env={}), source, snapshot)
+            resting = resting_owners(settings, source, snapshot)
     assert {o: r.code for o, r in resting.items()} == {"ReplicaSet/default/web": ReasonCode.DID_NOT_HELP}
-    assert resting_owners(load_settings(env={}), Source(snapshots=("x",)), snapshot) == {}
+    assert resting_owners(settings, Source(snapshots=("x",)), snapshot) == {}

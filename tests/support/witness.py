@@ -23,6 +23,7 @@ class Witness(Observer):
         self.reports: list[CycleReport] = []
         self.errors: list[Exception] = []
         self._gone: set[str] = set()
+        self._taken: Counter[str] = Counter()
         self._lock = threading.Lock()
         server.store.subscribe(self._saw)
 
@@ -58,17 +59,21 @@ class Witness(Observer):
         """Evictions that the reports own up to."""
         return sum(r.evicted for r in self.reports)
 
-    def check(self, *, drained: frozenset[str] = frozenset()) -> None:
-        """Nothing outside the plan, nothing twice. `drained`: names that somebody else evicted."""
+    def check(self, *, drained: frozenset[str] = frozenset(), forget: bool = False) -> None:
+        """Nothing outside the plan, nothing twice. `drained`: names that somebody else evicted. `forget`: the
+        server's log is emptied, so that it does not grow for ever."""
         with self._lock:
             strange = [self.names[u] for u in self.evicted if u not in self.planned]
         strange = [n for n in strange if n not in drained]
         assert not strange, f"evicted outside of every plan: {strange}"
-        taken = Counter(
-            f"{a.namespace}/{a.name}"
-            for a in self.server.accesses
-            if a.subresource == "eviction" and a.code == 201
+        log = self.server.api.log
+        seen = log[:]
+        taken = self._taken + Counter(
+            f"{a.namespace}/{a.name}" for a in seen if a.subresource == "eviction" and a.code == 201
         )
+        if forget:
+            self._taken = taken
+            del log[: len(seen)]
         # A StatefulSet's pods keep their names: each must have been there again.
         lives = Counter(self.names.values())
         twice = [n for n, count in taken.items() if count > max(1, lives[n])]
