@@ -128,7 +128,7 @@ class Planner:
                         walks.append((component, steps))
                         walked.enter_context(self._simulation.after(s.made for s in steps))
                 first = placed[-1].wave + 1 if placed else 1
-                more, dropped = waves(self._simulation, self._evictable.budgets, walks, first)
+                more, dropped = waves(self._simulation, self._evictable, walks, first)
                 placed += more
                 if not more:
                     break

@@ -3,8 +3,8 @@
 The replacements of one wave arrive in any order, while some victims still hold their room and others are
 gone. So a move joins a wave only if nothing in the wave can touch another: one move per component (their
 constraints are disjoint), room on every node where replacements of the wave could meet, no shared host port,
-no required affinity between them, and every budget kept. The next wave starts from the state that the plan
-predicts.
+no required affinity between them, and every budget and quota kept. The next wave starts from the state that
+the plan predicts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.meeting import Meeting
 from rebalancer.planner.search import Step
 from rebalancer.planner.simulation import Leaving, Simulation
-from rebalancer.policy.budgets import Allowance, Budgets
+from rebalancer.policy.budgets import Allowance
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.quota import Charged
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 LARGEST = 50
@@ -40,7 +42,7 @@ class Placed(Struct, frozen=True, eq=False):
 
 def waves(
     simulation: Simulation,
-    budgets: Budgets,
+    evictable: Evictable,
     walks: Sequence[tuple[Component, Sequence[Step]]],
     first: int = 1,
 ) -> tuple[list[Placed], list[tuple[Component, Step]]]:
@@ -56,7 +58,7 @@ def waves(
         while any(steps for _, steps in queues):
             number += 1
             with simulation.without() as leaving:
-                wave = _Wave(simulation, budgets, leaving)
+                wave = _Wave(simulation, evictable, leaving)
                 for component, steps in queues:
                     if steps and len(wave.members) < LARGEST:
                         wave.join(component, steps[0])
@@ -79,9 +81,10 @@ def waves(
 class _Wave:
     """One wave in the making: its victims are terminating in the simulation."""
 
-    def __init__(self, simulation: Simulation, budgets: Budgets, leaving: Leaving) -> None:
+    def __init__(self, simulation: Simulation, evictable: Evictable, leaving: Leaving) -> None:
         self._simulation = simulation
-        self._allowance = Allowance(budgets)
+        self._allowance = Allowance(evictable.budgets)
+        self._charged = Charged(evictable.quotas)
         self._meeting = Meeting()
         self._leaving = leaving
         self._nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
@@ -91,7 +94,10 @@ class _Wave:
     def join(self, component: Component, step: Step) -> None:
         """Takes the step in if, while victims hold their room, nothing in the wave can touch another."""
         replacement = step.verdict.replacement
+        owner = component.classes[step.q].owner
         if not self._allowance.fits(step.pod) or self._meeting.touches(replacement):
+            return
+        if not self._charged.fits(step.pod, owner):
             return
         self._leaving.take(step.pod)
         stateful = component.classes[step.q].stateful
@@ -106,6 +112,7 @@ class _Wave:
             self._leaving.undo(step.pod)
             return
         self._allowance.spend(step.pod)
+        self._charged.spend(step.pod, owner)
         self._meeting.add(replacement)
         self.members.append((component, step, held))
 

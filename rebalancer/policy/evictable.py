@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rebalancer.model.decode import WORKLOADS
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -9,6 +10,7 @@ from rebalancer.policy.annotations import paused, verdict
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.quota import Quotas
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on belong to system-cluster-critical and system-node-critical."""
@@ -23,6 +25,7 @@ class Evictable:
         self._snapshot = snapshot
         self._options = options
         self.budgets = Budgets(snapshot)
+        self.quotas = Quotas(snapshot)
         self.owners = Owners(snapshot, options)
         self._threshold = options.priority_threshold
         if options.priority_threshold_class:
@@ -32,7 +35,13 @@ class Evictable:
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
-        return self._by_nature(pod) or self._by_scope(pod) or self._by_owner(pod) or self._by_setting(pod)
+        return (
+            self._by_nature(pod)
+            or self._by_scope(pod)
+            or self._by_owner(pod)
+            or self._by_setting(pod)
+            or self.quotas.why_not(pod, self.owners.of(pod))
+        )
 
     def _by_nature(self, pod: Pod) -> Reason | None:
         if pod.terminating:
@@ -130,11 +139,19 @@ class Evictable:
             return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")
         owner = self.owners.of(pod)
         if owner is None:
+            what = f"{pod.owner.kind} {pod.owner.name}"
+            if pod.owner.kind in WORKLOADS:
+                return Reason(
+                    ReasonCode.OWNER_UNKNOWN,
+                    f"its owner {what} is not in the snapshot",
+                    {},
+                    f"include {pod.owner.kind.lower()}s in the snapshot",
+                )
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
-                f"its owner {pod.owner.kind} {pod.owner.name} is not in the snapshot",
+                f"its owner {what}: how this kind replaces a pod is not known",
                 {},
-                f"include {pod.owner.kind.lower()}s in the snapshot",
+                "allow the kind (scope.ownerKindsAllow) if it replaces evicted pods at once",
             )
         return self.owners.why_not(owner) or self._options.resting.get(self.owners.top(owner).key)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from rebalancer.model.decode import WORKLOADS
+from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -11,6 +13,9 @@ from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+ARRIVAL = 600.0
+"""Seconds for which a new pod may hold its owner back by not being Ready, as long as a Deployment waits for
+progress by default. Later it is broken rather than new, and unready pods are the first to be evicted."""
 
 
 class Owners:
@@ -19,6 +24,8 @@ class Owners:
     def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
         self._snapshot = snapshot
         self._options = options
+        self._trusted = frozenset(options.owner_kinds_allow) - WORKLOADS
+        self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
         self._why_not: dict[str, Reason | None] = {}
         for pod in snapshot.pods:
@@ -32,8 +39,15 @@ class Owners:
                 self._of_deployment[parent.key].append(w)
 
     def of(self, pod: Pod) -> Workload | None:
-        """The pod's controller, if the snapshot has it."""
-        return self._snapshot.owner_of(pod.namespace, pod.owner)
+        """The pod's controller, if the snapshot has it; of an allowed kind that is not read, a stand-in."""
+        found = self._snapshot.owner_of(pod.namespace, pod.owner)
+        ref = pod.owner
+        if found is not None or ref is None or ref.kind not in self._trusted:
+            return found
+        return self._stand_ins.setdefault(
+            (ref.kind, pod.namespace, ref.name),
+            Workload(kind=ref.kind, metadata=ObjectMeta(name=ref.name, namespace=pod.namespace, uid=ref.uid)),
+        )
 
     def parent(self, owner: Workload) -> Workload | None:
         """The Deployment of a ReplicaSet."""
@@ -59,18 +73,29 @@ class Owners:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
         if owner.kind not in _REPLICATED:
             if owner.kind in self._options.owner_kinds_allow:
-                return None
+                return self._arriving(owner, self.active(owner))
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: how this kind replaces a pod is not known",
                 {},
-                "allow the kind in policy.ownerKinds.allow if it replaces evicted pods at once",
+                "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
         if owner.observed_generation < owner.metadata.generation:
             return Reason(
                 ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
             )
         parent = self.parent(owner)
+        ref = owner.owner
+        if (
+            parent is None
+            and ref is not None
+            and ref.kind == "Deployment"
+            and ref.kind in self._snapshot.kinds
+        ):
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
+            )
         if parent is not None and (reason := self._rollout(parent)) is not None:
             return reason
         active = self.active(owner)
@@ -86,9 +111,22 @@ class Owners:
                 f"{name} has {owner.replicas} replicas, policy.minReplicas is {self._options.min_replicas}",
                 {"replicas": owner.replicas, "minReplicas": self._options.min_replicas},
             )
-        if owner.kind == "StatefulSet":
-            return self._stateful(owner, active)
-        return None
+        if owner.kind == "StatefulSet" and (reason := self._stateful(owner, active)) is not None:
+            return reason
+        return self._arriving(owner, active)
+
+    def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
+        """Its last replacement is not Ready yet: one more eviction would take two pods out at once."""
+        now = self._snapshot.now
+        new = [p for p in active if not p.ready and p.created is not None and now - p.created < ARRIVAL]
+        if not new:
+            return None
+        return Reason(
+            ReasonCode.REPLACEMENT_NOT_READY,
+            f"{owner.kind} {owner.name} has {len(new)} new pods that are not Ready yet ({new[0].name})",
+            {"notReady": len(new)},
+            f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old",
+        )
 
     def _rollout(self, parent: Workload) -> Reason | None:
         name = f"{parent.kind} {parent.name}"
@@ -101,7 +139,7 @@ class Owners:
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: how this kind replaces a pod is not known",
                 {},
-                "allow the kind in policy.ownerKinds.allow if it replaces evicted pods at once",
+                "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
         if parent.paused and self._options.protect_paused:
             return Reason(
