@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,10 @@ def test_what_cannot_be_translated_is_an_error(tmp_path: Path, given: dict[str, 
     done = CliRunner().invoke(app, ["config", "from-descheduler", str(source)])
     assert done.exit_code != 0
     assert says in str(done.exception)
+
+
+def test_the_example_of_the_page_gives_what_the_page_shows(tmp_path: Path) -> None:
+    given, shown = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
+    source = tmp_path / "policy.yaml"
+    source.write_text(given)
+    assert CliRunner().invoke(app, ["config", "from-descheduler", str(source)]).stdout == shown
