@@ -11,6 +11,7 @@ in time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 
 import numpy as np
 from msgspec import Struct
@@ -27,6 +28,17 @@ from rebalancer.spread.arrays import Ints, Rows
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
+
+
+class Trust(IntEnum):
+    """How far a walk relies on where the scheduler puts replacements."""
+
+    NOBODY = 0
+    """No move does harm wherever it and all earlier replacements land."""
+    SCORES = 1
+    """The end is reached wherever among the best-scored nodes replacements land."""
+    PREDICTION = 2
+    """The end is reached if each replacement lands on one certain node."""
 
 
 class Step(Struct, frozen=True, eq=False):
@@ -80,7 +92,7 @@ class Search:
         self._trial = trial
         self._tries = effort
         self.potential = Potential(component)
-        self._dead: set[tuple[bytes, int, int]] = set()
+        self._known: dict[tuple[bytes, int, int], tuple[Step, ...] | None] = {}
         self._best = _Best(sum(component.excesses(component.start)), ())
 
     def run(self) -> Walk:
@@ -115,11 +127,46 @@ class Search:
     def _walks(self, beliefs: Beliefs, start: Outlook, residual: int, moves: int, detours: int) -> bool:
         """Whether `residual` is reached in at most `moves` + `detours`; with the fewest moves that do."""
         for allowed in range(moves, moves + detours + 1):
-            for only_predicted in (False, True):
-                self._dead.clear()
-                if self._tries > 0 and self._walk(beliefs, start, residual, allowed, only_predicted, ()):
+            for trust in Trust:
+                self._known.clear()
+                found = self._walk(beliefs, start, residual, allowed, trust, ()) if self._tries > 0 else None
+                if found is not None:
+                    if trust is not Trust.NOBODY:
+                        self._best = _Best(
+                            residual, self._safest_first(beliefs, start, residual, allowed, found)
+                        )
                     return True
         return False
+
+    def _safest_first(
+        self, beliefs: Beliefs, start: Outlook, residual: int, allowed: int, found: tuple[Step, ...]
+    ) -> tuple[Step, ...]:
+        """A walk whose first move leaves most of its landings with a way to the end.
+
+        The rest is planned anew once that replacement has landed, so the first move is what counts.
+        """
+        self._known.clear()
+        safest, share = found, 0.0
+        for (q, row, pod), advance in self._sure_first(beliefs, start, residual):
+            rests: list[tuple[Step, ...]] = []
+            open_to = ending = 0
+            twins = self.potential.twins(start.beliefs[0].placed)
+            nodes = twins[advance.verdict.destinations]
+            for belief in advance.outlook.beliefs:
+                made = belief.made[-1]
+                weight = int(np.count_nonzero(nodes == twins[made.row]))
+                open_to += weight
+                step = Step(pod, q, row, made.row, advance.verdict, advance.destinations, certain=False)
+                after = Outlook((belief,), complete=False)
+                rest = self._walk(beliefs, after, residual, allowed - 1 + DETOURS, Trust.PREDICTION, (step,))
+                if rest is not None:
+                    ending += weight
+                    rests.append((step, *rest))
+            if rests and ending / open_to > share:
+                safest, share = rests[0], ending / open_to
+            if share == 1.0 or self._tries <= 0:
+                break
+        return safest if len(safest) <= len(found) else found
 
     def _beliefs(self, residual: int) -> Beliefs:
         """Beliefs for which nearer means: a move less to `residual`."""
@@ -177,37 +224,75 @@ class Search:
         now: Outlook,
         residual: int,
         allowed: int,
-        only_predicted: bool,
+        trust: Trust,
         steps: tuple[Step, ...],
-    ) -> bool:
-        """Whether `residual` is reached in at most `allowed` moves where each replacement lands as predicted.
+    ) -> tuple[Step, ...] | None:
+        """Further steps that reach `residual` in at most `allowed` moves, as far as `trust` goes.
 
-        No move does harm wherever the replacements land; with `only_predicted`, wherever the last one lands
-        when the others landed as predicted. The best walk seen on the way is kept.
+        The best walk seen on the way is kept, also where there is none to `residual`.
         """
         placed = now.beliefs[0].placed
         excess = sum(self._component.excesses(placed))
         if excess < self._best.residual:
             self._best = _Best(excess, steps)
         if excess <= residual:
-            return True
+            return ()
         needed = self.potential.moves(placed, residual)
-        dead = (placed.tobytes(), residual, allowed)
-        if needed is None or needed > allowed or dead in self._dead:
-            return False
+        if needed is None or needed > allowed:
+            return None
+        key = (placed.tobytes(), residual, allowed)
+        if key not in self._known:
+            found = self._next(beliefs, now, residual, allowed, trust, steps)
+            if found is None and self._tries <= 0:
+                return None
+            self._known[key] = found
+        found = self._known[key]
+        if found is not None and self._best.residual > residual:
+            self._best = _Best(residual, (*steps, *found))
+        return found
+
+    def _next(
+        self,
+        beliefs: Beliefs,
+        now: Outlook,
+        residual: int,
+        allowed: int,
+        trust: Trust,
+        steps: tuple[Step, ...],
+    ) -> tuple[Step, ...] | None:
         for (q, row, pod), advance in self._sure_first(beliefs, now, residual):
-            for after in self._outlooks(advance, only_predicted):
-                left = self.potential.moves(after.beliefs[0].placed, residual)
-                if left is None or left >= allowed:
+            for landings in self._landings(advance, now.beliefs[0], trust):
+                left = [self.potential.moves(o.beliefs[0].placed, residual) for o in landings]
+                if any(x is None or x >= allowed for x in left):
                     continue
-                landed = after.beliefs[0].made[-1].row
-                step = Step(pod, q, row, landed, advance.verdict, advance.destinations, certain=False)
-                if self._walk(beliefs, after, residual, allowed - 1, only_predicted, (*steps, step)):
-                    return True
+                rests: list[tuple[Step, ...]] = []
+                for after in landings:
+                    made = after.beliefs[0].made[-1]
+                    step = Step(pod, q, row, made.row, advance.verdict, advance.destinations, certain=False)
+                    rest = self._walk(beliefs, after, residual, allowed - 1, trust, (*steps, step))
+                    if rest is None:
+                        break
+                    rests.append((step, *rest))
+                if len(rests) == len(landings):
+                    return rests[0]
                 if self._tries <= 0:
-                    return False
-        self._dead.add(dead)
-        return False
+                    return None
+        return None
+
+    def _landings(self, advance: Advance, before: Belief, trust: Trust) -> list[tuple[Outlook, ...]]:
+        """Alternatives to go on with: outlooks of which all must lead to the end, the predicted one first."""
+        if trust is Trust.NOBODY:
+            return [(advance.outlook,)]
+        each = [Outlook((belief,), complete=False) for belief in advance.outlook.beliefs]
+        if trust is Trust.PREDICTION:
+            return [(outlook,) for outlook in each]
+        with self._simulation.after(before.made):
+            best = self._simulation.preferred(
+                advance.outlook.beliefs[0].made[-1].pod, advance.verdict.replacement, advance.verdict.landing
+            )
+        twins = self.potential.twins(before.placed)
+        ties = [o for o in each if twins[o.beliefs[0].made[-1].row] in twins[best]]
+        return [tuple(ties)] if ties else []
 
     def _sure_first(
         self, beliefs: Beliefs, now: Outlook, residual: int
@@ -231,13 +316,6 @@ class Search:
         advance = beliefs.advance(now, q, row, pod)
         self._tries -= len(now.beliefs) + self.potential.solved - solved
         return advance
-
-    @staticmethod
-    def _outlooks(advance: Advance, only_predicted: bool) -> tuple[Outlook, ...]:
-        """What to go on with: all beliefs, or each by itself, the predicted one first."""
-        if not only_predicted:
-            return (advance.outlook,)
-        return tuple(Outlook((belief,), complete=False) for belief in advance.outlook.beliefs)
 
     def _marked(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps, certain as long as each brings the end nearer wherever it and the earlier ones land."""
