@@ -14,6 +14,7 @@ from rebalancer.policy.quota import Quotas
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on belong to system-cluster-critical and system-node-critical."""
+_LOWEST = -(1 << 31)
 _MIRROR = "kubernetes.io/config.mirror"
 _STATIC = "kubernetes.io/config.source"
 
@@ -32,6 +33,9 @@ class Evictable:
             named = snapshot.priority_classes.get(options.priority_threshold_class)
             if named is not None:
                 self._threshold = named.value
+            elif self._threshold is None:
+                # Whom it would protect is not known, so nobody is let go.
+                self._threshold = _LOWEST
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
@@ -163,6 +167,13 @@ class Evictable:
             t.priority >= SYSTEM_CRITICAL or t.priority_class.startswith("system-")
         ):
             return Reason(ReasonCode.SYSTEM_CRITICAL, "has a system-critical priority")
+        if self._threshold == _LOWEST:
+            return Reason(
+                ReasonCode.PRIORITY,
+                f"PriorityClass {o.priority_threshold_class}, the threshold, is not in the snapshot",
+                {},
+                "create the class, or correct policy.priorityThresholdClass",
+            )
         if self._threshold is not None and t.priority >= self._threshold:
             return Reason(
                 ReasonCode.PRIORITY,

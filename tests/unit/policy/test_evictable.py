@@ -66,7 +66,12 @@ NATURE: list[Case] = [
         {},
         None,
     ),
-    ("a pod owned by its node", pod("web").on("a-0").owned_by("Node", "a-0", "v1"), {}, ReasonCode.MIRROR_POD),
+    (
+        "a pod owned by its node",
+        pod("web").on("a-0").owned_by("Node", "a-0", "v1"),
+        {},
+        ReasonCode.MIRROR_POD,
+    ),
     ("a pod of a DaemonSet", daemon_set("web").placed({"a-0": 1}), {}, ReasonCode.DAEMONSET_POD),
     ("a bare pod", pod("web").on("a-0"), {}, ReasonCode.BARE_POD),
     ("a pod of a Job", job("web").placed({"a-0": 1}), {}, ReasonCode.JOB_POD),
@@ -270,6 +275,13 @@ def test_an_unknown_threshold_class_leaves_the_value_as_it_is() -> None:
     options = PolicyOptions(priority_threshold=10, priority_threshold_class="none")
     assert code(web().priority(10), options=options) is ReasonCode.PRIORITY
     assert code(web().priority(9), options=options) is None
+
+
+def test_an_unknown_threshold_class_alone_lets_nobody_go() -> None:
+    reason = judged(web().priority(-5), options=PolicyOptions(priority_threshold_class="none"))
+    assert reason is not None
+    assert reason.code is ReasonCode.PRIORITY
+    assert "none" in reason.message
 
 
 def test_a_reason_names_its_figures() -> None:

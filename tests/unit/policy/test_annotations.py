@@ -1,0 +1,143 @@
+"""Annotations that forbid, allow or prefer, and whose word counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.policy.annotations import preference
+from rebalancer.policy.options import PolicyOptions
+from tests.support.build import deployment
+from tests.support.plain import Json
+from tests.unit.policy.judged import code, judged, merged, patched
+from tests.unit.policy.test_evictable import namespace
+
+OWN = "rebalancer.io/evict"
+PREFER_NO = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+DISRUPT = "karpenter.sh/do-not-disrupt"
+EVICT_KARPENTER = "karpenter.sh/do-not-evict"
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+KINDS = {"pod": "Pod", "owner": "ReplicaSet", "deployment": "Deployment", "namespace": "Namespace"}
+
+
+def said(**where: dict[str, str]) -> list[Json]:
+    """A Deployment of two pods in a namespace, with annotations there."""
+    things = patched("Pod", {}, deployment("web").placed({"a-0": 2}), namespace())
+    for place, words in where.items():
+        things = [
+            merged(o, {"metadata": {"annotations": words}}) if o["kind"] == KINDS[place] else o
+            for o in things
+        ]
+    return things
+
+
+BY_KEY: list[tuple[str, dict[str, str], bool]] = [
+    ("own key, false", {OWN: "false"}, False),
+    ("own key, never", {OWN: "never"}, False),
+    ("own key, in capitals", {OWN: "FALSE"}, False),
+    ("own key, true", {OWN: "true"}, True),
+    ("own key, avoid: last, not never", {OWN: "avoid"}, True),
+    ("own key, a word that means nothing", {OWN: "perhaps"}, True),
+    ("descheduler prefers not to", {PREFER_NO: "true"}, False),
+    ("descheduler does not prefer not to", {PREFER_NO: "false"}, True),
+    ("descheduler may", {EVICT: ""}, True),
+    ("descheduler may and prefers not to", {EVICT: "true", PREFER_NO: "true"}, False),
+    ("karpenter must not", {DISRUPT: "true"}, False),
+    ("karpenter may", {DISRUPT: "false"}, True),
+    ("karpenter's older key", {EVICT_KARPENTER: "true"}, False),
+    ("the autoscaler must not", {SAFE: "false"}, False),
+    ("the autoscaler may", {SAFE: "true"}, True),
+    ("own key above a foreign one", {OWN: "true", DISRUPT: "true", SAFE: "false"}, True),
+    ("own ban above a foreign leave", {OWN: "false", EVICT: "true"}, False),
+    ("somebody else's", {"example.com/evict": "false"}, True),
+]
+
+
+@pytest.mark.parametrize("place", KINDS)
+@pytest.mark.parametrize(("annotations", "free"), [c[1:] for c in BY_KEY], ids=[c[0] for c in BY_KEY])
+def test_a_key_says_the_same_wherever_it_stands(place: str, annotations: dict[str, str], free: bool) -> None:
+    assert code(said(**{place: annotations})) is (None if free else ReasonCode.ANNOTATION)
+
+
+@pytest.mark.parametrize(
+    ("source", "annotations"),
+    [
+        ("descheduler", {PREFER_NO: "true"}),
+        ("karpenter", {DISRUPT: "true"}),
+        ("karpenter", {EVICT_KARPENTER: "true"}),
+        ("cluster-autoscaler", {SAFE: "false"}),
+    ],
+)
+def test_a_foreign_tools_keys_can_be_switched_off(source: Any, annotations: dict[str, str]) -> None:
+    every = PolicyOptions().foreign_annotations
+    without = PolicyOptions(foreign_annotations=tuple(s for s in every if s != source))
+    alone = PolicyOptions(foreign_annotations=(source,))
+    assert code(said(pod=annotations), options=without) is None
+    assert code(said(pod=annotations), options=alone) is ReasonCode.ANNOTATION
+
+
+NO, YES = {OWN: "false"}, {OWN: "true"}
+NEAREST: list[tuple[str, dict[str, dict[str, str]], str]] = [
+    ("the pod's yes above its owner's no", {"pod": YES, "owner": NO}, ""),
+    ("the pod's no above its owner's yes", {"pod": NO, "owner": YES}, "the pod"),
+    ("the pod's yes above all others", {"pod": YES, "owner": NO, "deployment": NO, "namespace": NO}, ""),
+    ("the ReplicaSet's above the Deployment's", {"owner": YES, "deployment": NO}, ""),
+    ("the Deployment's no above the namespace's", {"deployment": NO, "namespace": YES}, "Deployment web"),
+    ("the Deployment's yes above the namespace's", {"deployment": YES, "namespace": NO}, ""),
+    ("the namespace's where nobody else speaks", {"namespace": NO}, "namespace default"),
+    (
+        "a foreign no on the pod above an own yes on the owner",
+        {"pod": {DISRUPT: "true"}, "owner": YES},
+        "the pod",
+    ),
+    (
+        "a word without meaning does not stand in the way",
+        {"pod": {OWN: "perhaps"}, "owner": NO},
+        "ReplicaSet",
+    ),
+]
+
+
+@pytest.mark.parametrize(("where", "who"), [c[1:] for c in NEAREST], ids=[c[0] for c in NEAREST])
+def test_the_nearest_word_counts(where: dict[str, dict[str, str]], who: str) -> None:
+    reason = judged(said(**where))
+    if not who:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.code is ReasonCode.ANNOTATION
+        assert reason.message.startswith(who)
+
+
+OPT_IN: list[tuple[str, dict[str, dict[str, str]], ReasonCode | None]] = [
+    ("nobody asks", {}, ReasonCode.OUT_OF_SCOPE),
+    ("the pod asks", {"pod": YES}, None),
+    ("the owner asks", {"owner": YES}, None),
+    ("the Deployment asks", {"deployment": YES}, None),
+    ("the namespace asks", {"namespace": YES}, None),
+    ("the namespace asks, the pod refuses", {"namespace": YES, "pod": NO}, ReasonCode.ANNOTATION),
+    ("descheduler's key asks", {"pod": {EVICT: "true"}}, None),
+    ("a harmless key does not ask", {"pod": {SAFE: "true"}}, ReasonCode.OUT_OF_SCOPE),
+]
+
+
+@pytest.mark.parametrize(("where", "expected"), [c[1:] for c in OPT_IN], ids=[c[0] for c in OPT_IN])
+def test_opt_in_asks_for_a_word(where: dict[str, dict[str, str]], expected: ReasonCode | None) -> None:
+    assert code(said(**where), options=PolicyOptions(mode="opt-in")) is expected
+
+
+def test_a_pause_of_the_namespace_is_above_all_words() -> None:
+    paused = {"rebalancer.io/pause": "true"}
+    assert code(said(pod=YES, namespace=paused)) is ReasonCode.PAUSED_BY_ANNOTATION
+    over = {"rebalancer.io/pause": "2026-05-31T00:00:00Z"}
+    assert code(said(namespace=over)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("prefer", -1), ("avoid", 1), ("true", 0), ("", 0), ("PREFER", -1)]
+)
+def test_preference_orders_victims(value: str, expected: int) -> None:
+    assert preference({OWN: value}) == expected

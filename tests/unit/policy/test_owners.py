@@ -1,0 +1,221 @@
+"""Owners whose pods are left alone, because no replacement would come as expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.policy.options import PolicyOptions
+from tests.support.build import OwnerBuilder, deployment, pod, replica_set, stateful_set
+from tests.support.build_object import reference
+from tests.support.plain import Json
+from tests.unit.policy.judged import code, judged, merged, patched, web
+
+Case = tuple[str, Any, dict[str, Any], ReasonCode | None]
+DELETED = {"metadata": {"deletionTimestamp": "2026-05-31T23:59:59Z"}}
+CHANGED = {"metadata": {"generation": 2}}
+ROLLOUT = ReasonCode.ROLLOUT_IN_PROGRESS
+
+
+def app() -> OwnerBuilder:
+    return deployment("web").placed({"a-0": 2, "b-0": 1})
+
+
+def db() -> OwnerBuilder:
+    return stateful_set("web").placed({"a-0": 2, "b-0": 1})
+
+
+def revised(things: Any) -> list[Json]:
+    """A StatefulSet with two revisions."""
+    return patched("StatefulSet", {"status": {"updateRevision": "web-2"}}, things)
+
+
+def partitioned(things: Any, ordinal: int = 2) -> list[Json]:
+    return patched(
+        "StatefulSet", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": ordinal}}}}, things
+    )
+
+
+def second_revision(replicas: int, placed: int) -> list[Json]:
+    """web, and another ReplicaSet of its Deployment."""
+    other = replica_set("old").labels(app="web").replicas(replicas).placed({"b-0": placed})
+    child = {"metadata": {"ownerReferences": [reference("apps/v1", "Deployment", "default", "web")]}}
+    return patched("ReplicaSet", child, app(), other, name="old")
+
+
+def born(*times: str, things: Any) -> list[Json]:
+    """The pods with these times of creation, in order."""
+    made = patched("Pod", {}, things)
+    left = list(times)
+    return [
+        merged(o, {"metadata": {"creationTimestamp": left.pop(0)}}) if o["kind"] == "Pod" and left else o
+        for o in made
+    ]
+
+
+OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
+"""The snapshot's clock says 2026-06-01T00:00:00Z."""
+
+CASES: list[Case] = [
+    # Owners that are not there, or not for long.
+    (
+        "an owner that is not in the snapshot",
+        pod("web").on("a-0").owned_by("ReplicaSet", "web"),
+        {},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    (
+        "an owner of a kind nobody knows",
+        pod("web").on("a-0").owned_by("CloneSet", "web"),
+        {},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    (
+        "an owner of a kind that is trusted",
+        pod("web").on("a-0").owned_by("CloneSet", "web"),
+        {"owner_kinds_allow": ("CloneSet",)},
+        None,
+    ),
+    (
+        "to trust ReplicaSets does not find a lost one",
+        pod("web").on("a-0").owned_by("ReplicaSet", "web"),
+        {"owner_kinds_allow": ("ReplicaSet",)},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    (
+        "an owner of the same name and another uid",
+        patched("ReplicaSet", {"metadata": {"uid": "another"}}, web()),
+        {},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    (
+        "an owner that is being deleted",
+        patched("ReplicaSet", DELETED, web()),
+        {},
+        ReasonCode.OWNER_TERMINATING,
+    ),
+    (
+        "a Deployment that is being deleted",
+        patched("Deployment", DELETED, app()),
+        {},
+        ReasonCode.OWNER_TERMINATING,
+    ),
+    (
+        "a Deployment that is gone",
+        [o for o in patched("Pod", {}, app()) if o["kind"] != "Deployment"],
+        {},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    # Scaling.
+    ("more wanted than there", web().replicas(4), {}, ReasonCode.OWNER_SCALING),
+    ("fewer wanted than there", web().replicas(2), {}, ReasonCode.OWNER_SCALING),
+    (
+        "a terminating pod does not count",
+        [
+            web(),
+            *patched(
+                "Pod",
+                {
+                    **DELETED,
+                    "metadata": {
+                        **DELETED["metadata"],
+                        "ownerReferences": [reference("apps/v1", "ReplicaSet", "default", "web")],
+                    },
+                },
+                pod("zzz").on("a-0"),
+            ),
+        ],
+        {},
+        None,
+    ),
+    ("a change that its controller has not seen", patched("ReplicaSet", CHANGED, web()), {}, ROLLOUT),
+    # Rollouts.
+    ("a Deployment at rest", app(), {}, None),
+    ("a Deployment with an old, empty ReplicaSet", second_revision(0, 0), {}, None),
+    ("a Deployment between two revisions", second_revision(1, 1), {}, ROLLOUT),
+    ("a Deployment whose new revision has no pods yet", second_revision(1, 0), {}, ROLLOUT),
+    ("a Deployment whose old pods are not gone", second_revision(0, 1), {}, ROLLOUT),
+    ("a Deployment whose change was not seen", patched("Deployment", CHANGED, app()), {}, ROLLOUT),
+    (
+        "a Deployment that has not updated all",
+        patched("Deployment", {"status": {"updatedReplicas": 2}}, app()),
+        {},
+        ROLLOUT,
+    ),
+    ("a paused Deployment", patched("Deployment", {"spec": {"paused": True}}, app()), {}, ReasonCode.PAUSED),
+    (
+        "a paused Deployment, by setting",
+        patched("Deployment", {"spec": {"paused": True}}, app()),
+        {"protect_paused": False},
+        None,
+    ),
+    # StatefulSets.
+    ("a StatefulSet at rest", db(), {}, None),
+    ("OnDelete with one revision", db().on_delete(), {}, None),
+    ("OnDelete with two revisions", revised(db().on_delete()), {}, ReasonCode.ON_DELETE),
+    ("a partition with one revision", partitioned(db()), {}, None),
+    ("a partition with two revisions", partitioned(revised(db())), {}, ReasonCode.ON_DELETE),
+    ("two revisions on their way", revised(db()), {}, ROLLOUT),
+    ("in order, one pod not Ready", db().unready(1), {}, ReasonCode.REPLACEMENT_NOT_READY),
+    ("in parallel, one pod not Ready for long", db().parallel().unready(1), {}, None),
+    # Replacements on their way.
+    (
+        "a new pod that is not Ready",
+        born(OLD, NEW, things=web().unready(1)),
+        {},
+        ReasonCode.REPLACEMENT_NOT_READY,
+    ),
+    ("a new pod that is Ready", born(OLD, NEW, things=web()), {}, None),
+    ("an old pod that is not Ready", born(OLD, OLD, things=web().unready(1)), {}, None),
+    (
+        "a pod not Ready for ten minutes no longer blocks",
+        born(OLD, LONG_AGO, things=web().unready(1)),
+        {},
+        None,
+    ),
+    (
+        "a new pod without a node",
+        born(NEW, things=replica_set("web").placed({"": 1, "a-0": 2})),
+        {},
+        ReasonCode.NOT_RUNNING,
+    ),
+    (
+        "in parallel, a new pod not Ready",
+        born(NEW, things=db().parallel().unready(0)),
+        {},
+        ReasonCode.REPLACEMENT_NOT_READY,
+    ),
+    (
+        "a new pod of another owner",
+        [web(), born(NEW, things=replica_set("zzz").placed({"a-0": 1}).unready(0))],
+        {},
+        None,
+    ),
+    (
+        "a trusted owner with a new pod",
+        born(NEW, things=pod("web").on("a-0").owned_by("CloneSet", "web").unready()),
+        {"owner_kinds_allow": ("CloneSet",)},
+        ReasonCode.REPLACEMENT_NOT_READY,
+    ),
+]
+
+
+@pytest.mark.parametrize(("things", "options", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_an_owner_is_left_alone_or_not(
+    things: Any, options: dict[str, Any], expected: ReasonCode | None
+) -> None:
+    assert code(things, options=PolicyOptions(**options)) == expected
+
+
+def test_a_pending_replacement_blocks_its_running_siblings() -> None:
+    things = born(OLD, OLD, NEW, things=replica_set("web").placed({"a-0": 2, "": 1}))
+    assert code(things) is ReasonCode.REPLACEMENT_NOT_READY
+
+
+def test_a_reason_names_the_pod_that_is_waited_for() -> None:
+    reason = judged(born(OLD, NEW, things=web().unready(1)))
+    assert reason is not None
+    assert "web-00001" in reason.message
+    assert reason.numbers == {"notReady": 1}

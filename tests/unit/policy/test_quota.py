@@ -1,0 +1,236 @@
+"""ResourceQuotas: whether a replacement is admitted beside its terminating victim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner.planner import plan
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.quota import Charged, Quotas
+from tests.support.build import nodes, pdb, pod, snapshot, stateful_set, workload
+from tests.support.build_object import metadata
+from tests.support.plain import Json
+from tests.unit.policy.judged import cluster, code, judged, merged, patched, pods, web
+
+
+def quota(
+    hard: dict[str, str],
+    used: dict[str, str],
+    *,
+    scopes: tuple[str, ...] = (),
+    where: tuple[Json, ...] = (),
+    namespace: str = "default",
+) -> Json:
+    spec: Json = {"hard": hard}
+    if scopes:
+        spec["scopes"] = list(scopes)
+    if where:
+        spec["scopeSelector"] = {"matchExpressions": list(where)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata("ResourceQuota", namespace, "q"),
+        "spec": spec,
+        "status": {"hard": hard, "used": used},
+    }
+
+
+def contained(resources: Json, things: Any) -> list[Json]:
+    """The pods with these resources in their container."""
+    return [
+        merged(o, {"spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}})
+        if o["kind"] == "Pod"
+        else o
+        for o in patched("Pod", {}, things)
+    ]
+
+
+def db() -> Any:
+    return stateful_set("web").placed({"a-0": 2, "b-0": 1})
+
+
+def classed(name: str) -> list[Json]:
+    return patched("Pod", {"spec": {"priorityClassName": name}}, web())
+
+
+def scope(name: str, operator: str, *values: str) -> Json:
+    return {"scopeName": name, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+LIMITED = {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
+NONE: Json = {"requests": None}
+FULL = ({"pods": "3"}, {"pods": "3"})
+
+CASES: list[tuple[str, Any, Json, bool]] = [
+    # What is counted. A pod of web asks for 100m and 64Mi.
+    ("room for one more pod", web(), quota({"pods": "4"}, {"pods": "3"}), True),
+    ("no room for one more pod", web(), quota(*FULL), False),
+    ("count/pods is full", web(), quota({"count/pods": "3"}, {"count/pods": "3"}), False),
+    ("cpu has just room", web(), quota({"cpu": "400m"}, {"cpu": "300m"}), True),
+    ("cpu lacks a millicore", web(), quota({"cpu": "0.399"}, {"cpu": "300m"}), False),
+    ("requests.cpu is full", web(), quota({"requests.cpu": "1"}, {"requests.cpu": "1"}), False),
+    ("memory has just room", web(), quota({"memory": "256Mi"}, {"memory": "192Mi"}), True),
+    (
+        "requests.memory lacks room",
+        web(),
+        quota({"requests.memory": "255Mi"}, {"requests.memory": "192Mi"}),
+        False,
+    ),
+    ("one of two is full", web(), quota({"pods": "9", "cpu": "300m"}, {"pods": "3", "cpu": "300m"}), False),
+    (
+        "limits.cpu has room",
+        contained(LIMITED, web()),
+        quota({"limits.cpu": "800m"}, {"limits.cpu": "600m"}),
+        True,
+    ),
+    (
+        "limits.cpu is full",
+        contained(LIMITED, web()),
+        quota({"limits.cpu": "799m"}, {"limits.cpu": "600m"}),
+        False,
+    ),
+    ("a gpu quota, the pod asks for none", web(), quota({"requests.gpu": "1"}, {"requests.gpu": "1"}), True),
+    ("a full quota of Services", web(), quota({"services": "1"}, {"services": "1"}), True),
+    ("a full quota of storage", web(), quota({"requests.storage": "1Gi"}, {"requests.storage": "1Gi"}), True),
+    (
+        "cpu is limited and the pod states none",
+        contained(NONE, web()),
+        quota({"cpu": "9"}, {"cpu": "1"}),
+        False,
+    ),
+    (
+        "limits are limited and the pod states none",
+        web(),
+        quota({"limits.cpu": "9"}, {"limits.cpu": "1"}),
+        False,
+    ),
+    # Whose quota it is.
+    ("another namespace's quota is full", web(), quota(*FULL, namespace="shop"), True),
+    ("what is used is not known yet", web(), quota({"pods": "9"}, {}), False),
+    ("the quota was not observed yet", web(), merged(quota(*FULL), {"status": None}), True),
+    # A StatefulSet replaces when the charge was given back.
+    ("a full quota, a StatefulSet", db(), quota(*FULL), True),
+    ("a quota lowered below its use, a StatefulSet", db(), quota({"pods": "2"}, {"pods": "3"}), False),
+    # Scopes.
+    (
+        "NotTerminating is what a ReplicaSet's pods are",
+        web(),
+        quota(*FULL, scopes=("NotTerminating",)),
+        False,
+    ),
+    ("Terminating is for pods with a deadline", web(), quota(*FULL, scopes=("Terminating",)), True),
+    ("NotBestEffort, the pod has requests", web(), quota(*FULL, scopes=("NotBestEffort",)), False),
+    ("NotBestEffort, the pod has none", contained({}, web()), quota(*FULL, scopes=("NotBestEffort",)), True),
+    ("BestEffort, the pod has requests", web(), quota(*FULL, scopes=("BestEffort",)), True),
+    ("a scope nobody knows", web(), quota(*FULL, scopes=("Lunar",)), True),
+    (
+        "the class matches",
+        classed("gold"),
+        quota(*FULL, where=(scope("PriorityClass", "In", "gold"),)),
+        False,
+    ),
+    (
+        "the class is another",
+        classed("iron"),
+        quota(*FULL, where=(scope("PriorityClass", "In", "gold"),)),
+        True,
+    ),
+    (
+        "not in, and the pod has no class",
+        web(),
+        quota(*FULL, where=(scope("PriorityClass", "NotIn", "gold"),)),
+        False,
+    ),
+    (
+        "not in, and it is",
+        classed("gold"),
+        quota(*FULL, where=(scope("PriorityClass", "NotIn", "gold"),)),
+        True,
+    ),
+    (
+        "any class, the pod has one",
+        classed("iron"),
+        quota(*FULL, where=(scope("PriorityClass", "Exists"),)),
+        False,
+    ),
+    ("any class, the pod has none", web(), quota(*FULL, where=(scope("PriorityClass", "Exists"),)), True),
+    (
+        "no class, the pod has none",
+        web(),
+        quota(*FULL, where=(scope("PriorityClass", "DoesNotExist"),)),
+        False,
+    ),
+    (
+        "one scope of two matches",
+        web(),
+        quota(*FULL, scopes=("NotTerminating",), where=(scope("PriorityClass", "Exists"),)),
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("things", "limit", "free"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_replacement_is_admitted_or_not(things: Any, limit: Json, free: bool) -> None:
+    assert code(things, limit) is (None if free else ReasonCode.QUOTA)
+
+
+def test_best_effort_is_a_pod_that_states_nothing() -> None:
+    limit = quota(*FULL, scopes=("BestEffort",))
+    assert code(contained({}, web()), limit) is ReasonCode.QUOTA
+    assert code(contained({"limits": {"cpu": "1"}}, web()), limit) is None
+    assert code(contained({}, web()), quota(*FULL, scopes=("NotBestEffort",))) is None
+
+
+def test_a_trusted_owners_pods_may_have_a_deadline() -> None:
+    options = PolicyOptions(owner_kinds_allow=("CloneSet",))
+    clone = pod("web").on("a-0").owned_by("CloneSet", "web")
+    assert code(clone, quota(*FULL, scopes=("NotTerminating",)), options=options) is None
+    assert code(clone, quota(*FULL), options=options) is ReasonCode.QUOTA
+
+
+def test_the_reason_has_the_figures() -> None:
+    reason = judged(web(), quota({"requests.cpu": "350m"}, {"requests.cpu": "0.3"}))
+    assert reason is not None
+    assert reason.numbers == {"used": 300, "hard": 350, "needed": 100}
+    assert "requests.cpu 300m used of 350m, 100m needed" in reason.message
+
+
+def test_the_pods_own_word_does_not_make_room() -> None:
+    asked = patched("Pod", {"metadata": {"annotations": {"rebalancer.io/evict": "true"}}}, web())
+    assert code(asked, quota(*FULL)) is ReasonCode.QUOTA
+
+
+def test_the_room_left_is_for_the_whole_wave() -> None:
+    s = cluster(web(), stateful_set("db").placed({"a-0": 1}), quota({"pods": "6"}, {"pods": "4"}))
+    owners = Evictable(s, PolicyOptions()).owners
+    charged = Charged(Quotas(s))
+    first, second, third = pods(s, "web")
+    (stateful,) = pods(s, "db")
+    for p in (first, stateful, second):
+        assert charged.fits(p, owners.of(p))
+        charged.spend(p, owners.of(p))
+    assert not charged.fits(third, owners.of(third))
+    assert charged.fits(stateful, owners.of(stateful))
+
+
+@pytest.mark.parametrize(("room", "waves"), [(1, [1, 2]), (2, [1, 1])])
+def test_a_plans_waves_keep_the_quota(room: int, waves: list[int]) -> None:
+    apps = [workload(n).spread("zone", 1).placed({"a-0": 3, "b-0": 0, "b-1": 1}) for n in ("api", "web")]
+    s = snapshot(nodes(a=1, b=2), apps, quota({"pods": str(8 + room)}, {"pods": "8"}))
+    assert sorted(m.wave for m in plan(s).moves) == waves
+
+
+def test_without_room_nothing_is_planned_and_the_quota_is_named() -> None:
+    s = snapshot(
+        nodes(a=1, b=1),
+        workload("web").spread("zone", 1).placed({"a-0": 3}),
+        pdb("web", {"app": "web"}, max_unavailable=1),
+        quota(*FULL),
+    )
+    made = plan(s)
+    assert not made.moves
+    assert {b.reason.code for b in made.blocked} == {ReasonCode.QUOTA}
