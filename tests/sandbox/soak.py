@@ -7,9 +7,10 @@ with the faults gone and the cluster at rest: what can be mended is mended, and 
 from __future__ import annotations
 
 import argparse
-import gc
-import logging
+import json
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -20,36 +21,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from msgspec.structs import replace
-
-from rebalancer.errors import UserError
-from rebalancer.kube.config import ClusterOptions
-from rebalancer.kube.connection import Connection
-from rebalancer.runtime.observer import Observers
-from rebalancer.runtime.outcome import CycleReport, End
-from rebalancer.runtime.reload import Reloader
-from rebalancer.runtime.service import Service
 from rebalancer.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
-from rebalancer.settings import load_settings
 from tests.support.build import deployment, nodes, objects, pdb, stateful_set
 from tests.support.witness import Witness
 
-SETTINGS: dict[str, Any] = {
-    "evictions": {
-        "enabled": True,
-        "canary": 2,
-        "stabilization": "500ms",
-        "coolDown": "500ms",
-        "retryAfter": "5s",
-        "perSecond": 20,
-        "readyTimeout": "8s",
-        "pendingTimeout": "2s",
-        "events": "all",
-    },
-    "schedule": {"interval": "1s", "maxCycleTime": "20s"},
-    "breaker": {"pause": "500ms", "maxNewPending": 50, "maxNotReadyNodes": "60%"},
-    "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
-}
+_ROOT = Path(__file__).parents[2]
 THINGS = (
     *nodes(a=3, b=3, c=3),
     deployment("web").spread("zone", 1).placed({"a-0": 4, "b-0": 1, "c-0": 1}),
@@ -90,50 +66,53 @@ class Soak:
         self.problems: list[str] = []
         self._added: list[str] = []
         self.quiet = 0
+        self.last = ""
 
     def run(self, seconds: float) -> None:
         """Raises AssertionError where something was not as it should be."""
         with self.cluster as cluster:
             cluster.settle()
             self.witness = Witness(cluster.server)
-            stop = threading.Event()
-            kubeconfig = str(cluster.kubeconfig(self.folder / "kubeconfig"))
-            connection = Connection(
-                ClusterOptions(kubeconfig=kubeconfig, connect_timeout=1.0, read_timeout=2.0)
-            )
-            settings = load_settings(env={}, flags=SETTINGS)
-            observer = Observers([self.witness])
-            service = Service(
-                connection,
-                Reloader(settings, lambda: settings, file=None, observer=observer),
-                stop=stop,
-                observers=[observer],
-                cycle=self._after,
-            )
-            quick = replace(service._live.settle, poll=0.1, budgets=2.0)
-            service._live = replace(service._live, settle=quick)
-            daemon = threading.Thread(target=service.run)
-            daemon.start()
-            try:
-                sizes = self._shake(seconds)
-                self._rest(sizes)
-            finally:
-                stop.set()
-                daemon.join(40)
-                connection.close()
-            assert not daemon.is_alive(), "the daemon does not end"
+            command = [sys.executable, "-m", "tests.sandbox.soak_daemon"]
+            command.append(str(cluster.kubeconfig(self.folder / "kubeconfig")))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as self.daemon:
+                listener = threading.Thread(target=self._listen)
+                listener.start()
+                try:
+                    sizes = self._shake(seconds)
+                    self._rest(sizes)
+                finally:
+                    self.daemon.send_signal(signal.SIGTERM)
+                    try:
+                        code = self.daemon.wait(40)
+                    except subprocess.TimeoutExpired:
+                        self.daemon.kill()
+                        self.problems.append("the daemon does not end")
+                        code = None
+                    listener.join(5)
             assert not self.problems, self.problems
+            assert code == 0, f"the daemon ended with {code}"
 
-    def _after(self, report: CycleReport) -> None:
-        """Every invariant, after each cycle."""
-        self.ends[report.end.value] += 1
-        self.quiet += report.end is End.COMPLETE and not report.evicted
-        try:
-            self.witness.check(forget=True)
-            # Plans are large, and this is about the daemon's memory, not the witness's.
-            del self.witness.reports[:-5]
-        except AssertionError as e:
-            self.problems.append(str(e))
+    def _listen(self) -> None:
+        """What the daemon says, in its order; every invariant after each cycle."""
+        assert self.daemon.stdout is not None
+        for line in self.daemon.stdout:
+            told = json.loads(line)
+            if "plan" in told:
+                self.witness.planned.update(told["plan"])
+            elif "error" in told:
+                self.ends["error"] += 1
+                self.last = told["error"]
+                if told["bug"]:
+                    self.problems.append(told["error"])
+            else:
+                self.ends[told["end"]] += 1
+                self.last = f"{told['end']}: {told['message']}"
+                self.quiet += told["end"] == "complete" and not told["evicted"]
+                try:
+                    self.witness.check(forget=True)
+                except AssertionError as e:
+                    self.problems.append(str(e))
 
     def _shake(self, seconds: float) -> list[int]:
         """Faults and changes until the time is up; memory in KiB, measured now and then."""
@@ -145,7 +124,7 @@ class Soak:
             time.sleep(self.rng.uniform(0.2, 0.8))
             if now - told > max(5.0, seconds / 30):
                 told = now
-                sizes.append(resident())
+                sizes.append(self._resident())
                 self.say(f"{now - began:5.0f} s  {self}  {sizes[-1] // 1024} MiB")
         return sizes
 
@@ -228,14 +207,9 @@ class Soak:
                 break
             time.sleep(0.2)
         else:
-            last = [f"{r.end.value}: {r.message}" for r in self.witness.reports[-3:]]
-            raise AssertionError(
-                f"not at rest after {time.monotonic() - began:.0f} s: {last} {self.problems}"
-            )
+            took = time.monotonic() - began
+            raise AssertionError(f"not at rest after {took:.0f} s: {self.last} {self.problems}")
         self.say(f"at rest after {time.monotonic() - began:.1f} s")
-        bugs = [e for e in self.witness.errors if not isinstance(e, UserError)]
-        assert not bugs, bugs
-        gc.collect()
         if len(sizes) >= 12:
             # The first third warms up; then it must stay within a tenth and some.
             early = mean(sizes[len(sizes) // 3 : len(sizes) // 2])
@@ -243,15 +217,14 @@ class Soak:
             self.say(f"memory: {early / 1024:.0f} MiB early, {late / 1024:.0f} MiB late")
             assert late < early * 1.15 + 8 * 1024, f"memory grows: {sizes}"
 
+    def _resident(self) -> int:
+        """The daemon's memory in KiB."""
+        return int(Path(f"/proc/{self.daemon.pid}/statm").read_text().split()[1]) * 4
+
     def __str__(self) -> str:
         """The figures so far."""
         cycles, evicted = sum(self.ends.values()), len(self.witness.evicted)
         return f"{cycles} cycles {dict(self.ends)}, {evicted} evicted, {sum(self.faults.values())} faults"
-
-
-def resident() -> int:
-    """This process's memory, sandbox included, in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 
 
 def main() -> None:
@@ -260,7 +233,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
-    logging.basicConfig(level="CRITICAL")
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True))
