@@ -1,0 +1,165 @@
+"""The pod that takes an evicted one's place: its owner's template, and what admission had added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.pod import PodTemplate
+from rebalancer.planner.replacement import Replacements
+from tests.support.build import decoded as snapshot_of
+from tests.support.build import deployment, nodes
+from tests.support.plain import Json
+from tests.unit.policy.judged import patched
+
+ZONE = "topology.kubernetes.io/zone"
+NOT_READY = {
+    "key": "node.kubernetes.io/not-ready",
+    "operator": "Exists",
+    "effect": "NoExecute",
+    "tolerationSeconds": 300,
+}
+
+
+def container(cpu: str) -> list[Json]:
+    return [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
+
+
+def spread(max_skew: int, **more: Any) -> list[Json]:
+    written = {
+        "maxSkew": max_skew,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    return [{**written, **more}]
+
+
+def anti(app: str) -> Json:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def made(
+    pod: Json | None = None, owner: Json | None = None, labels: Json | None = None
+) -> tuple[PodTemplate, PodTemplate]:
+    """A pod's template and its replacement's; `pod`, `owner`: changes to their specs."""
+    things = patched("Pod", {"spec": pod or {}}, nodes(a=1), deployment("web").placed({"a-0": 1}))
+    template = {"spec": owner or {}, "metadata": {"labels": labels or {}}}
+    s = snapshot_of(patched("ReplicaSet", {"spec": {"template": template}}, things))
+    (one,) = s.pods
+    holder = s.owner_of(one.namespace, one.owner)
+    assert holder is not None
+    return one.template, Replacements().of(one.template, holder)
+
+
+HASH = {"key": "pod-template-hash", "operator": "In"}
+
+SAME: list[tuple[str, Json, Json]] = [
+    ("pod and template agree", {}, {}),
+    ("admission added a toleration", {"tolerations": [NOT_READY]}, {}),
+    ("admission added a node selector", {"nodeSelector": {"pool": "a"}}, {}),
+    ("admission added affinity", {"affinity": anti("web")}, {}),
+    ("admission added a constraint", {"topologySpreadConstraints": spread(1)}, {}),
+    (
+        "admission injected a container",
+        {"containers": [*container("100m"), {**container("50m")[0], "name": "proxy"}]},
+        {},
+    ),
+    (
+        "an autoscaler raised the requests",
+        {"containers": container("300m")},
+        {"containers": container("100m")},
+    ),
+    ("both say the same affinity", {"affinity": anti("web")}, {"affinity": anti("web")}),
+    (
+        "both tolerate, the pod some more",
+        {"tolerations": [{"key": "x", "operator": "Exists"}, NOT_READY]},
+        {"tolerations": [{"key": "x", "operator": "Exists"}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("pod", "owner"), [c[1:] for c in SAME], ids=[c[0] for c in SAME])
+def test_where_nothing_differs_it_is_the_pods_own_template(pod: Json, owner: Json) -> None:
+    template, replacement = made(pod, owner)
+    assert replacement is template
+
+
+def test_merged_match_label_keys_are_no_difference() -> None:
+    keys = {"matchLabelKeys": ["pod-template-hash"]}
+    plain, _ = made()
+    value = plain.labels["pod-template-hash"]
+    merged = {"matchLabels": {"app": "web"}, "matchExpressions": [{**HASH, "values": [value]}]}
+    template, replacement = made(
+        {"topologySpreadConstraints": spread(1, **keys, labelSelector=merged)},
+        {"topologySpreadConstraints": spread(1, **keys)},
+    )
+    assert replacement is template
+
+
+def test_another_spelling_of_a_selector_is_no_difference() -> None:
+    spelled = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
+    template, replacement = made(
+        {"topologySpreadConstraints": spread(1)},
+        {"topologySpreadConstraints": spread(1, labelSelector=spelled)},
+    )
+    assert replacement is template
+
+
+def test_the_owners_constraints_win() -> None:
+    template, replacement = made(
+        {"topologySpreadConstraints": spread(1)}, {"topologySpreadConstraints": spread(3)}
+    )
+    assert [c.max_skew for c in template.spread] == [1]
+    assert [c.max_skew for c in replacement.spread] == [3]
+
+
+def test_the_owners_labels_win_and_the_pods_further_ones_stay() -> None:
+    template, replacement = made(labels={"app": "other", "tier": "front"})
+    assert template.labels["app"] == "web"
+    assert replacement.labels["app"] == "other"
+    assert replacement.labels["tier"] == "front"
+    assert replacement.labels["owner"] == "web"
+
+
+def test_the_owners_affinity_and_scheduler_win() -> None:
+    _, replacement = made({"affinity": anti("web")}, {"affinity": anti("api"), "schedulerName": "mine"})
+    assert replacement.scheduler_name == "mine"
+    assert replacement.affinity is not None
+    assert replacement.affinity.pod_anti_affinity is not None
+    selector = replacement.affinity.pod_anti_affinity.required[0].label_selector
+    assert selector is not None
+    assert selector.match_labels == {"app": "api"}
+
+
+def test_tolerations_and_node_selectors_are_joined() -> None:
+    _, replacement = made(
+        {"tolerations": [NOT_READY], "nodeSelector": {"pool": "a", "arch": "arm"}},
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}], "nodeSelector": {"pool": "b"}},
+    )
+    assert {t.key for t in replacement.tolerations} == {"gpu", "node.kubernetes.io/not-ready"}
+    assert replacement.node_selector == {"pool": "b", "arch": "arm"}
+
+
+def test_the_larger_requests_are_counted_on() -> None:
+    _, replacement = made({"containers": container("100m")}, {"containers": container("250m")})
+    assert replacement.requests["cpu"] == 250
+    assert replacement.requests["memory"] == 64 << 20
+
+
+def test_one_template_has_one_replacement() -> None:
+    s = snapshot_of(
+        patched(
+            "ReplicaSet",
+            {"spec": {"template": {"spec": {"schedulerName": "mine"}}}},
+            nodes(a=1),
+            deployment("web").placed({"a-0": 2}),
+        )
+    )
+    first, second = s.pods
+    holder = s.owner_of(first.namespace, first.owner)
+    assert holder is not None
+    replacements = Replacements()
+    assert replacements.of(first.template, holder) is replacements.of(second.template, holder)
