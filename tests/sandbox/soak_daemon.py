@@ -1,7 +1,7 @@
 """The soak's daemon, in a process of its own so that its memory is its own; it tells what it does.
 
-Lines of JSON on standard output: {"plan": [uid, …]} before anything of it is evicted; {"end": …, "evicted": n,
-"message": …} after each cycle; {"error": …, "bug": …} where a cycle ended in one.
+Lines of JSON on standard output: {"plan": [uid, …]} before anything of it is evicted; {"end": …, "evicted":
+n, "message": …} after each cycle; {"error": …, "bug": …} where a cycle ended in one.
 """
 
 from __future__ import annotations
