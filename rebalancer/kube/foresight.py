@@ -49,7 +49,7 @@ class Foresight:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
         nodes = np.flatnonzero(landing.anywhere)
-        if not landing.held.any():
+        if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         if not move.certain:
             return None

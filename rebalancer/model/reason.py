@@ -63,6 +63,7 @@ class ReasonCode(StrEnum):
     NEEDS_PREEMPTION = "needs-preemption"
     NOT_CERTAIN = "not-certain"
     PENDING_PODS = "pending-pods"
+    NODE_LEAVING = "node-leaving"
     NOT_CARRIED = "not-carried"
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"

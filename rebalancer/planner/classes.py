@@ -13,7 +13,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.groups import Groups
-from rebalancer.planner.replacement import Replacements
+from rebalancer.planner.replacement import Replacements, edited
 from rebalancer.planner.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools
@@ -111,6 +111,14 @@ class Classes:
         return self._replacements.of(pod.template, pod_class.owner)
 
     def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
+        owner = self._evictable.owners.of(pod)
+        if owner is not None and owner.template is not None and edited(pod.template, owner.template):
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS,
+                "its owner's template was changed after the pod was made: its replacement would differ",
+                {},
+                "let the owner replace its pods",
+            )
         if replacement is pod.template:
             return None
         groups = self._groups

@@ -23,6 +23,7 @@ _REMEDY = {
     ReasonCode.NO_FEASIBLE_NODE: "make room, or add a node, in the emptier domains",
     ReasonCode.PINNED_BY_VOLUME: "spread the volumes: a zonal volume keeps its pod in its zone",
     ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
+    ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
 }
@@ -126,6 +127,7 @@ class Explainer:
         message = {
             ReasonCode.WOULD_RETURN: f"its replacement could come back ({refusal.nodes} nodes are open)",
             ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
+            ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
             ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
             ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
         }.get(refusal.code, refusal.code.value)

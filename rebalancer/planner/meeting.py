@@ -16,6 +16,8 @@ class Meeting:
 
     def touches(self, template: PodTemplate) -> bool:
         """Whether a newcomer could be in the way of a member, or a member in its."""
+        if template.claims and any(m.claims for m in self._members.values()):
+            return True
         if any((p.port, p.protocol) in self._ports for p in template.host_ports):
             return True
         if any(_selects(member, template) for member in self._coupled.values()):

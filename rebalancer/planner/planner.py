@@ -90,10 +90,18 @@ class Planner:
             findings=findings(self._simulation, self._evictable),
             lower_bound=sum(p.walk.bound for p in parts),
             # With an excess left, another order of several components might have left less.
-            optimal=all(p.walk.proved for p in parts) and not given_up and (len(parts) <= 1 or not left),
-            assumptions=self._simulation.assumptions(),
+            optimal=all(p.walk.proved for p in parts)
+            and all(p.step.certain for p in kept)
+            and not given_up
+            and (len(parts) <= 1 or not left),
+            assumptions=(*self._simulation.assumptions(), *self._left_out()),
             components=tuple(figures(p) for p in parts),
         )
+
+    def _left_out(self) -> tuple[str, ...]:
+        if self._options.soft == "ignore":
+            return ()
+        return ("ScheduleAnyway constraints are left alone: moving pods by predicted scores is not built",)
 
     def _solved(self) -> tuple[list[Part], list[Placed], list[Blocked]]:
         """Walks for the components with an excess, in waves; and moves for which no wave was found.
@@ -150,7 +158,29 @@ class Planner:
             else:
                 ended[component] = reason
                 given_up.append(Blocked(s.pod, reason))
+        if given_up:
+            kept, crowded = self._still_hold(kept)
+            given_up += crowded
         return kept, given_up
+
+    def _still_hold(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
+        """The moves that still have their room without those that a cap took out of the plan."""
+        kept: list[Placed] = []
+        crowded: list[Blocked] = []
+        ended: set[int] = set()
+        with ExitStack() as made:
+            for p in placed:
+                s = p.step
+                stateful = p.component.classes[s.q].stateful
+                landing = self._simulation.landing(s.pod, s.verdict.replacement, after_gone=stateful)
+                holds = landing.held.any() and landing.freed.any() and landing.anywhere[s.landed]
+                if holds and id(p.component) not in ended:
+                    kept.append(p)
+                    made.enter_context(self._simulation.after((s.made,)))
+                else:
+                    ended.add(id(p.component))
+                    crowded.append(Blocked(s.pod, _CROWDED_OUT))
+        return kept, crowded
 
 
 _CROWDED_OUT = Reason(

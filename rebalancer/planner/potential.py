@@ -202,5 +202,7 @@ def _closed_form_applies(component: Component) -> bool:
     if any(component.counted[q] != (0,) or component.carried[q] != (0,) for q in every):
         return False
     group = component.groups[0]
+    if not component.closed_in[0]:
+        return False
     reach = {tuple(group.by_domain((room > 0).astype(np.int64)) > 0) for room in component.room}
     return len(reach) == 1

@@ -93,9 +93,12 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
     excesses = component.excesses(placed)
     for i, g in enumerate(groups):
         lo, hi, over = low[i], low[i] + 1, low[i] + 2
+        counting = component.counters[i]
         counted = int(component.counts(i, placed).sum())
-        upper[hi] = float(counted)
-        upper[lo] = float(counted) if g.enough_domains and g.size else 0.0
+        # Pods on nodes that do not count may come to ones that do.
+        everybody = float(component.base[i].sum() + total[list(counting)].sum())
+        upper[hi] = everybody
+        upper[lo] = everybody if g.enough_domains and g.size else 0.0
         if g.size and component.closed_in[i]:
             # Wherever its pods go they are counted: the mean lies between lowest and highest.
             lower[hi] = float(-(-counted // g.size))
@@ -103,7 +106,6 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
         cost[over] = weight if residual is None else 0.0
         upper[over] = float(excesses[i])
         rows.add([(over, 1.0), (hi, -1.0), (lo, 1.0)], -float(g.constraint.max_skew), inf)
-        counting = component.counters[i]
         domain_terms: dict[int, list[tuple[int, float]]] = {}
         for c in range(n_cells):
             terms = [(int(y[q, c]), 1.0) for q in counting]

@@ -64,5 +64,18 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     return msgspec.structs.replace(pod, **changes) if changes else pod
 
 
+def edited(pod: PodTemplate, owner: PodTemplate) -> bool:
+    """Whether the owner's template differs from the pod in what admission does not take away or add.
+
+    Constraints or affinity that the template has no more, gates, and host ports that the pod does not have.
+    """
+    return (
+        owner.scheduling_gates != pod.scheduling_gates
+        or bool(pod.spread and not owner.spread)
+        or bool(pod.affinity and not owner.affinity)
+        or not set(owner.host_ports) <= set(pod.host_ports)
+    )
+
+
 def _same(a: object, b: object) -> bool:
     return msgspec.json.encode(a) == msgspec.json.encode(b)

@@ -18,6 +18,7 @@ from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.victims import is_leaving
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 
@@ -97,6 +98,8 @@ class Simulation:
         self._frameworks = Frameworks(self.state)
         self._bare = ClusterState(snapshot, self.state.config)
         self._bare_frameworks = Frameworks(self._bare)
+        self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
+        """bool[N]: nodes that are cordoned or about to be removed."""
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
 
     def framework(self, template: PodTemplate) -> Framework:

@@ -74,8 +74,11 @@ class Trial:
         pod_class = component.classes[q]
         replacement = self._classes.replacement(pod, pod_class)
         landing = self._simulation.landing(pod, replacement, after_gone=pod_class.stateful)
-        if not landing.held.any():
+        if not landing.held.any() or not landing.freed.any():
             yield Refusal(ReasonCode.NO_FEASIBLE_NODE)
+            return
+        if (landing.anywhere & self._simulation.leaving).any():
+            yield Refusal(ReasonCode.NODE_LEAVING)
             return
         if self._waiting.interferes(pod, replacement):
             yield Refusal(ReasonCode.PENDING_PODS)
@@ -117,5 +120,7 @@ class Trial:
 
 
 def _keeps_out(domains: Ints, row: int, nodes: Rows) -> bool:
-    """Whether none of the nodes lies in the domain of node `row`."""
-    return domains[row] >= 0 and not bool((domains[nodes] == domains[row]).any())
+    """Whether no node lies in the domain of node `row`; if that is in none, whether all are in one."""
+    if domains[row] < 0:
+        return bool((domains[nodes] >= 0).all())
+    return not bool((domains[nodes] == domains[row]).any())

@@ -22,14 +22,14 @@ LEAVING_TAINTS = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disr
 Order = tuple[bool, bool, int, int, int, int, float, str, str]
 
 
-def leaving(node: Node) -> bool:
+def is_leaving(node: Node) -> bool:
     """Whether the node is cordoned or about to be removed: a good place to evict from, none to land on."""
     return node.spec.unschedulable or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
 
 
 def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
     """A sort key: the best victim first."""
-    going = {n.name for n in snapshot.nodes if leaving(n)}
+    going = {n.name for n in snapshot.nodes if is_leaving(n)}
 
     def order(pod: Pod) -> Order:
         headroom = min((b.allowed for b in budgets.of(pod)), default=1 << 30)

@@ -1,12 +1,13 @@
 """Pods that wait for a node, and what they take when an eviction makes room or lowers a count.
 
-What the scheduler can place by now it is about to place: the plan starts from there. A pod that is Pending
-because of a spread constraint, or for lack of room, becomes feasible when a victim goes, and may be placed
-before the victim's replacement: a move must hold with it placed first.
+A waiting pod with one node to go to is about to be placed there: the plan starts from that. One that is
+Pending because of a spread constraint, or for lack of room, becomes feasible when a victim goes, and may be
+placed before the victim's replacement: a move must hold with it placed first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,44 +26,54 @@ def waits(pod: Pod) -> bool:
 
 
 class Waiting:
-    """The waiting pods of a snapshot that find no node, one for each template."""
+    """The waiting pods of a snapshot whose place is not settled, counted by template."""
 
     def __init__(self, simulation: Simulation, groups: Groups, pods: Iterable[Pod]) -> None:
-        """Places what can be placed, in the scheduler's order; keeps the rest."""
+        """Places, in the scheduler's order, what has one node to go to; keeps the rest."""
         self._simulation = simulation
         self._groups = groups
-        stuck: dict[int, PodTemplate] = {}
+        self._templates: dict[int, PodTemplate] = {}
+        self._waiting: Counter[int] = Counter()
         for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
             t = pod.template
-            if id(t) in stuck:
-                continue
-            nodes = np.flatnonzero(simulation.framework(t).feasible(t))
-            if len(nodes):
-                simulation.state.add(("placed", pod.uid or pod.key), t, simulation.favourite(t, nodes))
-            else:
-                stuck[id(t)] = t
-        self._stuck = tuple(stuck.values())
+            if id(t) not in self._templates:
+                nodes = np.flatnonzero(simulation.framework(t).feasible(t))
+                if len(nodes) == 1:
+                    simulation.state.add(("placed", pod.uid or pod.key), t, int(nodes[0]))
+                    continue
+            self._templates[id(t)] = t
+            self._waiting[id(t)] += 1
 
     def interferes(self, victim: Pod, replacement: PodTemplate) -> bool:
         """Whether a waiting pod could spoil the move: take the slot, or the last room, it makes."""
         row = self._simulation.state.pods[victim.uid or victim.key].row
-        concerned = [t for t in self._stuck if self._concerned(t, victim.template, row)]
+        simulation = self._simulation
+        concerned = [
+            t
+            for t in self._templates.values()
+            if self._concerned(t, victim.template, row) or simulation.framework(t).feasible(t).any()
+        ]
         if not concerned:
             return False
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
-        simulation = self._simulation
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
                     leaving.let_go()
+                taken = simulation.state.table.none
+                last: list[tuple[PodTemplate, int]] = []
                 for t in concerned:
-                    nodes = np.flatnonzero(simulation.framework(t).feasible(t))
-                    if len(nodes) and (
-                        len(nodes) > _TRIED
-                        or touched.intersection(self._groups.counted(t))
-                        or not all(self._leaves_room(t, int(n), replacement) for n in nodes)
-                    ):
+                    nodes = simulation.framework(t).feasible(t)
+                    if nodes.any() and touched.intersection(self._groups.counted(t)):
                         return True
+                    taken = taken | nodes
+                    last += [(t, int(n)) for n in np.flatnonzero(nodes)]
+                if (simulation.framework(replacement).feasible(replacement) & ~taken).any():
+                    continue
+                # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
+                alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
+                if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
+                    return True
         return False
 
     def _concerned(self, waiting: PodTemplate, victim: PodTemplate, row: int) -> bool:

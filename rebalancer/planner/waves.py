@@ -10,11 +10,12 @@ the plan predicts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
@@ -53,6 +54,7 @@ def waves(
     queues = [(component, list(steps)) for component, steps in walks if steps]
     done: list[Placed] = []
     dropped: list[tuple[Component, Step]] = []
+    elsewhere = _Elsewhere(simulation)
     with ExitStack() as made:
         number = first - 1
         while any(steps for _, steps in queues):
@@ -62,20 +64,47 @@ def waves(
                 for component, steps in queues:
                     if steps and len(wave.members) < LARGEST:
                         wave.join(component, steps[0])
-                members = wave.settled()
+                members = wave.settled(elsewhere)
             if not members:
                 # Even alone in a wave the first step of every walk fails: others took its room.
                 for component, steps in queues:
                     dropped.extend((component, s) for s in steps)
                 break
-            joined = {id(step) for _, step, _ in members}
+            joined = {step.pod.key for _, step, _ in members}
             for _, steps in queues:
-                if steps and id(steps[0]) in joined:
+                if steps and steps[0].pod.key in joined:
                     steps.pop(0)
+            for _, step, nodes in members:
+                elsewhere.add(step, nodes)
             for component, step, nodes in members:
                 done.append(Placed(component, step, number, np.union1d(nodes, step.destinations)))
                 made.enter_context(simulation.after((step.made,)))
     return done, dropped
+
+
+class _Elsewhere:
+    """What replacements of earlier waves would take where they may land but are not predicted to."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._needs: dict[str, Ints] = defaultdict(nothing.copy)
+        self._claims = np.zeros(len(nothing), dtype=np.bool_)
+
+    def add(self, step: Step, nodes: Rows) -> None:
+        """One more replacement that may land on any of the nodes."""
+        others = nodes[nodes != step.landed]
+        for resource, amount in _needs(step.verdict.replacement):
+            self._needs[resource][others] += amount
+        if step.verdict.replacement.claims:
+            self._claims[others] = True
+
+    def leaves_room(self, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]) -> bool:
+        """Whether, wherever those landed, one of the nodes has room for the replacement."""
+        safe = nodes & ~self._claims if replacement.claims else nodes
+        for resource, amount in _needs(replacement):
+            if resource in free:
+                safe = safe & (free[resource] - self._needs[resource] >= amount)
+        return bool(safe.any())
 
 
 class _Wave:
@@ -116,7 +145,7 @@ class _Wave:
         self._meeting.add(replacement)
         self.members.append((component, step, held))
 
-    def settled(self) -> list[tuple[Component, Step, Rows]]:
+    def settled(self, elsewhere: _Elsewhere) -> list[tuple[Component, Step, Rows]]:
         """The members that hold once all victims are gone too, each with all nodes in question."""
         self._leaving.let_go()
         self._reserved.clear()
@@ -124,9 +153,15 @@ class _Wave:
         settled = []
         for component, step, held in self.members:
             replacement = step.verdict.replacement
-            anywhere = held | self._simulation.framework(replacement).feasible(replacement)
-            if _as_judged(component, step, anywhere) and self._fits(replacement, anywhere, free):
-                settled.append((component, step, np.flatnonzero(anywhere)))
+            freed = self._simulation.framework(replacement).feasible(replacement)
+            anywhere = held | freed
+            if (
+                freed.any()
+                and _as_judged(component, step, anywhere)
+                and self._fits(replacement, anywhere, free)
+            ):
+                sure = step.certain and elsewhere.leaves_room(replacement, held & freed, free)
+                settled.append((component, replace(step, certain=sure), np.flatnonzero(anywhere)))
         return settled
 
     def _free(self) -> dict[str, Ints]:
@@ -135,13 +170,18 @@ class _Wave:
 
     def _fits(self, replacement: PodTemplate, nodes: Bools, free: dict[str, Ints]) -> bool:
         """Whether all that may land on any of the nodes fits there together; reserves it if so."""
-        needs = {r: a for r, a in (*replacement.requests.items(), (PODS, 1)) if a > 0}
-        for resource, amount in needs.items():
+        needs = _needs(replacement)
+        for resource, amount in needs:
             if (self._reserved[resource][nodes] + amount > free.get(resource, self._nothing)[nodes]).any():
                 return False
-        for resource, amount in needs.items():
+        for resource, amount in needs:
             self._reserved[resource][nodes] += amount
         return True
+
+
+def _needs(replacement: PodTemplate) -> list[tuple[str, int]]:
+    """What a replacement takes of each resource."""
+    return [(r, a) for r, a in (*replacement.requests.items(), (PODS, 1)) if a > 0]
 
 
 def _as_judged(component: Component, step: Step, anywhere: Bools) -> bool:

@@ -14,7 +14,6 @@ from rebalancer.policy.quota import Quotas
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on belong to system-cluster-critical and system-node-critical."""
-_LOWEST = -(1 << 31)
 _MIRROR = "kubernetes.io/config.mirror"
 _STATIC = "kubernetes.io/config.source"
 
@@ -29,13 +28,13 @@ class Evictable:
         self.quotas = Quotas(snapshot)
         self.owners = Owners(snapshot, options)
         self._threshold = options.priority_threshold
+        self._threshold_unknown = False
         if options.priority_threshold_class:
             named = snapshot.priority_classes.get(options.priority_threshold_class)
-            if named is not None:
+            if named is None:
+                self._threshold_unknown = True
+            elif self._threshold is None or named.value < self._threshold:
                 self._threshold = named.value
-            elif self._threshold is None:
-                # Whom it would protect is not known, so nobody is let go.
-                self._threshold = _LOWEST
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
@@ -67,26 +66,24 @@ class Evictable:
 
     def _own(self, pod: Pod) -> bool:
         o = self._options
-        return (
-            bool(o.own_namespace)
-            and pod.namespace == o.own_namespace
-            and o.own_labels.matches(pod.template.labels)
-        )
+        here = not o.own_namespace or pod.namespace == o.own_namespace
+        return here and o.own_labels.matches(pod.template.labels)
 
     def outside(self, namespace: str) -> Reason | None:
         """Why a whole namespace is none of the tool's business; None if it is."""
         o = self._options
         if namespace in o.namespaces_exclude or (o.own_namespace and namespace == o.own_namespace):
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is excluded")
+        known = self._snapshot.namespaces.get(namespace)
+        if known is not None and known.metadata.deletion_timestamp is not None:
+            return Reason(
+                ReasonCode.OWNER_TERMINATING, f"namespace {namespace} is being deleted: nothing is made in it"
+            )
         if o.namespaces_include and namespace not in o.namespaces_include:
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is not included")
-        if o.namespace_selector is not None:
-            known = self._snapshot.namespaces.get(namespace)
-            if known is None or not o.namespace_selector.matches(known.metadata.labels):
-                return Reason(
-                    ReasonCode.EXCLUDED_NAMESPACE,
-                    f"namespace {namespace} does not match {o.namespace_selector}",
-                )
+        chosen = o.namespace_selector
+        if chosen is not None and (known is None or not chosen.matches(known.metadata.labels)):
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} does not match {chosen}")
         return None
 
     def _by_scope(self, pod: Pod) -> Reason | None:
@@ -167,10 +164,11 @@ class Evictable:
             t.priority >= SYSTEM_CRITICAL or t.priority_class.startswith("system-")
         ):
             return Reason(ReasonCode.SYSTEM_CRITICAL, "has a system-critical priority")
-        if self._threshold == _LOWEST:
+        if self._threshold_unknown:
             return Reason(
                 ReasonCode.PRIORITY,
-                f"PriorityClass {o.priority_threshold_class}, the threshold, is not in the snapshot",
+                f"PriorityClass {o.priority_threshold_class}, the threshold, is not in the snapshot: whom it "
+                "would protect is not known",
                 {},
                 "create the class, or correct policy.priorityThresholdClass",
             )

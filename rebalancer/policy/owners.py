@@ -33,7 +33,10 @@ class Owners:
             if owner is not None:
                 self._pods[owner.key].append(pod)
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
+        self._siblings: dict[str, list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
+            if w.owner is not None:
+                self._siblings[w.owner.uid or w.owner.name].append(w)
             parent = self.parent(w)
             if parent is not None:
                 self._of_deployment[parent.key].append(w)
@@ -96,6 +99,21 @@ class Owners:
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
+        if parent is None and ref is not None:
+            if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
+                return Reason(
+                    ReasonCode.OWNER_UNKNOWN,
+                    f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",
+                    {},
+                    "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
+                )
+            busy = [w for w in self._siblings[ref.uid or ref.name] if w.replicas > 0 or self.active(w)]
+            if len(busy) > 1:
+                return Reason(
+                    ReasonCode.ROLLOUT_IN_PROGRESS,
+                    f"{ref.kind} {ref.name} is between {len(busy)} revisions",
+                    {"revisions": len(busy)},
+                )
         if parent is not None and (reason := self._rollout(parent)) is not None:
             return reason
         active = self.active(owner)

@@ -6,6 +6,8 @@ What decides when a new plan is made, and how often:
 - A replacement on another of its planned nodes is no misprediction, but the later waves were checked against
   the predicted one (room, ports): so a new plan is made. As each such plan needs fewer evictions than the one
   before, these are not counted; `max_evictions` is their bound.
+- Moves that are not certain rest on where earlier replacements land: before a later wave of such moves a new
+  plan is made, not counted either.
 - A replacement elsewhere, a move that is no longer valid, nodes that changed: a new plan, at most
   `max_replans` times; an owner of whom two replacements went elsewhere ends the cycle, as it would go on so.
 - Replacements that do not become Ready: one may happen, a second ends the cycle and opens the breaker.
@@ -222,6 +224,9 @@ class Cycle:
         for moves in plan.waves:
             if not moves:
                 continue
+            if mine and not p.dry and not all(m.certain for m in moves):
+                # They rest on where the replacements so far were predicted to land: now it is known.
+                return Pass(again="what depends on where replacements landed")
             room = self._most - self._evicted()
             if room <= 0:
                 return Pass(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")

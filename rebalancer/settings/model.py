@@ -77,7 +77,8 @@ class Policy(Group):
     priority_threshold: int | None = None
     """Pods of this priority and above are not evicted; null = no threshold."""
     priority_threshold_class: str = ""
-    """The same by the name of a PriorityClass; empty = no threshold. The lower of both counts."""
+    """The same by the name of a PriorityClass; empty = no threshold. The lower of both counts. If there is no
+    such class, nobody is evicted: whom it would protect is not known."""
     min_replicas: int = Field(default=0, ge=0)
     """Owners with fewer replicas than this are left alone. 0 = none: a constraint over two pods is broken by
     the same accident."""
