@@ -271,17 +271,21 @@ def test_a_pod_is_let_go_or_protected(
     assert code(things, options=PolicyOptions(**options)) == expected
 
 
-def test_an_unknown_threshold_class_leaves_the_value_as_it_is() -> None:
-    options = PolicyOptions(priority_threshold=10, priority_threshold_class="none")
-    assert code(web().priority(10), options=options) is ReasonCode.PRIORITY
-    assert code(web().priority(9), options=options) is None
-
-
-def test_an_unknown_threshold_class_alone_lets_nobody_go() -> None:
-    reason = judged(web().priority(-5), options=PolicyOptions(priority_threshold_class="none"))
+@pytest.mark.parametrize("value", [None, 10])
+def test_an_unknown_threshold_class_lets_nobody_go(value: int | None) -> None:
+    options = PolicyOptions(priority_threshold=value, priority_threshold_class="none")
+    reason = judged(web().priority(-5), options=options)
     assert reason is not None
     assert reason.code is ReasonCode.PRIORITY
     assert "none" in reason.message
+
+
+@pytest.mark.parametrize(("value", "of_class"), [(10, 20), (20, 10)])
+def test_of_two_thresholds_the_lower_counts(value: int, of_class: int) -> None:
+    options = PolicyOptions(priority_threshold=value, priority_threshold_class="gold")
+    gold = priority_class("gold", of_class)
+    assert code(web().priority(10), gold, options=options) is ReasonCode.PRIORITY
+    assert code(web().priority(9), gold, options=options) is None
 
 
 def test_a_reason_names_its_figures() -> None:
