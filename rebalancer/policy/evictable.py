@@ -66,26 +66,24 @@ class Evictable:
 
     def _own(self, pod: Pod) -> bool:
         o = self._options
-        return (
-            bool(o.own_namespace)
-            and pod.namespace == o.own_namespace
-            and o.own_labels.matches(pod.template.labels)
-        )
+        here = not o.own_namespace or pod.namespace == o.own_namespace
+        return here and o.own_labels.matches(pod.template.labels)
 
     def outside(self, namespace: str) -> Reason | None:
         """Why a whole namespace is none of the tool's business; None if it is."""
         o = self._options
         if namespace in o.namespaces_exclude or (o.own_namespace and namespace == o.own_namespace):
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is excluded")
+        known = self._snapshot.namespaces.get(namespace)
+        if known is not None and known.metadata.deletion_timestamp is not None:
+            return Reason(
+                ReasonCode.OWNER_TERMINATING, f"namespace {namespace} is being deleted: nothing is made in it"
+            )
         if o.namespaces_include and namespace not in o.namespaces_include:
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is not included")
-        if o.namespace_selector is not None:
-            known = self._snapshot.namespaces.get(namespace)
-            if known is None or not o.namespace_selector.matches(known.metadata.labels):
-                return Reason(
-                    ReasonCode.EXCLUDED_NAMESPACE,
-                    f"namespace {namespace} does not match {o.namespace_selector}",
-                )
+        chosen = o.namespace_selector
+        if chosen is not None and (known is None or not chosen.matches(known.metadata.labels)):
+            return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} does not match {chosen}")
         return None
 
     def _by_scope(self, pod: Pod) -> Reason | None:
