@@ -88,32 +88,8 @@ class Owners:
                 ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
             )
         parent = self.parent(owner)
-        ref = owner.owner
-        if (
-            parent is None
-            and ref is not None
-            and ref.kind == "Deployment"
-            and ref.kind in self._snapshot.kinds
-        ):
-            return Reason(
-                ReasonCode.OWNER_UNKNOWN,
-                f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
-            )
-        if parent is None and ref is not None:
-            if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
-                return Reason(
-                    ReasonCode.OWNER_UNKNOWN,
-                    f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",
-                    {},
-                    "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
-                )
-            busy = [w for w in self._siblings[ref.uid or ref.name] if w.replicas > 0 or self.active(w)]
-            if len(busy) > 1:
-                return Reason(
-                    ReasonCode.ROLLOUT_IN_PROGRESS,
-                    f"{ref.kind} {ref.name} is between {len(busy)} revisions",
-                    {"revisions": len(busy)},
-                )
+        if parent is None and (reason := self._parent_not_read(owner)) is not None:
+            return reason
         if parent is not None and (reason := self._rollout(parent)) is not None:
             return reason
         active = self.active(owner)
@@ -145,6 +121,36 @@ class Owners:
             {"notReady": len(new)},
             f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old",
         )
+
+    def _parent_not_read(self, owner: Workload) -> Reason | None:
+        """What speaks against an owner whose own controller is not in the snapshot."""
+        ref = owner.owner
+        if ref is None:
+            return None
+        name = f"{owner.kind} {owner.name}"
+        if ref.kind == "Deployment" and ref.kind in self._snapshot.kinds:
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
+            )
+        if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
+            return Reason(
+                ReasonCode.OWNER_UNKNOWN,
+                f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",
+                {},
+                "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
+            )
+        if owner.kind != "ReplicaSet":
+            return None  # several StatefulSets of one operator are parts of it, not revisions
+        sets = [w for w in self._siblings[ref.uid or ref.name] if w.kind == "ReplicaSet"]
+        busy = [w for w in sets if w.replicas > 0 or self.active(w)]
+        if len(busy) > 1:
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS,
+                f"{ref.kind} {ref.name} is between {len(busy)} revisions",
+                {"revisions": len(busy)},
+            )
+        return None
 
     def _rollout(self, parent: Workload) -> Reason | None:
         name = f"{parent.kind} {parent.name}"

@@ -55,6 +55,16 @@ def born(*times: str, things: Any) -> list[Json]:
     ]
 
 
+def under(kind: str, *owners: OwnerBuilder) -> list[Json]:
+    """Owners that belong to one object of a kind that is not read."""
+    above = {"metadata": {"ownerReferences": [reference("example.com/v1", kind, "default", "top")]}}
+    return [
+        merged(o, above) if o["kind"] in ("ReplicaSet", "StatefulSet") else o
+        for o in patched("Pod", {}, owners)
+    ]
+
+
+TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
 """The snapshot's clock says 2026-06-01T00:00:00Z."""
 
@@ -107,6 +117,27 @@ CASES: list[Case] = [
         [o for o in patched("Pod", {}, app()) if o["kind"] != "Deployment"],
         {},
         ReasonCode.OWNER_UNKNOWN,
+    ),
+    # Owners of owners that are not read.
+    ("a ReplicaSet of a kind nobody knows", under("Rollout", web()), {}, ReasonCode.OWNER_UNKNOWN),
+    ("a ReplicaSet of a trusted kind", under("Rollout", web()), TRUSTED, None),
+    (
+        "a trusted kind between two revisions",
+        under("Rollout", web(), replica_set("zzz").placed({"b-0": 1})),
+        TRUSTED,
+        ROLLOUT,
+    ),
+    (
+        "a trusted kind with an old, empty ReplicaSet",
+        under("Rollout", web(), replica_set("zzz").replicas(0)),
+        TRUSTED,
+        None,
+    ),
+    (
+        "a trusted kind with two StatefulSets, which are no revisions",
+        under("Cassandra", db(), stateful_set("zzz").placed({"b-0": 1})),
+        TRUSTED,
+        None,
     ),
     # Scaling.
     ("more wanted than there", web().replicas(4), {}, ReasonCode.OWNER_SCALING),
