@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Tests that run side by side.
+JOBS   ?= 2
 
 .PHONY: demo trace test check bench lint clean lock
 
@@ -20,7 +22,7 @@ trace: $(STAMP)
 	$(BIN)/rebalancer demo --trace
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -37,7 +37,7 @@ LUCK = {"random_cluster": 3}
 """Evictions more than the fewest that landings on other planned nodes may cost: with zone maxSkew 2 beside
 hostname maxSkew 1 the plan predicts a place among many, and another place can cost a pod later."""
 UNSURE = {"random_cluster": 1}
-"""Excess that may be left all the same: for that workload no sequence of evictions is sure to reach the end."""
+"""Excess that may be left all the same: for one workload no sequence of evictions surely reaches the end."""
 LIMITS = SettleLimits(ready=30.0, pending=3.0, poll=0.02)
 
 
