@@ -162,6 +162,11 @@ class PodTemplate(Struct, frozen=True, eq=False):
     controller: tuple[str, str, str] | None = None
 
     @property
+    def attaches(self) -> bool:
+        """Whether it mounts volumes that may have to be attached to its node, of which a node has a limit."""
+        return any(v.kind not in ("hostPath", "emptyDir") for v in self.volumes)
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """Names of the PersistentVolumeClaims it mounts."""
         return tuple(v.claim for v in self.volumes if v.claim)

@@ -16,7 +16,7 @@ class Meeting:
 
     def touches(self, template: PodTemplate) -> bool:
         """Whether a newcomer could be in the way of a member, or a member in its."""
-        if template.claims and any(m.claims for m in self._members.values()):
+        if template.attaches and any(m.attaches for m in self._members.values()):
             return True
         if any((p.port, p.protocol) in self._ports for p in template.host_ports):
             return True

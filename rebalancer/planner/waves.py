@@ -88,19 +88,19 @@ class _Elsewhere:
     def __init__(self, simulation: Simulation) -> None:
         nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
-        self._claims = np.zeros(len(nothing), dtype=np.bool_)
+        self._attached = np.zeros(len(nothing), dtype=np.bool_)
 
     def add(self, step: Step, nodes: Rows) -> None:
         """One more replacement that may land on any of the nodes."""
         others = nodes[nodes != step.landed]
         for resource, amount in _needs(step.verdict.replacement):
             self._needs[resource][others] += amount
-        if step.verdict.replacement.claims:
-            self._claims[others] = True
+        if step.verdict.replacement.attaches:
+            self._attached[others] = True
 
     def leaves_room(self, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]) -> bool:
         """Whether, wherever those landed, one of the nodes has room for the replacement."""
-        safe = nodes & ~self._claims if replacement.claims else nodes
+        safe = nodes & ~self._attached if replacement.attaches else nodes
         for resource, amount in _needs(replacement):
             if resource in free:
                 safe = safe & (free[resource] - self._needs[resource] >= amount)

@@ -133,6 +133,8 @@ class Owners:
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
+        if owner.kind != "ReplicaSet":
+            return None  # a StatefulSet that an operator owns replaces its pods all the same
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
@@ -140,8 +142,6 @@ class Owners:
                 {},
                 "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
-        if owner.kind != "ReplicaSet":
-            return None  # several StatefulSets of one operator are parts of it, not revisions
         sets = [w for w in self._siblings[ref.uid or ref.name] if w.kind == "ReplicaSet"]
         busy = [w for w in sets if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
