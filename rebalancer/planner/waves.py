@@ -9,7 +9,7 @@ the plan predicts.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -88,23 +88,35 @@ class _Elsewhere:
     def __init__(self, simulation: Simulation) -> None:
         nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
+        self._total: Counter[str] = Counter()
         self._attached = np.zeros(len(nothing), dtype=np.bool_)
 
     def add(self, step: Step, nodes: Rows) -> None:
         """One more replacement that may land on any of the nodes."""
         others = nodes[nodes != step.landed]
+        if not len(others):
+            return
         for resource, amount in _needs(step.verdict.replacement):
             self._needs[resource][others] += amount
+            self._total[resource] += amount
         if step.verdict.replacement.attaches:
             self._attached[others] = True
 
     def leaves_room(self, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]) -> bool:
-        """Whether, wherever those landed, one of the nodes has room for the replacement."""
-        safe = nodes & ~self._attached if replacement.attaches else nodes
+        """Whether, wherever those landed, one of the nodes has room for the replacement.
+
+        Either all that may land on some node leaves room there, or all of it together is too little to fill
+        every node: per resource, the nodes that are filled most cheaply count.
+        """
+        open_ = nodes & ~self._attached if replacement.attaches else nodes
+        safe = open_
+        filled = 0
         for resource, amount in _needs(replacement):
             if resource in free:
                 safe = safe & (free[resource] - self._needs[resource] >= amount)
-        return bool(safe.any())
+                to_fill = np.cumsum(np.sort(free[resource][open_] - amount + 1))
+                filled += int(np.searchsorted(to_fill, self._total[resource], side="right"))
+        return bool(safe.any()) or filled < int(np.count_nonzero(open_))
 
 
 class _Wave:
