@@ -2,7 +2,7 @@
 
     python tests/conformance/replay.py CASES.jsonl[.gz] > VERDICTS.jsonl
 
-The schema of both is that of /work/shared/conformance/README.md, repeated in tests/conformance/README.md.
+The schema of both is that of tests/conformance/README.md.
 """
 
 from __future__ import annotations
