@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from rebalancer.model.decode_pod import PodDecoder, TemplateWire, absent
+from rebalancer.model.decode_pod import PodDecoder
 from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod_wire import TemplateWire, absent
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.storage import (
     CSIDriver,
@@ -176,7 +177,7 @@ class Decoder:
                 selector = canonical(msgspec.json.decode(spec.selector, type=LabelSelector))
         template = None
         if spec.template is not None:
-            template = self._pods.template(
+            template = self._pods.templates.template(
                 meta.namespace or "default", spec.template.metadata.labels, spec.template.spec
             )
             if kind == "ReplicationController" and selector is None:

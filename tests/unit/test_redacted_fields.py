@@ -11,10 +11,10 @@ from msgspec import inspect
 from rebalancer.manifests.kinds import _GROUPS
 from rebalancer.manifests.redact import _Collecting, of_object
 from rebalancer.model.decode import KINDS, PLAIN, WORKLOADS, Decoder
-from rebalancer.model.decode_pod import _Volume
 from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Toleration
 from rebalancer.model.pod import Affinity, TopologySpreadConstraint
+from rebalancer.model.pod_wire import VolumeWire
 from rebalancer.model.selectors import LabelSelector
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ def pod_spec() -> Json:
         {"name": "g", "rbd": {"pool": "x", "image": "y", "monitors": ["z"], "readOnly": True}},
     ]
     assert {next(k for k in v if k != "name") for v in volumes} == {
-        f.encode_name for f in msgspec.structs.fields(_Volume) if f.name != "name"
+        f.encode_name for f in msgspec.structs.fields(VolumeWire) if f.name != "name"
     }
     return {
         "containers": [container],
