@@ -1,10 +1,11 @@
-"""The kinds that are read from files, their API groups, and what cannot be known without them."""
+"""The kinds that are read from files, their API groups, and which of them a file lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
 from rebalancer.model.decode import KINDS
+from rebalancer.model.unread import CONSEQUENCES
 
 CAPTURED_AT = "rebalancer/captured-at"
 """Annotation of a List: when the cluster was read, RFC 3339. It is the clock of a plan from that file."""
@@ -43,26 +44,6 @@ CLUSTER_SCOPED = frozenset(
     }
 )
 
-_CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("PodDisruptionBudget",), "the API server may refuse evictions that are planned"),
-    (
-        ("ReplicaSet", "StatefulSet", "ReplicationController"),
-        "pods that one of these owns stay where they are",
-    ),
-    (("Deployment", "ControllerRevision"), "rollouts and pauses are told from ReplicaSets and pods alone"),
-    (("DaemonSet", "Job"), "their pods are recognised by the owner reference alone"),
-    (("Service",), "constraints that pods get by default through one are not seen"),
-    (("PersistentVolume", "PersistentVolumeClaim"), "pods that mount a claim are not moved"),
-    (
-        ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
-        "where new volumes can be made and attached is not known",
-    ),
-    (("Namespace",), "namespace selectors of affinity terms cannot be resolved"),
-    (("PriorityClass",), "priorities are taken from the pods alone"),
-    (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
-    (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
-)
-
 
 def is_read(kind: str, api_version: str) -> bool:
     """Whether this is one of `KINDS`, and of Kubernetes: Knative has a Service, Longhorn a Node.
@@ -79,7 +60,7 @@ def is_read(kind: str, api_version: str) -> bool:
 
 def absences(present: Collection[str]) -> Iterator[str]:
     """A sentence for each group of kinds of which no object was in the files, with what follows from it."""
-    for kinds, consequence in _CONSEQUENCES:
+    for kinds, consequence in CONSEQUENCES:
         missing = [k for k in kinds if k not in present]
         if missing:
             named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} or {missing[-1]}"
