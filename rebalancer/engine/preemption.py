@@ -31,6 +31,15 @@ class Preemption(Struct, frozen=True, eq=False):
     ineligible: str = ""
 
 
+def nobody_preempted(diagnosis: Diagnosis, nodes: int) -> Preemption:
+    """The verdict of a scheduler that finds no victims anywhere. `nodes`: how many there are."""
+    found = (diagnosis.prefilter or diagnosis.nodes[row] for row in range(nodes))
+    codes = (rejection.code if rejection is not None else "" for rejection in found)
+    return Preemption(
+        reasons={r: (NO_VICTIMS if code == UNSCHEDULABLE else NOT_HELPFUL,) for r, code in enumerate(codes)}
+    )
+
+
 def preempt(framework: Framework, template: PodTemplate, diagnosis: Diagnosis) -> Preemption:
     """Tries each node that rejected the pod as Unschedulable; the state is unchanged afterwards."""
     if not template.preempts:

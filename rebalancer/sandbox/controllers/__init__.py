@@ -5,8 +5,7 @@ pods         what several of them know of pods and owners
 replicaset, deployment, statefulset, daemonset   owners that make pods
 revisions    the templates that a StatefulSet goes from and to
 disruption   the status of PodDisruptionBudgets
-scheduler    places Pending pods; live_state keeps the engine's state in step with the store,
-             fit_message says why a pod stays
+scheduler    places Pending pods; live_state keeps the engine's state in step with the store
 volumes      binds and provisions claims
 kubelet      makes pods Ready, ends deleted ones
 nodes        taints of nodes that are cordoned or silent, and what becomes of their pods

@@ -14,9 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Framework
+from rebalancer.engine.preemption import nobody_preempted
 from rebalancer.model.pod import Pod
-from rebalancer.sandbox.controllers.fit_message import fit_message
 from rebalancer.sandbox.controllers.live_state import LiveState
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.controllers.volumes import bind_claims
@@ -146,7 +147,8 @@ class Scheduler(Controller):
 
     def _fail(self, pod: Pod, framework: Framework) -> None:
         self._unschedulable.add(pod.uid)
-        message = fit_message(framework.diagnose(pod.template), framework.state.table.size)
+        diagnosis, size = framework.diagnose(pod.template), framework.state.table.size
+        message = summary(diagnosis, size, nobody_preempted(diagnosis, size))
 
         def explain(new: Object) -> None:
             verdict = {
