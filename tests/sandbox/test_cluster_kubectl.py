@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rebalancer.sandbox import Cluster
 from tests.sandbox.cluster_objects import budget, node, pods, ready, workload
+from tests.sandbox.kubectl import Kubectl, kubectl_with, needs_kubectl
 
-KUBECTL = shutil.which("kubectl")
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
+pytestmark = needs_kubectl
 
 
 @pytest.fixture
@@ -25,27 +22,11 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
-    config = cluster.kubeconfig(tmp_path / "config")
-    environment = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
-
-    def run(*args: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            [str(KUBECTL), *args],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+def kubectl(cluster: Cluster, tmp_path: Path) -> Kubectl:
+    return kubectl_with(cluster.kubeconfig(tmp_path / "config"))
 
 
-def test_a_deployment_that_is_applied_runs(cluster: Cluster, kubectl: Callable[..., str]) -> None:
+def test_a_deployment_that_is_applied_runs(cluster: Cluster, kubectl: Kubectl) -> None:
     manifest = json.dumps(workload("Deployment", 3))
     kubectl("apply", "-f", "-", stdin=manifest)
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -66,7 +47,7 @@ def test_a_deployment_that_is_applied_runs(cluster: Cluster, kubectl: Callable[.
     assert pods(cluster) == []
 
 
-def test_a_node_is_drained_within_the_budget(cluster: Cluster, kubectl: Callable[..., str]) -> None:
+def test_a_node_is_drained_within_the_budget(cluster: Cluster, kubectl: Kubectl) -> None:
     for obj in (workload("Deployment", 4), budget(maxUnavailable=1)):
         kubectl("apply", "-f", "-", stdin=json.dumps(obj))
     kubectl("rollout", "status", "deployment/web", "--timeout=20s")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,9 @@ import pytest
 
 from rebalancer.sandbox import ApiServer
 from tests.sandbox.api_objects import deployment, node, pod
+from tests.sandbox.kubectl import Kubectl, kubectl_with, needs_kubectl
 
-KUBECTL = shutil.which("kubectl")
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on PATH")
-Kubectl = Callable[..., str]
+pytestmark = needs_kubectl
 
 
 @pytest.fixture
@@ -31,23 +27,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def kubectl(server: ApiServer, tmp_path: Path) -> Kubectl:
-    config = server.kubeconfig(tmp_path / "config")
-    environment = {**os.environ, "KUBECONFIG": str(config), "HOME": str(tmp_path)}
-
-    def run(*args: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            [str(KUBECTL), *args],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    return kubectl_with(server.kubeconfig(tmp_path / "config"))
 
 
 def table(text: str) -> list[list[str]]:
