@@ -63,16 +63,6 @@ class State:
             for status in _STATUS:
                 yield found[status], {"status": status}
 
-    def excess(self) -> Seen:
-        """In total."""
-        if self.plan is not None:
-            yield self.plan.excess, {}
-
-    def residual(self) -> Seen:
-        """What the plan leaves."""
-        if self.plan is not None:
-            yield self.plan.residual_excess, {}
-
     def namespace_excess(self) -> Seen:
         """Per namespace that has constraints in scope."""
         by: Counter[str] = Counter()
@@ -117,60 +107,6 @@ class State:
         for (severity, code), n in sorted(found.items()):
             yield n, {"severity": severity, "code": code}
 
-    def evictions(self) -> Seen:
-        """In the plan."""
-        if self.plan is not None:
-            yield len(self.plan.moves), {}
-
-    def waves(self) -> Seen:
-        """In the plan."""
-        if self.plan is not None:
-            yield len(self.plan.waves), {}
-
-    def bound(self) -> Seen:
-        """Evictions that are needed at least."""
-        if self.plan is not None:
-            yield self.plan.lower_bound, {}
-
-    def gap(self) -> Seen:
-        """What the plan has beyond its bound."""
-        if self.plan is not None:
-            yield max(0, len(self.plan.moves) - self.plan.lower_bound), {}
-
-    def optimal(self) -> Seen:
-        """Proved."""
-        if self.plan is not None:
-            yield int(self.plan.optimal), {}
-
-    def end(self) -> Seen:
-        """Of the last cycle."""
-        if self.last_end:
-            yield self.last_end, {}
-
-    def success(self) -> Seen:
-        """Of the last cycle that went well."""
-        if self.last_ok:
-            yield self.last_ok, {}
-
-    def seconds(self) -> Seen:
-        """Of the last cycle."""
-        if self.last_end:
-            yield self.last_seconds, {}
-
-    def bought_each(self) -> Seen:
-        """Measured by the plan after the evictions."""
-        if self.bought is not None:
-            yield self.bought, {}
-
-    def leader(self) -> Seen:
-        """Only where there is an election."""
-        if self.leading is not None:
-            yield int(self.leading), {}
-
-    def breaker(self) -> Seen:
-        """Closed until it is said to be open."""
-        yield int(self.breaker_open), {}
-
     def ages(self) -> Seen:
         """Of watch caches."""
         for kind, age in sorted(self.cache_ages().items()):
@@ -208,14 +144,34 @@ class State:
             yield n, {"namespace": namespace, "workload": workload, "topology_key": key_}
 
 
+def _of_plan(value: Callable[[Plan], float]) -> Callable[[State], Seen]:
+    """A figure of the last plan; none before there is one."""
+    return _known(lambda state: value(state.plan) if state.plan is not None else None)
+
+
+def _known(value: Callable[[State], float | None]) -> Callable[[State], Seen]:
+    """A single figure; no series while it is None."""
+
+    def seen(state: State) -> Seen:
+        found = value(state)
+        return () if found is None else ((found, {}),)
+
+    return seen
+
+
 Gauge = tuple[str, str, str, Callable[[State], Seen]]
 
 GAUGES: tuple[Gauge, ...] = (
     ("build_info", "", "Version of the rebalancer; the value is always 1.", State.build_info),
     ("snapshot_objects", "", "Objects of a kind in the last snapshot.", State.objects),
     ("constraints", "", "Spread constraints in scope by status.", State.constraints),
-    ("excess_pods", "", "Excess of all constraints in scope: pods beyond what maxSkew allows.", State.excess),
-    ("residual_excess_pods", "", "Excess that the last plan leaves.", State.residual),
+    (
+        "excess_pods",
+        "",
+        "Excess of all constraints in scope: pods beyond what maxSkew allows.",
+        _of_plan(lambda p: p.excess),
+    ),
+    ("residual_excess_pods", "", "Excess that the last plan leaves.", _of_plan(lambda p: p.residual_excess)),
     ("namespace_excess_pods", "", "Excess per namespace.", State.namespace_excess),
     (
         "worst_domain_loss_ratio",
@@ -232,22 +188,52 @@ GAUGES: tuple[Gauge, ...] = (
     ("blocked_pods", "", "Pods that could be victims and may not be, by reason.", State.blocked),
     ("unfixable_constraints", "", "Constraints that keep an excess, by reason.", State.unfixable),
     ("findings", "", "Findings of the last plan: what no eviction cures.", State.findings),
-    ("plan_evictions", "", "Evictions in the last plan.", State.evictions),
-    ("plan_waves", "", "Waves in the last plan.", State.waves),
-    ("plan_lower_bound", "", "Evictions that the best final state needs at least.", State.bound),
-    ("plan_gap", "", "Evictions of the last plan beyond its lower bound.", State.gap),
-    ("plan_optimal", "", "1 if it is proved that no plan does better.", State.optimal),
-    ("last_cycle_timestamp", "s", "When the last cycle ended.", State.end),
-    ("last_success_timestamp", "s", "When the last cycle ended in which nothing failed.", State.success),
-    ("last_cycle_duration", "s", "How long the last cycle took.", State.seconds),
+    ("plan_evictions", "", "Evictions in the last plan.", _of_plan(lambda p: len(p.moves))),
+    ("plan_waves", "", "Waves in the last plan.", _of_plan(lambda p: len(p.waves))),
+    (
+        "plan_lower_bound",
+        "",
+        "Evictions that the best final state needs at least.",
+        _of_plan(lambda p: p.lower_bound),
+    ),
+    (
+        "plan_gap",
+        "",
+        "Evictions of the last plan beyond its lower bound.",
+        _of_plan(lambda p: max(0, len(p.moves) - p.lower_bound)),
+    ),
+    ("plan_optimal", "", "1 if it is proved that no plan does better.", _of_plan(lambda p: int(p.optimal))),
+    ("last_cycle_timestamp", "s", "When the last cycle ended.", _known(lambda s: s.last_end or None)),
+    (
+        "last_success_timestamp",
+        "s",
+        "When the last cycle ended in which nothing failed.",
+        _known(lambda s: s.last_ok or None),
+    ),
+    (
+        "last_cycle_duration",
+        "s",
+        "How long the last cycle took.",
+        _known(lambda s: s.last_seconds if s.last_end else None),
+    ),
     (
         "excess_removed_per_eviction",
         "",
         "What the last disruption bought: excess removed, divided by pods evicted.",
-        State.bought_each,
+        _known(lambda s: s.bought),
     ),
-    ("leader", "", "1 if this instance leads, 0 if it stands by.", State.leader),
-    ("breaker_open", "", "1 while the circuit breaker keeps evictions back.", State.breaker),
+    (
+        "leader",
+        "",
+        "1 if this instance leads, 0 if it stands by.",
+        _known(lambda s: None if s.leading is None else int(s.leading)),
+    ),
+    (
+        "breaker_open",
+        "",
+        "1 while the circuit breaker keeps evictions back.",
+        _known(lambda s: int(s.breaker_open)),
+    ),
     ("cache_age", "s", "Time since the watch cache of a kind was last known to be current.", State.ages),
     ("constraint_skew", "", "Skew of single constraints, if series for them are switched on.", State.skew),
     ("constraint_excess_pods", "", "Excess of single constraints, likewise.", State.constraint_excess),

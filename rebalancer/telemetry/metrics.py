@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
@@ -38,65 +38,49 @@ class CycleMetrics:
         self.state = State(constraint_series)
         self._after_cycle = after_cycle
         register(meter, self.state)
-        self._cycles = meter.create_counter("rebalancer.cycles", description="Cycles by how they ended.")
-        self._cycle_seconds = meter.create_histogram(
-            "rebalancer.cycle.duration",
-            unit="s",
-            description="Duration of cycles.",
-            explicit_bucket_boundaries_advisory=CYCLE_SECONDS,
+
+        def counter(name: str, description: str, unit: str = "") -> Counter:
+            return meter.create_counter(f"rebalancer.{name}", unit=unit, description=description)
+
+        def seconds(name: str, bounds: Sequence[float], description: str) -> Histogram:
+            return meter.create_histogram(
+                f"rebalancer.{name}.duration",
+                unit="s",
+                description=description,
+                explicit_bucket_boundaries_advisory=bounds,
+            )
+
+        self._cycles = counter("cycles", "Cycles by how they ended.")
+        self._cycle_seconds = seconds("cycle", CYCLE_SECONDS, "Duration of cycles.")
+        self._phase_seconds = seconds(
+            "phase", PHASE_SECONDS, "Duration of the phases of a cycle: snapshot, plan, wave."
         )
-        self._phase_seconds = meter.create_histogram(
-            "rebalancer.phase.duration",
-            unit="s",
-            description="Duration of the phases of a cycle: snapshot, plan, wave.",
-            explicit_bucket_boundaries_advisory=PHASE_SECONDS,
+        self._ready_seconds = seconds(
+            "replacement.ready", READY_SECONDS, "Time from an eviction until its replacement was Ready."
         )
-        self._ready_seconds = meter.create_histogram(
-            "rebalancer.replacement.ready.duration",
-            unit="s",
-            description="Time from an eviction until its replacement was Ready.",
-            explicit_bucket_boundaries_advisory=READY_SECONDS,
+        self._scheduled_seconds = seconds(
+            "replacement.scheduled",
+            READY_SECONDS,
+            "Time from an eviction until its replacement was seen on a node.",
         )
-        self._scheduled_seconds = meter.create_histogram(
-            "rebalancer.replacement.scheduled.duration",
-            unit="s",
-            description="Time from an eviction until its replacement was seen on a node.",
-            explicit_bucket_boundaries_advisory=READY_SECONDS,
+        self._evictions = counter("evictions", "Evictions that were due, by result and reason.")
+        self._retries = counter("eviction.retries", "Requests of evictions that had to be sent again.")
+        self._excess_removed = counter(
+            "excess_removed_pods", "Excess that was gone in the plan after evictions."
         )
-        self._evictions = meter.create_counter(
-            "rebalancer.evictions", description="Evictions that were due, by result and reason."
+        self._measured = counter(
+            "measured_evictions", "Evictions whose effect on the excess a later plan has shown."
         )
-        self._retries = meter.create_counter(
-            "rebalancer.eviction.retries", description="Requests of evictions that had to be sent again."
+        self._predictions = counter(
+            "predictions", "Replacements on the predicted node (hit), on another planned one, elsewhere."
         )
-        self._excess_removed = meter.create_counter(
-            "rebalancer.excess_removed_pods",
-            description="Excess that was gone in the plan after evictions.",
+        self._replacements_failed = counter(
+            "replacements_failed", "Replacements that did not become Ready in time."
         )
-        self._measured = meter.create_counter(
-            "rebalancer.measured_evictions",
-            description="Evictions whose effect on the excess a later plan has shown.",
-        )
-        self._predictions = meter.create_counter(
-            "rebalancer.predictions",
-            description="Replacements on the predicted node (hit), on another planned one, elsewhere.",
-        )
-        self._replacements_failed = meter.create_counter(
-            "rebalancer.replacements_failed", description="Replacements that did not become Ready in time."
-        )
-        self._rejected = meter.create_counter(
-            "rebalancer.rejected", description="Evictions of a reviewed plan that are not carried out."
-        )
-        self._held = meter.create_counter(
-            "rebalancer.held",
-            description="Times that evictions were held back: window, pause, breaker, lease.",
-        )
-        self._read_bytes = meter.create_counter(
-            "rebalancer.read", unit="By", description="Bytes read from the API server for snapshots."
-        )
-        self._read_retries = meter.create_counter(
-            "rebalancer.read.retries", description="Requests for snapshots that had to be sent again."
-        )
+        self._rejected = counter("rejected", "Evictions of a reviewed plan that are not carried out.")
+        self._held = counter("held", "Times that evictions were held back: window, pause, breaker, lease.")
+        self._read_bytes = counter("read", "Bytes read from the API server for snapshots.", "By")
+        self._read_retries = counter("read.retries", "Requests for snapshots that had to be sent again.")
 
         def drops(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(n, {"reason": reason}) for reason, n in dropped().items()]
