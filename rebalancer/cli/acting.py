@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rebalancer.cli import options
+
 if TYPE_CHECKING:
     from rebalancer.kube.config import ClusterOptions
     from rebalancer.settings import Settings
@@ -55,9 +57,7 @@ def flags(namespaces: list[str] | None, *, execute: bool, dry_run: str) -> dict[
     if dry_run not in ("", "none", "client", "server"):
         raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
     dry = dry_run not in ("", "none")
-    said: dict[str, Any] = {}
-    if namespaces:
-        said["scope"] = {"namespaces": {"include": namespaces}}
+    said = options.scope_of(namespaces)
     if dry or execute:
         said["evictions"] = {"enabled": not dry}
     return said

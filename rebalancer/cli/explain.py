@@ -75,16 +75,11 @@ def explain(
     from rebalancer.report.placement_table import to_table
     from rebalancer.runtime.find_pod import find_pod
     from rebalancer.runtime.pod_file import choose, read_pods
-    from rebalancer.runtime.source import Source, load_snapshot
+    from rebalancer.runtime.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
 
     scheduler = plan_options(load_settings(config)).scheduler
-    source = Source(
-        snapshots=tuple(snapshot or ()),
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=impersonate or "",
-    )
+    source = options.source_of(snapshot, kubeconfig, context, impersonate)
     with progress("reading the cluster"):
         loaded = load_snapshot(source).snapshot
     if pod_file is not None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rebalancer.runtime.source import Source
 
 _CLUSTER = "Cluster"
 
@@ -62,3 +65,27 @@ Impersonate = Annotated[
     typer.Option("--as", metavar="USER", help="Act as this user, as kubectl's.", rich_help_panel=_CLUSTER),
 ]
 Debug = Annotated[bool, typer.Option("--debug", hidden=True, help="Show a traceback with an error.")]
+
+
+def source_of(
+    snapshots: list[str] | None,
+    kubeconfig: str | None,
+    context: str | None,
+    impersonate: str | None,
+    now: float | None = None,
+) -> Source:
+    """Where the cluster is read from: files, or an API server."""
+    from rebalancer.runtime.source import Source
+
+    return Source(
+        snapshots=tuple(snapshots or ()),
+        now=now,
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        impersonate=impersonate or "",
+    )
+
+
+def scope_of(namespaces: list[str] | None) -> dict[str, Any]:
+    """What --namespace says, as settings."""
+    return {"scope": {"namespaces": {"include": namespaces}}} if namespaces else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,18 +54,12 @@ def report(
     from rebalancer.planner import plan
     from rebalancer.report import build_report, render
     from rebalancer.runtime.remembered import resting_owners
-    from rebalancer.runtime.source import Source, load_snapshot
+    from rebalancer.runtime.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
 
-    settings = load_settings(config, flags=_flags(namespace))
+    settings = load_settings(config, flags=options.scope_of(namespace))
     began = time.perf_counter()
-    source = Source(
-        snapshots=tuple(snapshot or ()),
-        now=now,
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=impersonate or "",
-    )
+    source = options.source_of(snapshot, kubeconfig, context, impersonate, now)
     with progress("reading the cluster"):
         loaded = load_snapshot(source)
     planning = plan_options(settings)
@@ -88,11 +82,6 @@ def report(
         _write(output_file, render(document, chosen))
     if exit_code and document.summary.violated:
         raise typer.Exit(ExitCode.VIOLATIONS)
-
-
-def _flags(namespaces: list[str] | None) -> dict[str, Any]:
-    """What the flags say, as settings."""
-    return {"scope": {"namespaces": {"include": namespaces}}} if namespaces else {}
 
 
 def _write(file: Path, content: str) -> None:

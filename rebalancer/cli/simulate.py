@@ -79,22 +79,12 @@ def simulate(
     from rebalancer.runtime.daemon import stop_on_signals
     from rebalancer.runtime.simulate import simulate as play
     from rebalancer.runtime.simulation_report import document
-    from rebalancer.runtime.source import Source
     from rebalancer.runtime.whatif import Changes
     from rebalancer.settings import load_settings, plan_options
 
-    settings = load_settings(
-        config, flags={"scope": {"namespaces": {"include": namespace}}} if namespace else {}
-    )
+    settings = load_settings(config, flags=options.scope_of(namespace))
     acting.set_up_logging(settings, least="error")
-    captured = capture(
-        Source(
-            snapshots=tuple(snapshot or ()),
-            kubeconfig=kubeconfig or "",
-            context=context or "",
-            impersonate=impersonate or "",
-        )
-    )
+    captured = capture(options.source_of(snapshot, kubeconfig, context, impersonate))
     stop = threading.Event()
     with stop_on_signals(stop):
         simulated = play(

@@ -45,15 +45,8 @@ def snapshot(
     from rebalancer.manifests.writing import plain, write_snapshot
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.capture import capture
-    from rebalancer.runtime.source import Source
 
-    source = Source(
-        snapshots=tuple(snapshot or ()),
-        now=now,
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=impersonate or "",
-    )
+    source = options.source_of(snapshot, kubeconfig, context, impersonate, now)
     with progress("reading the cluster"):
         captured = capture(source)
     found = captured.snapshot
