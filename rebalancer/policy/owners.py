@@ -77,16 +77,9 @@ class Owners:
         if owner.kind not in _REPLICATED:
             if owner.kind in self._options.owner_kinds_allow:
                 return self._arriving(owner, self.active(owner))
-            return Reason(
-                ReasonCode.OWNER_UNKNOWN,
-                f"{name}: how this kind replaces a pod is not known",
-                {},
-                "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
-            )
+            return _unknown(name)
         if owner.observed_generation < owner.metadata.generation:
-            return Reason(
-                ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
-            )
+            return _unseen(name)
         parent = self.parent(owner)
         if parent is None and (reason := self._parent_not_read(owner)) is not None:
             return reason
@@ -159,12 +152,7 @@ class Owners:
         if parent.kind != "Deployment":
             if parent.kind in self._options.owner_kinds_allow:
                 return None
-            return Reason(
-                ReasonCode.OWNER_UNKNOWN,
-                f"{name}: how this kind replaces a pod is not known",
-                {},
-                "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
-            )
+            return _unknown(name)
         if parent.paused and self._options.protect_paused:
             return Reason(
                 ReasonCode.PAUSED,
@@ -173,9 +161,7 @@ class Owners:
                 "resume it, or set policy.protectPaused: false",
             )
         if parent.observed_generation < parent.metadata.generation:
-            return Reason(
-                ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change"
-            )
+            return _unseen(name)
         busy = [w for w in self._of_deployment[parent.key] if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
             return Reason(
@@ -218,3 +204,16 @@ class Owners:
                 {"notReady": waiting},
             )
         return None
+
+
+def _unknown(name: str) -> Reason:
+    return Reason(
+        ReasonCode.OWNER_UNKNOWN,
+        f"{name}: how this kind replaces a pod is not known",
+        {},
+        "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
+    )
+
+
+def _unseen(name: str) -> Reason:
+    return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
