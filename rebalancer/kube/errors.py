@@ -84,11 +84,21 @@ class CacheNotReadyError(KubeError):
 
 
 class TransportError(KubeError):
-    """No answer. `sent`: the request may have reached the server, which may have acted on it."""
+    """No answer. `sent`: the request may have reached the server, which may have acted on it. `ended`: the
+    other side ended the connection; otherwise it was silent, and may be at work still."""
 
-    def __init__(self, message: str, remedy: str = "", *, target: Target | None = None, sent: bool) -> None:
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        target: Target | None = None,
+        sent: bool,
+        ended: bool = False,
+    ) -> None:
         super().__init__(message, remedy, target=target)
         self.sent = sent
+        self.ended = ended
 
 
 class ResponseError(KubeError):

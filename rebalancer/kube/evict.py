@@ -1,8 +1,13 @@
 """Evicting through the Eviction API, and knowing afterwards what happened.
 
 Rule: kubernetes pkg/registry/core/pod/storage/eviction.go. What makes this more than a POST: an answer may
-never come although the server acted. Then the pod itself is asked, by uid, before anything else; and nothing
-is sent a second time while the first request may still be at work in the server.
+never come although the server acted. Then the pod itself is asked, by uid, before anything else.
+
+When it is sent again: after silence, only when the server's own deadline is over, as it may be at work until
+then. After a connection that the other side ended, as soon as the pod has had a moment to show otherwise: a
+server ends the requests of a connection with it. Should a proxy in between have kept the first request alive,
+nothing is evicted twice, as both name the same uid; but what the second is answered (an exhausted budget, a
+missing pod) may be the doing of the first, so that is not believed before the pod was asked.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rebalancer.kube.attempt import Attempt
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
     ConfigurationError,
@@ -27,7 +33,7 @@ from rebalancer.kube.errors import (
     TransportError,
     UnauthorizedError,
 )
-from rebalancer.kube.eviction import Eviction, Failed, Result
+from rebalancer.kube.eviction import Eviction, Result
 from rebalancer.kube.objects import PodReader
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait
@@ -46,8 +52,9 @@ _SERVER_DEADLINE = 25
 _READ_TIMEOUT = 35.0
 """Seconds that we wait for its answer: longer than the server takes, so that a verdict is seldom lost."""
 _POLL = 2.0
-_READ_BACK_AFTER_ANSWER = 3.0
-"""Seconds to watch the pod after a 5xx of the API server itself: etcd may have taken the write even so."""
+_SHORT_LOOK = 3.0
+"""Seconds to watch the pod after a 5xx of the API server itself, or a connection that it ended: the write may
+have been on its way to etcd even so."""
 _PATIENCE = 30.0
 """Seconds that an API server which does not answer is asked for the truth, beyond its deadline."""
 _LAST_LOOKS = 6.0
@@ -60,7 +67,8 @@ class LiveEvictor:
 
     `read` gives the pod of a name now (`Objects.pod`). `wait` sleeps, True means stop: then no further
     request is sent, but the truth about one that was sent is still looked for some seconds, sleeping with
-    `linger`, which does not stop. `monotonic` in seconds.
+    `linger`, which does not stop. `barred`, asked before each further request for a pod, says why it must not
+    be sent, "" if it may. `monotonic` in seconds.
     `dry_run`: the server judges (budgets, admission) and evicts nothing. `grace_seconds`: None leaves it to
     the pod. `annotations`, asked for each time, are put on the Eviction, for webhooks and audit logs.
     """
@@ -73,6 +81,7 @@ class LiveEvictor:
         wait: Wait,
         linger: Wait,
         monotonic: Callable[[], float],
+        barred: Callable[[Pod], str] = lambda _: "",
         backoff: Backoff = DEFAULT_BACKOFF,
         dry_run: bool = False,
         grace_seconds: int | None = None,
@@ -82,6 +91,7 @@ class LiveEvictor:
         self._read = read
         self._wait = wait
         self._linger = linger
+        self._barred = barred
         self._one_at_a_time = threading.Lock()
         self._monotonic = monotonic
         self._backoff = backoff
@@ -95,8 +105,7 @@ class LiveEvictor:
             return self._evict(pod, reason)
 
     def _evict(self, pod: Pod, reason: str) -> Eviction:
-        attempt = _Attempt(self._backoff)
-        began = self._monotonic()
+        attempt = Attempt(self._backoff, self._monotonic())
         while True:
             sent_at = self._monotonic()
             attempt.posts += 1
@@ -104,22 +113,19 @@ class LiveEvictor:
                 status = self._post(pod, reason)
             except KubeError as e:
                 log.info("evict %s: %s", pod.key, e.message)
-                attempt.failed.append(
-                    Failed(_status(e), type(e).__name__, e.message, self._monotonic() - began)
+                attempt.failed(e, self._monotonic())
+                outcome = (
+                    self._earlier(pod, e, attempt)
+                    or self._after(pod, e, attempt, sent_at)
+                    or self._held(pod, e, attempt)
                 )
-                outcome = self._after(pod, e, attempt, sent_at)
                 if outcome is not None:
                     return outcome
                 continue
-            result = Result.WOULD_EVICT if self._dry_run else Result.EVICTED
-            say = "would be evicted, says the API server" if self._dry_run else "evicted"
-            return Eviction(
-                result=result,
-                message=f"{pod.key} {say}",
-                posts=attempt.posts,
-                status=status,
-                failed=tuple(attempt.failed),
-            )
+            if self._dry_run:
+                say = f"{pod.key} would be evicted, says the API server"
+                return attempt.done(Result.WOULD_EVICT, say, status)
+            return attempt.done(Result.EVICTED, f"{pod.key} evicted", status)
 
     def _post(self, pod: Pod, reason: str) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
@@ -151,32 +157,36 @@ class LiveEvictor:
             )
         return answer.code
 
-    def _after(self, pod: Pod, e: KubeError, attempt: _Attempt, sent_at: float) -> Eviction | None:
+    def _earlier(self, pod: Pod, e: KubeError, attempt: Attempt) -> Eviction | None:
+        """What became of an earlier request that may still be at work; None: nothing, or there is none."""
+        until, attempt.at_work = attempt.at_work, None
+        return self._read_back(pod, e, attempt, until) if until is not None else None
+
+    def _held(self, pod: Pod, e: KubeError, attempt: Attempt) -> Eviction | None:
+        """Why it is not sent again although that would be safe; None if it is."""
+        if not (why := self._barred(pod)):
+            return None
+        say = f"{pod.key} was not evicted: {e.message}; it is not tried again: {why}"
+        return self._earlier(pod, e, attempt) or attempt.ended(Result.HELD, say, e)
+
+    def _after(self, pod: Pod, e: KubeError, attempt: Attempt, sent_at: float) -> Eviction | None:
         """What an error means; None: it is safe and sensible to send it again."""
 
-        def ended(result: Result, message: str, *, read_back: bool = False) -> Eviction:
-            return Eviction(
-                result=result,
-                message=message,
-                read_back=read_back,
-                posts=attempt.posts,
-                status=_status(e),
-                failed=tuple(attempt.failed),
-                error=e,
-            )
+        def ended(result: Result, message: str) -> Eviction:
+            return attempt.ended(result, message, e)
 
         match e:
             case NotFoundError(kind="pods"):
                 return ended(Result.GONE, f"{pod.key} is gone already")
             case ConflictError():
-                return self._again(pod, e, attempt, ended, attempt.delay(e))
+                return self._again(pod, e, attempt)
             case TooManyRequestsError(from_budget=True, retry_after=None):
                 return ended(Result.BLOCKED, f"{pod.key} is blocked by its budget: {_causes(e)}")
             case TooManyRequestsError(from_budget=True):
                 if attempt.stale or (e.retry_after or 0) > _STALE_WAIT_LIMIT:
                     return ended(Result.STALE_BUDGET, f"{pod.key}: {_causes(e)}")
                 attempt.stale = True
-                return self._again(pod, e, attempt, ended, attempt.delay(e), bounded=False)
+                return self._again(pod, e, attempt, bounded=False)
             case TooManyRequestsError():
                 attempt.throttled += 1
                 if (
@@ -184,7 +194,7 @@ class LiveEvictor:
                     or (e.retry_after or 0) > self._backoff.longest_wait
                 ):
                     return ended(Result.THROTTLED, f"{pod.key}: the API server is too busy: {e.message}")
-                return self._again(pod, e, attempt, ended, attempt.delay(e), bounded=False)
+                return self._again(pod, e, attempt, bounded=False)
             case ServerError() if "more than one PodDisruptionBudget" in e.text:
                 return ended(Result.SEVERAL_BUDGETS, f"{pod.key}: {e.text}")
             case ForbiddenError() if "isruptions allowed is negative" in e.text or "DisruptedPods" in e.text:
@@ -198,22 +208,32 @@ class LiveEvictor:
         if self._dry_run:
             return ended(Result.FAILED, str(e))
         if isinstance(e, TransportError) and not e.sent:
-            return self._again(pod, e, attempt, ended, attempt.delay(e))
-        # Nobody knows. A Status came from the API server, which is done with the request; anything else may
-        # be a proxy giving up on a request that is still at work behind it, until the server's own deadline.
-        finished = isinstance(e, ServerError) and bool(e.text) and e.code != 504
-        until = (
-            self._monotonic() + _READ_BACK_AFTER_ANSWER if finished else sent_at + _SERVER_DEADLINE + _POLL
-        )
-        return self._read_back(pod, e, attempt, ended, until)
+            return self._again(pod, e, attempt)
+        return self._unknown(pod, e, attempt, sent_at)
 
-    def _read_back(
-        self, pod: Pod, e: KubeError, attempt: _Attempt, ended: Callable[..., Eviction], until: float
-    ) -> Eviction | None:
-        """Asks the pod itself until it tells, or until no request of ours can be at work any more."""
+    def _unknown(self, pod: Pod, e: KubeError, attempt: Attempt, sent_at: float) -> Eviction | None:
+        """Nobody knows what became of it; None: nothing did, and it may be sent again."""
+        until = sent_at + _SERVER_DEADLINE + _POLL
+        soon = min(until, self._monotonic() + _SHORT_LOOK)
+        if isinstance(e, ServerError) and e.text and e.code != 504:
+            # A Status came from the API server, which is done with the request; anything else may be a proxy
+            # giving up on one that is still at work behind it.
+            until = soon
+        elif isinstance(e, TransportError) and e.ended and not attempt.repeated:
+            # The last word, without another try, is not said before the whole time is over.
+            attempt.at_work, until = until, soon
+        seen = self._read_back(pod, e, attempt, until)
+        if seen is None and not attempt.may_repeat():
+            return attempt.ended(Result.FAILED, f"{pod.key} is still there: {e}", e, read_back=True)
+        return seen
+
+    def _read_back(self, pod: Pod, e: KubeError, attempt: Attempt, until: float) -> Eviction | None:
+        """Asks the pod itself until it tells, or until that time; None: it is there as before."""
         wait, stopped = self._wait, False
-        give_up = until + _PATIENCE
+        latest = max(until, attempt.at_work or until)
+        give_up = latest + _PATIENCE
         while True:
+            found = None
             try:
                 found = self._read(pod.namespace, pod.name)
             except KubeError as again:
@@ -222,74 +242,45 @@ class LiveEvictor:
                 if found is None or found.uid != pod.uid or found.terminating:
                     what = "is terminating" if found is not None and found.uid == pod.uid else "is gone"
                     say = f"{pod.key} {what}, read back after: {e.message}"
-                    return ended(Result.EVICTED, say, read_back=True)
+                    return attempt.ended(Result.EVICTED, say, e, read_back=True)
                 unread, left = "", until - self._monotonic()
             if left <= 0:
                 break
             if wait(min(_POLL, left)) and not stopped:
                 # Asked to end: whether this one went is still worth a few seconds.
                 stopped, wait = True, self._linger
-                until = give_up = min(until, self._monotonic() + _LAST_LOOKS)
+                until = give_up = min(latest, self._monotonic() + _LAST_LOOKS)
         if unread:
             say = f"{pod.key}: whether it was evicted is not known: {e.message}; reading it back: {unread}"
-            return ended(Result.UNKNOWN, say)
+            return attempt.ended(Result.UNKNOWN, say, e)
         if stopped:
-            return ended(Result.UNKNOWN, f"{pod.key}: stopped before it was clear: {e.message}")
-        if not attempt.may_repeat():
-            return ended(Result.FAILED, f"{pod.key} is still there: {e}", read_back=True)
-        return None
+            return attempt.ended(Result.UNKNOWN, f"{pod.key}: stopped before it was clear: {e.message}", e)
+        return _unwanted(found, attempt, e)
 
-    def _again(
-        self,
-        pod: Pod,
-        e: KubeError,
-        attempt: _Attempt,
-        ended: Callable[..., Eviction],
-        delay: float,
-        *,
-        bounded: bool = True,
-    ) -> Eviction | None:
+    def _again(self, pod: Pod, e: KubeError, attempt: Attempt, *, bounded: bool = True) -> Eviction | None:
         """Waits and looks at the pod before the same request goes out again; nothing of ours is at work."""
         if bounded and not attempt.may_repeat():
-            return ended(Result.FAILED, str(e))
-        if self._wait(delay):
-            return ended(Result.FAILED, f"{pod.key}: stopped before trying again: {e.message}")
+            return attempt.ended(Result.FAILED, str(e), e)
+        if self._wait(attempt.delay(e)):
+            return attempt.ended(Result.HELD, f"{pod.key}: stopped before trying again: {e.message}", e)
         try:
             found = self._read(pod.namespace, pod.name)
         except KubeError as again:
-            return ended(Result.FAILED, f"{pod.key} was not evicted: {e.message}; then: {again}")
+            say = f"{pod.key} was not evicted: {e.message}; then: {again}"
+            return attempt.ended(Result.FAILED, say, e)
         if found is None or found.uid != pod.uid:
-            return ended(Result.GONE, f"{pod.key} is gone; not by this eviction")
+            return attempt.ended(Result.GONE, f"{pod.key} is gone; not by this eviction", e)
         if found.terminating:
-            return ended(Result.TERMINATING, f"{pod.key} is terminating; not by this eviction")
-        if found.phase != "Running":
-            return ended(Result.REFUSED, f"{pod.key} is {found.phase} by now: its budget would not be asked")
+            return attempt.ended(Result.TERMINATING, f"{pod.key} is terminating; not by this eviction", e)
+        return _unwanted(found, attempt, e)
+
+
+def _unwanted(found: Pod | None, attempt: Attempt, e: KubeError) -> Eviction | None:
+    """Why a pod that is still there is not to be evicted any more."""
+    if found is None or found.phase == "Running":
         return None
-
-
-class _Attempt:
-    """Counts what one eviction has used up."""
-
-    def __init__(self, backoff: Backoff) -> None:
-        self._backoff = backoff
-        self.posts = 0
-        self.failed: list[Failed] = []
-        self.throttled = 0
-        self.stale = False
-        self._repeated = False
-
-    def may_repeat(self) -> bool:
-        """Once, for whatever failed without saying why."""
-        self._repeated, before = True, self._repeated
-        return not before
-
-    def delay(self, e: KubeError) -> float:
-        """Seconds before the next request."""
-        return self._backoff.delay(self.posts, getattr(e, "retry_after", None))
-
-
-def _status(e: KubeError) -> int:
-    return e.code if isinstance(e, StatusError | ResponseError) else 0
+    say = f"{found.key} is {found.phase} by now: its budget would not be asked"
+    return attempt.ended(Result.REFUSED, say, e)
 
 
 def _causes(e: StatusError) -> str:

@@ -30,6 +30,9 @@ class Result(StrEnum):
     """Flow control, also after waiting."""
     REFUSED = "refused"
     """Any other 4xx: the request itself is wrong, or a webhook's."""
+    HELD = "held"
+    """Not sent again after a try that came to nothing: a stop was asked for, or evicting is not allowed any
+    more."""
     FAILED = "failed"
     """The server tried and failed, or was not reached; the pod was seen to be still there."""
     UNKNOWN = "unknown"

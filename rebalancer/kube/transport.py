@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from http.client import IncompleteRead
 from typing import Any
 
 from kubernetes.client.exceptions import ApiException
@@ -11,11 +12,13 @@ from urllib3 import exceptions as urllib3
 
 
 class Failure(Struct, frozen=True):
-    """`text` what happened, `sent` whether the request may have arrived, `remedy` "" for the usual one."""
+    """`text` what happened, `sent` whether the request may have arrived, `remedy` "" for the usual one.
+    `ended`: the other side ended the connection, instead of keeping silent."""
 
     text: str
     sent: bool
     remedy: str = ""
+    ended: bool = False
 
 
 def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Failure:
@@ -47,7 +50,10 @@ def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Fai
     if isinstance(e, urllib3.LocationValueError) or type(e) in (ValueError, UnicodeEncodeError):
         remedy = "see server, proxy-url and the token in the kubeconfig"
         return Failure(f"the request cannot be made: {e}", False, remedy)
-    return Failure(f"connection lost: {deepest}", True)
+    ended = has(
+        ConnectionError, IncompleteRead, urllib3.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError
+    )
+    return Failure(f"connection lost: {deepest}", True, ended=ended)
 
 
 def _chain(e: BaseException) -> list[BaseException]:

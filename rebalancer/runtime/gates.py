@@ -7,8 +7,8 @@ from typing import Protocol
 
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.ledger import Place
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused
 from rebalancer.policy.windows import Window, outside
 from rebalancer.runtime.clock import Clock
@@ -21,7 +21,7 @@ class Gate:
         """Why nothing at all may be evicted now."""
         return None
 
-    def bars(self, move: Move) -> Reason | None:  # noqa: ARG002
+    def bars(self, pod: Pod) -> Reason | None:  # noqa: ARG002
         """Why this pod may not be evicted now, although others may."""
         return None
 
@@ -36,9 +36,9 @@ class Gates(Gate):
         """The first that is closed."""
         return next((r for g in self._gates if (r := g.closed()) is not None), None)
 
-    def bars(self, move: Move) -> Reason | None:
+    def bars(self, pod: Pod) -> Reason | None:
         """The first that bars the way."""
-        return next((r for g in self._gates if (r := g.bars(move)) is not None), None)
+        return next((r for g in self._gates if (r := g.bars(pod)) is not None), None)
 
 
 class WindowGate(Gate):
@@ -85,6 +85,10 @@ class LeaderGate(Gate):
             return None
         return Reason(ReasonCode.NOT_LEADING, "this instance is not the leader any more")
 
+    def bars(self, pod: Pod) -> Reason | None:  # noqa: ARG002
+        """The same: whatever was asked for this pod's sake before may have taken its time."""
+        return self.closed()
+
 
 class PauseGate(Gate):
     """People's brake: the annotation on the lease and on namespaces, read fresh each time."""
@@ -101,9 +105,9 @@ class PauseGate(Gate):
         there = self._brakes.lease(self._lease.namespace, self._lease.name)
         return self._paused(f"lease {self._lease.name} -n {self._lease.namespace}", there)
 
-    def bars(self, move: Move) -> Reason | None:
+    def bars(self, pod: Pod) -> Reason | None:
         """The pod's namespace carries it."""
-        name = move.pod.namespace
+        name = pod.namespace
         return self._paused(f"namespace {name}", self._brakes.namespace(name))
 
     def _paused(self, what: str, annotations: Mapping[str, str]) -> Reason | None:

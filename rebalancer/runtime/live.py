@@ -12,6 +12,7 @@ from rebalancer import __version__
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.cache import WatchCache
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.errors import KubeError
 from rebalancer.kube.evict import REQUESTER, LiveEvictor
 from rebalancer.kube.eviction import Evictor, RecordingEvictor
 from rebalancer.kube.foresight import Foresight
@@ -20,6 +21,7 @@ from rebalancer.kube.ledger import Place
 from rebalancer.kube.objects import Objects
 from rebalancer.kube.read import ReadOptions, read_snapshot
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff
+from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
@@ -162,7 +164,7 @@ def _gate(connection: Connection, options: LiveOptions, clock: Clock, around: Su
         brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
         gates.append(PauseGate(brakes, options.lease, clock))
     if around.leading is not None:
-        # Once more, as reading the brakes may have taken its time.
+        # Once more, and last for each pod too, as reading the brakes may have taken its time.
         gates.append(LeaderGate(around.leading))
     return Gates(gates)
 
@@ -173,16 +175,25 @@ def _evictor(
     if not options.execute and not options.ask_server:
         return RecordingEvictor()
 
-    def wait(seconds: float) -> bool:
+    def barred(pod: Pod) -> str:
         """Between two tries of one eviction, too, the right to evict may be lost."""
-        return clock.wait(seconds) or (options.execute and gate.closed() is not None)
+        if clock.stopping():
+            return "a stop was asked for"
+        if not options.execute:
+            return ""
+        try:
+            reason = gate.closed() or gate.bars(pod)
+        except KubeError as e:
+            return f"whether evictions are paused is not known: {e.message}"
+        return reason.message if reason is not None else ""
 
     return LiveEvictor(
         connection,
         objects.pod,
-        wait=wait,
+        wait=clock.wait,
         linger=clock.linger,
         monotonic=clock.monotonic,
+        barred=barred,
         backoff=options.backoff,
         dry_run=not options.execute,
         grace_seconds=options.grace_seconds,

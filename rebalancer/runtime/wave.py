@@ -116,7 +116,7 @@ class Wave:
                     self._baseline.before(move)
                     # Last, as looking may have taken its time.
                     flight.held = self._gate.closed()
-                    reason = self._gate.bars(move) if flight.held is None else None
+                    reason = self._gate.bars(move.pod) if flight.held is None else None
             except KubeError as e:
                 flight.unwell = True
                 flight.fatal = f"the cluster cannot be looked at: {e.message}"
@@ -163,6 +163,11 @@ class Wave:
             return True
         if result is not Result.UNKNOWN:
             self._caps.give_back(move.pod, leaves)
+        if result is Result.HELD:
+            # By a stop or by a gate, which the next move, or the next plan, finds closed.
+            flight.trouble = flight.trouble or say
+            flight.settle(move, MoveStatus.SKIPPED, say, eviction)
+            return True
         if result in _SKIPPED:
             flight.trouble = flight.trouble or say
             flight.settle(move, MoveStatus.SKIPPED, say, eviction, Reason(_SKIPPED[result], say))

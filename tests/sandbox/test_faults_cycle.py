@@ -127,13 +127,12 @@ def restart(cluster: Cluster) -> None:
 TOO_MANY = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "too many requests"}
 PATIENCE = {"Retry-After": "1"}
 BROKEN_EVENT = Cut("body", body_bytes=9, after_events=1)
-# A request that was cut off before the server saw it looks like one that is still at work, and is not sent
-# again for half a minute: tests/sandbox/test_kube_evict.py has that, with time that passes without waiting.
 FAULTS: list[tuple[str, Fault, str]] = [
     ("429 with Retry-After", rule(Reply(429, headers=PATIENCE), subresource="eviction", times=2), ""),
     ("429 without Retry-After", rule(Reply(429, TOO_MANY), subresource="eviction", times=3), ""),
     ("500 to evictions", rule(Reply(500), subresource="eviction", times=4), "it is tried again at"),
     ("503 to everything", rule(Reply(503), probability=0.3, times=40), ""),
+    ("a connection cut before the eviction", rule(Cut("before"), subresource="eviction", times=1), ""),
     ("connections cut after the eviction", rule(Cut("after"), subresource="eviction", times=2), "read back"),
     ("connections cut in the middle of answers", rule(Cut("body", body_bytes=30), verb="get", times=6), ""),
     ("watches cut in the middle of an event", rule(BROKEN_EVENT, verb="watch", times=8), ""),

@@ -218,20 +218,6 @@ def test_an_answer_lost_after_the_server_acted_is_read_back(server: ApiServer, t
     assert outcome.posts == posts(server) == 1
 
 
-def test_a_connection_cut_before_the_server_acted_is_repeated_once_its_deadline_is_over(
-    server: ApiServer, time: FakeTime
-) -> None:
-    server.faults.add(Cut("before"), subresource="eviction", times=1)
-    with connected(server) as c:
-        began = time.at
-        outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
-    assert outcome.result is Result.EVICTED
-    assert not outcome.read_back
-    assert outcome.posts == 2
-    # The first request could have been at work in the server until then.
-    assert time.at - began >= 25
-
-
 def test_a_second_cut_in_a_row_is_the_last(server: ApiServer, time: FakeTime) -> None:
     server.faults.add(Cut("before"), subresource="eviction")
     with connected(server) as c:
