@@ -68,51 +68,84 @@ class Group:
 
 
 class Groups:
-    """All groups of a cluster, and which of them a template carries and which count it."""
+    """All groups of a cluster, and which of them a template carries and which count it.
 
-    def __init__(self, state: ClusterState, templates: Iterable[PodTemplate], *, hard: bool = True) -> None:
+    Groups are known by the templates they are made of. What is asked about later (a replacement, say) may
+    carry further ones; these are listed, but count nobody.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        templates: Iterable[PodTemplate],
+        *,
+        hard: bool = True,
+        soft: bool = False,
+    ) -> None:
+        """Of DoNotSchedule constraints (`hard`), of ScheduleAnyway ones (`soft`), or of both."""
         self._state = state
-        self._hard = hard
+        self._kinds = (*((True,) if hard else ()), *((False,) if soft else ()))
         self.all: list[Group] = []
         self._index: dict[tuple[Constraint, bytes], int] = {}
-        self._by_namespace: dict[str, list[Group]] = {}
+        self._counting: dict[tuple[str, str, str], list[Group]] = {}
         self._carried: dict[int, tuple[int, ...]] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
         self._keep: list[PodTemplate] = []
         for t in templates:
             self.carried(t)
+        for g in self.all:
+            self._file(g)
 
     def carried(self, template: PodTemplate) -> tuple[int, ...]:
-        """Indices of the groups of the template's own constraints, in its order."""
+        """Indices of the groups of the template's own constraints, in its order, the hard ones first."""
         found = self._carried.get(id(template))
         if found is None:
             self._keep.append(template)
             state = self._state
             found = tuple(
-                self._group(c, state.eligible(template, c)) for c in state.constraints(template, self._hard)
+                self._group(c, state.eligible(template, c))
+                for hard in self._kinds
+                for c in state.constraints(template, hard)
             )
             self._carried[id(template)] = found
         return found
 
     def counted(self, template: PodTemplate) -> tuple[int, ...]:
-        """Indices of the groups that count a pod of this template. Ask after all groups are known."""
+        """Indices of the groups that count a pod of this template."""
         found = self._counted.get(id(template))
         if found is None:
             self._keep.append(template)
-            found = tuple(
-                g.index
-                for g in self._by_namespace.get(template.namespace, ())
-                if g.constraint.counts(template.namespace, template.labels)
+            namespace = template.namespace
+            labels = (("", ""), *template.labels.items())
+            found = self._counted[id(template)] = tuple(
+                sorted(
+                    g.index
+                    for key, value in labels
+                    for g in self._counting.get((namespace, key, value), ())
+                    if g.constraint.counts(namespace, template.labels)
+                )
             )
-            self._counted[id(template)] = found
         return found
+
+    def _file(self, group: Group) -> None:
+        """Where `counted` finds the group: under labels of which a pod must have one, else under ""."""
+        namespace, selector = group.constraint.namespace, group.constraint.selector
+        if selector is None:
+            return
+        places = [
+            [(namespace, r.key, v) for v in r.values] for r in selector.requirements if r.operator == "In"
+        ]
+        fewest = min(
+            places or [[(namespace, "", "")]],
+            key=lambda keys: sum(len(self._counting.get(k, ())) for k in keys),
+        )
+        for key in fewest:
+            self._counting.setdefault(key, []).append(group)
 
     def _group(self, constraint: Constraint, eligible: Bools) -> int:
         key = (constraint, eligible.tobytes())
         found = self._index.get(key)
         if found is None:
             found = self._index[key] = len(self.all)
-            group = Group(found, constraint, eligible, self._state)
-            self.all.append(group)
-            self._by_namespace.setdefault(constraint.namespace, []).append(group)
+            self.all.append(Group(found, constraint, eligible, self._state))
         return found

@@ -203,7 +203,7 @@ class _Explained:
 
     def _spread(self) -> Iterator[Spread]:
         for hard in (True, False):
-            groups = Groups(self._state, (), hard=hard)
+            groups = Groups(self._state, (), hard=hard, soft=not hard)
             for i in groups.carried(self._template):
                 group, c = groups.all[i], groups.all[i].constraint
                 counts = map(int, group.counts(self._state))

@@ -5,14 +5,26 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.engine.cluster import ClusterState
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import plan
 from rebalancer.planner.groups import Group, Groups
-from tests.support.build import node, nodes, snapshot, workload
+from tests.support.build import decoded, node, nodes, objects, pod, snapshot, workload
+from tests.support.plain import Json
 
 ZONES = "abcdef"
+
+
+def in_(key: str, *values: str) -> Json:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def not_in(key: str, *values: str) -> Json:
+    return {**in_(key, *values), "operator": "NotIn"}
 
 
 @cache
@@ -74,3 +86,49 @@ def test_too_few_domains_count_from_zero() -> None:
     g = group(2, 1, 3)
     assert not g.enough_domains
     assert g.excess(np.array([2, 2])) == 1
+
+
+def test_a_constraint_that_only_a_new_template_has_counts_nobody_yet() -> None:
+    """A rollout that adds a constraint over all apps has begun: neighbours are planned for as before."""
+    web = workload("web").spread("zone", 1).placed({"a-0": 3})
+    listed = objects(nodes(a=1, b=1), web, workload("zed").spread("zone", 1).placed({"a-0": 2}))
+    everybody = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    added = pod("x").spread("hostname", 1, selector=everybody).spec()["topologySpreadConstraints"]
+    for o in listed:
+        if o["kind"] == "ReplicaSet" and o["metadata"]["name"] == "web":
+            o["spec"]["template"]["spec"]["topologySpreadConstraints"] += added
+    found = plan(decoded(listed))
+    assert [m.pod.name for m in found.moves] == ["zed-00000"]
+    assert {b.reason.code for b in found.blocked} == {ReasonCode.ROLLOUT_IN_PROGRESS}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "selector", "counts"),
+    [
+        ("one of two values", {"matchExpressions": [in_("app", "x", "web")]}, True),
+        ("two labels, one of which fits", {"matchLabels": {"app": "web", "tier": "y"}}, False),
+        ("a label must not have a value", {"matchExpressions": [not_in("app", "x")]}, True),
+        ("a label must be there", {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, True),
+        ("all pods are meant, which counts none", {}, False),
+        ("no selector", None, False),
+    ],
+)
+def test_who_is_counted(sentence: str, selector: Json | None, counts: bool) -> None:
+    web = workload("web").labels(tier="x").placed({"a-0": 1})
+    other = workload("other").spread("zone", 1, selector=selector).placed({"a-0": 1})
+    s = snapshot(nodes(a=1, b=1), web, other)
+    groups = Groups(ClusterState.of(s), [p.template for p in s.pods])
+    (template,) = (p.template for p in s.pods if p.name.startswith("web"))
+    assert groups.counted(template) == ((0,) if counts else ()), sentence
+
+
+def test_hard_and_soft_constraints_are_asked_for_apart_or_together() -> None:
+    web = workload("web").spread("zone", 1, soft=True).spread("hostname", 1).placed({"a-0": 2})
+    s = snapshot(nodes(a=1, b=1), web)
+    template, state = s.pods[0].template, ClusterState.of(s)
+    keys = {
+        (hard, soft): [g.constraint.topology_key for g in Groups(state, [template], hard=hard, soft=soft).all]
+        for hard, soft in ((True, False), (False, True), (True, True))
+    }
+    zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+    assert keys == {(True, False): [host], (False, True): [zone], (True, True): [host, zone]}
