@@ -40,7 +40,9 @@ class Caps:
                 continue
             most = limit.of(self._of(key))
             if self._spent[key] >= most:
-                what = f" ({key[1]})" if key[1] else ""
+                owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else ""
+                named = owner if key[0] == "per owner" else key[1]
+                what = f" ({named})" if named else ""
                 return Reason(
                     ReasonCode.CAP,
                     f"the cap of {limit} evictions {key[0]}{what} and cycle is reached",

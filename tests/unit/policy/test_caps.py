@@ -106,6 +106,7 @@ def test_what_is_given_back_can_be_spent_again() -> None:
     [
         ({"max_total": number(0)}, "the cap of 0 evictions in total and cycle"),
         ({"max_per_node": percent(0)}, "the cap of 0% evictions per node (a-0)"),
+        ({"max_per_owner": number(0)}, "the cap of 0 evictions per owner (ReplicaSet/web)"),
         ({"max_per_domain": number(0)}, f"the cap of 0 evictions per domain ({A})"),
     ],
 )
