@@ -1,8 +1,10 @@
 """What the scheduler would do with a move's replacement now, with every pod as it is watched now.
 
 A plan was made minutes ago. Since then pods of others may have taken the room, repaired the constraint or
-moved it on. So the planner's own question, on the same engine, is asked once more just before the eviction;
-the engine's state follows the watch cache pod by pod, which costs milliseconds where a new one costs seconds.
+moved it on. So the planner's own questions, on the same engine, are asked once more just before the eviction:
+has the replacement a node, does it stay out of the domain it leaves, does no hard constraint that counts the
+pod get worse, whether the pod carries it or not. The engine's state follows the watch cache pod by pod, which
+costs milliseconds where a new one costs seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.groups import Groups
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.spread.arrays import Rows
 
 
 class Foresight:
@@ -48,11 +52,11 @@ class Foresight:
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
-        nodes = np.flatnonzero(landing.anywhere)
         if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         if not move.certain:
-            return None
+            return self._worse(simulation, pod, simulation.preferred(pod, move.replacement, landing))
+        nodes = np.flatnonzero(landing.anywhere)
         table = simulation.state.table
         for i in move.fixes:
             key = self._plan.constraints[i].constraint.topology_key
@@ -64,7 +68,36 @@ class Foresight:
                     f"{key}={domain}",
                     nodes=len(back),
                 )
+        return self._worse(simulation, pod, nodes)
+
+    def _worse(self, simulation: Simulation, pod: Pod, nodes: Rows) -> Reason | None:
+        """The hard constraint that counts the pod, carried or not, and would suffer on one of `nodes`."""
+        state = simulation.state
+        groups = Groups(state, self._templates(pod.namespace))
+        row = state.table.index[pod.node_name]
+        for i in groups.counted(pod.template):
+            group = groups.all[i]
+            if not group.size:
+                continue
+            counts = group.counts(state)
+            before = group.excess(counts)
+            after = group.excess_after(counts, int(group.rows[row]), np.unique(group.rows[nodes])).max()
+            if after > before:
+                c = group.constraint
+                return Reason(
+                    ReasonCode.WOULD_WORSEN,
+                    f"pods have come and gone since the plan: {pod.key}'s replacement could now raise the "
+                    f"excess of a constraint over {c.topology_key} (maxSkew {c.max_skew}) from {before} to "
+                    f"{after}",
+                    {"before": before, "after": int(after)},
+                )
         return None
+
+    def _templates(self, namespace: str) -> Iterable[PodTemplate]:
+        """Those whose constraints may count a pod of this namespace, each once."""
+        there = (p for p in self._known.values() if p.namespace == namespace)
+        live = (p.template for p in there if not p.finished and not p.terminating)
+        return {id(t): t for t in live}.values()
 
     def _caught_up(self) -> Simulation:
         """The engine's state, with what has changed since the last time."""

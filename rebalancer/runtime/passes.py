@@ -15,6 +15,7 @@ _MOVED = frozenset(
     {
         ReasonCode.NODES_CHANGED,
         ReasonCode.CHANGED_SINCE_PLAN,
+        ReasonCode.WOULD_WORSEN,
         ReasonCode.TERMINATING,
         ReasonCode.PAUSED_BY_ANNOTATION,
     }

@@ -144,3 +144,59 @@ def test_a_victim_that_is_gone_terminating_or_finished_is_none() -> None:
     assert w.code(first) is ReasonCode.CHANGED_SINCE_PLAN
     del w.pods[second.pod.uid]
     assert w.code(second) is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def guarded(*placed: int) -> tuple[Builder, ...]:
+    """Pods on b-0 whose constraint over nodes counts web's pods too, which do not carry it."""
+    guard = workload("guard").labels(tier="front").spread("hostname", 3, selector={"tier": "front"})
+    return tuple(guard.placed({"b-0": n}) for n in placed)
+
+
+def front(*more: Builder) -> World:
+    """As `web`, its pods selected by others as well."""
+    owner = workload("web").labels(tier="front").spread("zone", 1).placed({"a-0": 4})
+    return World(snapshot(node("a-0").zone("a"), node("b-0").zone("b"), owner, *more))
+
+
+def test_a_constraint_that_counts_the_pod_and_is_another_ones_is_not_made_worse() -> None:
+    """With two guards 4 and 2, then 3 and 3, is fine; with six 3 and 7 is not."""
+    w = front(*guarded(2))
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    guard = next(p for p in w.pods.values() if p.name.startswith("guard"))
+    for i in range(4):
+        w.add(guard, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.WOULD_WORSEN
+    assert reason.message.endswith("over kubernetes.io/hostname (maxSkew 3) from 0 to 1")
+    assert reason.numbers == {"before": 0, "after": 1}
+    del w.pods["new-0"]
+    assert w.code(move) is None
+
+
+def test_a_constraint_that_came_after_the_plan_counts_as_well() -> None:
+    w = front()
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    came = snapshot(node("a-0").zone("a"), node("b-0").zone("b"), *guarded(6)).pods
+    w.pods.update((p.uid, p) for p in came)
+    assert w.code(move) is ReasonCode.WOULD_WORSEN
+    for p in came:
+        w.change(p, deleted=1.0)
+    assert w.code(move) is None
+
+
+def test_a_constraint_that_does_not_count_the_pod_has_no_say() -> None:
+    guard = workload("guard").labels(tier="back").spread("hostname", 1, selector={"tier": "back"})
+    w = front(guard.placed({"b-0": 6}))
+    assert w.code(w.plan.moves[0]) is None
+
+
+def test_an_excess_that_is_there_already_is_no_obstacle_unless_it_grows() -> None:
+    w = front(*guarded(2))
+    move = w.plan.moves[0]
+    guard = next(p for p in w.pods.values() if p.name.startswith("guard"))
+    for i in range(8):
+        w.add(guard, f"new-{i}", node_name="a-0")
+    assert w.code(move) is None
