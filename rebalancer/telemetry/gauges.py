@@ -45,6 +45,11 @@ class State:
             if report.ok:
                 self.last_ok = self.last_end
 
+    def forget(self) -> None:
+        """Of the cluster; what is known of this process stays."""
+        self.plan = self.snapshot = self.bought = None
+        self.breaker_open = False
+
     # -- one method a gauge
 
     def build_info(self) -> Seen:

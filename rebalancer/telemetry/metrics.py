@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
 
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.telemetry.gauges import State, register
@@ -20,7 +20,27 @@ READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 """Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
 
 _ENDS = ("complete", "recorded", "capped", "stopped", "held", "no-progress", "unstable", "aborted", "error")
-_RESULTS = ("evicted", "would-evict", "skipped", "failed", "unknown")
+_RESULTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("evicted", "would-evict", "forbidden", "throttled", "refused", "held", "failed", "unknown"), ("",)
+    ),
+    "already-gone": ("changed-since-plan",),
+    "already-terminating": ("terminating",),
+    "budget-exhausted": ("pdb-exhausted",),
+    "budget-stale": ("pdb-stale",),
+    "several-budgets": ("multiple-pdbs",),
+    "skipped": (
+        *("changed-since-plan", "nodes-changed", "terminating", "not-running", "would-worsen"),
+        *("owner-scaling", "owner-terminating", "rollout-in-progress", "replacement-not-ready"),
+        *("cap-reached", "paused-by-annotation"),
+    ),
+}
+"""What may come of an eviction that was due, and the reasons that usually go with it."""
+_HELD = (
+    *("maintenance-window", "paused-by-annotation", "circuit-breaker", "not-leading", "cycle-time"),
+    *("no-ledger", "stabilizing", "canary"),
+)
+_REJECTED = ("changed-since-plan", "not-needed", "terminating")
 _PREDICTIONS = ("hit", "alternative", "miss")
 
 
@@ -99,8 +119,13 @@ class CycleMetrics:
         """A counter that begins at its first event shows no increase then: alerts would miss that event."""
         for end in _ENDS:
             self._cycles.add(0, {"end": end})
-        for result in _RESULTS:
-            self._evictions.add(0, {"result": result, "reason": ""})
+        for result, reasons in _RESULTS.items():
+            for reason in reasons:
+                self._evictions.add(0, {"result": result, "reason": reason})
+        for reason in _HELD:
+            self._held.add(0, {"reason": reason})
+        for reason in _REJECTED:
+            self._rejected.add(0, {"reason": reason})
         for hit in _PREDICTIONS:
             self._predictions.add(0, {"prediction": hit})
         for counter in (
@@ -145,8 +170,10 @@ class CycleMetrics:
         self._rejected.add(1, {"reason": reason.code.value})
 
     def on_held(self, reason: Reason) -> None:
-        """One more, by reason."""
+        """One more, by reason. A breaker that another process opened is known of only so."""
         self._held.add(1, {"reason": reason.code.value})
+        if reason.code is ReasonCode.CIRCUIT_OPEN:
+            self.state.breaker_open = True
 
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:  # noqa: ARG002
         """Its start."""
@@ -199,8 +226,10 @@ class CycleMetrics:
         self._after_cycle()
 
     def on_leading(self, leading: bool) -> None:
-        """The election."""
+        """The election. Who does not lead knows the cluster no longer: another instance has newer figures."""
         self.state.leading = leading
+        if not leading:
+            self.state.forget()
 
     def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
         """The breaker."""

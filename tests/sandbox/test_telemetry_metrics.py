@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from rebalancer.kube.eviction import Result
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.runtime.outcome import End
 from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling
@@ -26,14 +26,6 @@ from tests.sandbox.test_cycle_once import EXECUTE, SKEWED
 from tests.sandbox.test_telemetry_traces import cycle
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.hands import Hands
-from tests.support.scrape import (
-    PROMETHEUS,
-    PROMTOOL,
-    endpoint,
-    label_names,
-    metric_names,
-    prometheus,
-)
 
 ROOT = Path(__file__).parents[2]
 OBSERVABILITY = ROOT / "deploy" / "observability"
@@ -189,6 +181,25 @@ def test_a_cluster_that_cannot_be_read_is_a_cycle_that_ends_in_error(tmp_path: P
     assert 'rebalancer_cycles_total{end="error"} 1.0' in path.read_text()
 
 
+def test_whatever_may_come_of_an_eviction_counts_from_zero() -> None:
+    found = samples(Telemetry(TelemetryOptions()))
+    results = {dict(labels)["result"] for name, labels in found if name == "rebalancer_evictions_total"}
+    reasons = {text for _, labels in found for label, text in labels if label == "reason"}
+    assert {*Result, "skipped"} <= results
+    assert reasons - {"", "queue-full", "export-failed", "exit"} <= set(ReasonCode)
+
+
+def test_who_no_longer_leads_forgets_the_cluster() -> None:
+    with after_a_cycle() as telemetry:
+        telemetry.metrics.on_held(Reason(ReasonCode.CIRCUIT_OPEN, "too many nodes are not Ready"))
+        assert value(samples(telemetry), "rebalancer_breaker_open") == 1
+        telemetry.metrics.on_leading(False)
+        found = samples(telemetry)
+    assert {name for name, _ in found} & {"rebalancer_excess_pods", "rebalancer_snapshot_objects"} == set()
+    assert value(found, "rebalancer_leader") == value(found, "rebalancer_breaker_open") == 0
+    assert value(found, "rebalancer_cycles_total", end="complete") == 1
+
+
 def test_misses_are_counted() -> None:
     with ApiServer(objects(SKEWED)) as server, telling(TelemetryOptions()) as telemetry:
         hands = Hands(server, choose=lambda _pod, _nodes: "a-0")
@@ -232,222 +243,6 @@ def test_every_setting_reaches_telemetry() -> None:
     assert same == {"instance", "exit_timeout"}
     assert telemetry_options(load_settings(env={}), context="kind").cluster == "kind"
     assert telemetry_options(load_settings(env={}), context="in-cluster") == default
-
-
-# -- dashboard and alerts
-
-
-def queries() -> list[tuple[str, str]]:
-    return [(p["title"], t["expr"]) for p in DASHBOARD["panels"] for t in p.get("targets", ())]
-
-
-def resolved(expression: str) -> str:
-    """As Grafana sends it."""
-    return expression.replace("$job", ".*").replace("$__rate_interval", "5s")
-
-
-def test_every_query_of_dashboard_and_alerts_matches_an_exported_metric() -> None:
-    with after_a_cycle() as telemetry:
-        found = samples(telemetry)
-    exported = {name for name, _ in found} | {"rebalancer_findings"}
-    labels = {label for _, pairs in found for label, _ in pairs} | {"severity", "code"}
-    asked = queries() + [(r["alert"], r["expr"]) for r in ALERTS]
-    for title, expression in asked:
-        assert metric_names(expression), title
-        assert metric_names(expression) <= exported, title
-        assert label_names(expression) <= labels, title
-
-
-def test_every_metric_is_on_the_dashboard() -> None:
-    with after_a_cycle() as telemetry:
-        exported = {f.name for f in text_string_to_metric_families(telemetry.exposition()[0].decode())}
-    shown = {name for _, e in queries() for name in metric_names(e)}
-    shown |= {re.sub(r"_(total|bucket)$", "", name) for name in shown}
-    assert exported - shown <= {"target_info", "target"}
-
-
-def test_panels_do_not_overlap_and_have_their_own_ids() -> None:
-    taken: set[tuple[int, int]] = set()
-    for p in DASHBOARD["panels"]:
-        at = p["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken, p["title"]
-        assert at["x"] + at["w"] <= 24
-        taken |= cells
-    assert len({p["id"] for p in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-
-
-def test_every_alert_has_its_section_in_the_runbook() -> None:
-    headings = {
-        re.sub(r"[^a-z0-9-]", "", line.lstrip("# ").lower().replace(" ", "-"))
-        for line in RUNBOOK.read_text().splitlines()
-        if line.startswith("#")
-    }
-    for rule in ALERTS:
-        path, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert ROOT / path == RUNBOOK
-        assert anchor == rule["alert"].lower()
-        assert anchor in headings
-        assert rule["labels"]["severity"] in ("critical", "warning", "info")
-
-
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
-def test_promtool_accepts_all_rules_and_queries(tmp_path: Path) -> None:
-    assert PROMTOOL
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(yaml.safe_dump(RULES))
-    asked = [{"record": f"q{n}", "expr": resolved(e)} for n, (_, e) in enumerate(queries())]
-    panels = tmp_path / "queries.yaml"
-    panels.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": asked}]}))
-    done = subprocess.run(
-        [PROMTOOL, "check", "rules", str(rules), str(panels)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-CASES: list[tuple[str, dict[str, str], str, bool]] = [
-    ("RebalancerAbsent", {}, "1h", True),
-    ("RebalancerAbsent", {"rebalancer_build_info": "1x120"}, "1h", False),
-    ("RebalancerNoGoodCycle", {"rebalancer_last_success_timestamp_seconds": "0x120"}, "70m", True),
-    ("RebalancerCyclesFail", {'rebalancer_cycles_total{end="error"}': "0+1x120"}, "1h", True),
-    ("RebalancerCyclesFail", {'rebalancer_cycles_total{end="complete"}': "0+1x120"}, "1h", False),
-    (
-        "RebalancerEvictionsForbidden",
-        {'rebalancer_evictions_total{result="forbidden"}': "0x50 1x70"},
-        "1h",
-        True,
-    ),
-    ("RebalancerEvictionUnknown", {'rebalancer_evictions_total{result="unknown"}': "0x50 1x70"}, "1h", True),
-    ("RebalancerReplacementsFail", {"rebalancer_replacements_failed_total": "0x50 1x70"}, "1h", True),
-    ("RebalancerReplacementsFail", {"rebalancer_replacements_failed_total": "0x120"}, "1h", False),
-    (
-        "RebalancerMispredicts",
-        {
-            'rebalancer_predictions_total{prediction="miss"}': "0x50 5x70",
-            'rebalancer_predictions_total{prediction="hit"}': "0x50 20x70",
-        },
-        "1h",
-        True,
-    ),
-    (
-        "RebalancerMispredicts",
-        {
-            'rebalancer_predictions_total{prediction="miss"}': "0x50 5x70",
-            'rebalancer_predictions_total{prediction="hit"}': "0x50 500x70",
-        },
-        "1h",
-        False,
-    ),
-    (
-        "RebalancerDisruptsForLittle",
-        {
-            "rebalancer_excess_removed_pods_total": "0+1x120",
-            "rebalancer_measured_evictions_total": "0+4x120",
-        },
-        "90m",
-        True,
-    ),
-    ("RebalancerBreakerOpen", {"rebalancer_breaker_open": "1x120"}, "20m", True),
-    ("RebalancerNoLeader", {'rebalancer_leader{instance="a"}': "0x60"}, "20m", True),
-    (
-        "RebalancerNoLeader",
-        {'rebalancer_leader{instance="a"}': "0x60", 'rebalancer_leader{instance="b"}': "1x60"},
-        "20m",
-        False,
-    ),
-    (
-        "RebalancerSeveralLeaders",
-        {'rebalancer_leader{instance="a"}': "1x60", 'rebalancer_leader{instance="b"}': "1x60"},
-        "20m",
-        True,
-    ),
-    ("RebalancerCacheStale", {'rebalancer_cache_age_seconds{kind="Pod"}': "0+60x60"}, "30m", True),
-    (
-        "RebalancerCyclesSlow",
-        {
-            'rebalancer_cycle_duration_seconds_bucket{le="3600"}': "0+1x120",
-            'rebalancer_cycle_duration_seconds_bucket{le="1800"}': "0x120",
-            'rebalancer_cycle_duration_seconds_bucket{le="+Inf"}': "0+1x120",
-        },
-        "90m",
-        True,
-    ),
-    ("SpreadViolationPersists", {"rebalancer_excess_pods": "3x500"}, "7h", True),
-    ("SpreadViolationPersists", {"rebalancer_excess_pods": "3x400 0 3x99"}, "7h", False),
-    (
-        "SpreadLossHigh",
-        {
-            'rebalancer_worst_domain_loss_ratio{namespace="a"}': "0.7x120",
-            'rebalancer_best_domain_loss_ratio{namespace="a"}': "0.34x120",
-        },
-        "90m",
-        True,
-    ),
-    (
-        "RebalancerSpansDropped",
-        {'rebalancer_telemetry_dropped_spans_total{reason="exit"}': "0+1x120"},
-        "90m",
-        True,
-    ),
-]
-
-
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed")
-def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
-    assert PROMTOOL
-    assert {c[0] for c in CASES} == {r["alert"] for r in ALERTS}
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    tests = []
-    for alert, series, at, fires in CASES:
-        wanted = [{"labels": "{}", "value": 1}] if fires else []
-        tests.append(
-            {
-                "interval": "1m",
-                "input_series": [{"series": s, "values": v} for s, v in series.items()],
-                "promql_expr_test": [
-                    {
-                        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
-                        "eval_time": at,
-                        "exp_samples": wanted,
-                    }
-                ],
-            }
-        )
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": tests}))
-    done = subprocess.run(
-        [PROMTOOL, "test", "rules", str(tmp_path / "tests.yaml")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus (Debian: prometheus) is not installed")
-def test_prometheus_has_something_for_every_panel(tmp_path: Path) -> None:
-    with (
-        after_a_cycle() as telemetry,
-        endpoint(telemetry.exposition) as port,
-        prometheus(port, tmp_path) as query,
-    ):
-        empty = [
-            title
-            for title, expression in queries()
-            if not query(resolved(expression)) and "rebalancer_findings" not in expression
-        ]
-        assert query("up{job='rebalancer'}")[0]["value"][1] == "1"
-    assert empty == []
-
-
-def test_collector_and_monitor_are_well_formed() -> None:
-    config = yaml.safe_load((OBSERVABILITY / "collector.yaml").read_text())
-    for pipeline in config["service"]["pipelines"].values():
-        for part in ("receivers", "processors", "exporters"):
-            assert set(pipeline[part]) <= set(config[part])
-    sampled = config["processors"]["tail_sampling"]["policies"][1]["numeric_attribute"]["key"]
-    assert sampled == "rebalancer.evicted"
-    monitor = yaml.safe_load((OBSERVABILITY / "podmonitor.yaml").read_text())
-    assert monitor["spec"]["podMetricsEndpoints"][0]["path"] == "/metrics"
 
 
 def test_every_metric_is_documented() -> None:

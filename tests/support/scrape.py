@@ -65,9 +65,31 @@ def endpoint(exposition: Callable[[], tuple[bytes, str]]) -> Iterator[int]:
         thread.join()
 
 
+class Prometheus:
+    """The HTTP API of a running one."""
+
+    def __init__(self, port: int) -> None:
+        self._api = f"http://127.0.0.1:{port}/api/v1"
+
+    def __call__(self, expression: str) -> list[Any]:
+        """The vector of now."""
+        return self._ask("query", query=expression)
+
+    def over(self, expression: str, seconds: float, step: float = 1.0) -> list[Any]:
+        """The matrix of the last seconds."""
+        now = time.time()
+        return self._ask("query_range", query=expression, start=now - seconds, end=now, step=step)
+
+    def _ask(self, what: str, **parameters: Any) -> list[Any]:
+        url = f"{self._api}/{what}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: list[Any] = json.load(answer)["data"]["result"]
+        return found
+
+
 @contextmanager
-def prometheus(target: int, folder: Path) -> Iterator[Callable[[str], list[Any]]]:
-    """A Prometheus that scrapes the port each second; a function that queries it now."""
+def prometheus(target: int, folder: Path) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes the port each second, and has done so three times."""
     assert PROMETHEUS
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -87,13 +109,7 @@ def prometheus(target: int, folder: Path) -> Iterator[Callable[[str], list[Any]]
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-
-        def query(expression: str) -> list[Any]:
-            url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                found: list[Any] = json.load(answer)["data"]["result"]
-            return found
-
+        query = Prometheus(port)
         try:
             deadline = time.monotonic() + 30
             while True:
