@@ -11,6 +11,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Finding, Move, Plan
 from rebalancer.runtime.outcome import CycleReport, MoveStatus, Outcome
+from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,9 @@ class Observer:
 
     def on_notice(self, finding: Finding) -> None:
         """Something else in the cluster that moves pods; once, as long as it is there."""
+
+    def on_settings(self, settings: Settings) -> None:
+        """Other settings are in force from now on."""
 
     def on_reload(self, problem: str) -> None:
         """Changed settings were taken over (""), or refused because of `problem`."""
@@ -139,6 +143,10 @@ class Observers(Observer):
     def on_notice(self, finding: Finding) -> None:
         """Passed on."""
         self._tell("on_notice", finding)
+
+    def on_settings(self, settings: Settings) -> None:
+        """Passed on."""
+        self._tell("on_settings", settings)
 
     def on_reload(self, problem: str) -> None:
         """Passed on."""

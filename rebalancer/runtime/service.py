@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from msgspec.structs import replace
+
 from rebalancer.kube.cache import WatchCache
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.election import ElectionOptions, Elector
@@ -30,7 +32,7 @@ from rebalancer.runtime.configured import (
 from rebalancer.runtime.daemon import Daemon
 from rebalancer.runtime.health import HealthServer, Metrics
 from rebalancer.runtime.heartbeat import BeatingClock, Heartbeat
-from rebalancer.runtime.live import Surroundings
+from rebalancer.runtime.live import LiveOptions, Surroundings
 from rebalancer.runtime.neighbours import NeighbourWatch
 from rebalancer.runtime.observer import Observer, Observers
 from rebalancer.runtime.once import run_once
@@ -75,7 +77,9 @@ class Service:
         self.memory = memory_of(settings, connection, self._clock, attended=False, writer=name)
         self.elector: Elector | None = None
         self._name = name
-        self._live = live_options(settings, connection, ask_server=ask_server)
+        # For as long as the process runs: who stands for a lease must also heed its annotation.
+        self._lease = lease_place(settings, connection)
+        self._live = self._options(settings)
         self._daemon = Daemon(
             self._run_one,
             trigger=trigger_of(settings),
@@ -164,7 +168,8 @@ class Service:
         new = self._reloader.take()
         if new is None:
             return
-        self._live = live_options(new, self._connection, ask_server=self._ask_server)
+        self._live = self._options(new)
+        self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
             memory_rules(new, attended=False), circuit_limits(new), read_only=not new.evictions.enabled
         )
@@ -172,17 +177,20 @@ class Service:
             self._daemon.reschedule(trigger_of(new))
         self._stand_for_election()
 
+    def _options(self, settings: Settings) -> LiveOptions:
+        options = live_options(settings, self._connection, ask_server=self._ask_server)
+        return replace(options, lease=self._lease)
+
     def _stand_for_election(self) -> None:
         """Who only looks needs no lease, and must not keep others from theirs."""
         settings = self._reloader.settings
         wanted = settings.leader_election
         if self.elector is not None or not (wanted.enabled and settings.evictions.enabled):
             return
-        place = lease_place(settings, self._connection)
         self.elector = Elector(
             self._connection,
-            place.namespace,
-            place.name,
+            self._lease.namespace,
+            self._lease.name,
             identity=self._name,
             options=ElectionOptions(
                 duration=wanted.lease_duration,

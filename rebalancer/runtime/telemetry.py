@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rebalancer.runtime.observer import Observer
 from rebalancer.settings import Settings
+from rebalancer.telemetry import logs
 from rebalancer.telemetry.metrics import CycleMetrics
 from rebalancer.telemetry.options import TelemetryOptions
 from rebalancer.telemetry.spans import CycleSpans
@@ -19,6 +20,18 @@ class TraceObserver(CycleSpans, Observer):
 
 class MetricObserver(CycleMetrics, Observer):
     """`CycleMetrics` has the methods."""
+
+
+class TelemetrySettings(Observer):
+    """Takes over what changes while the process runs, in logs, traces and metrics."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def on_settings(self, settings: Settings) -> None:
+        """All but where things are sent to, and under which name."""
+        logs.change(settings.telemetry.log_level, settings.telemetry.log_format)
+        self._telemetry.change(telemetry_options(settings))
 
 
 @contextmanager
@@ -41,7 +54,8 @@ def telling(options: TelemetryOptions, *, print_traces: bool = False) -> Iterato
 
 def observers_of(telemetry: Telemetry) -> list[Observer]:
     """What listens. Traces come first, so that what other observers log belongs to a span."""
-    return [o for o in (telemetry.spans, telemetry.metrics) if isinstance(o, Observer)]
+    listening = [o for o in (telemetry.spans, telemetry.metrics) if isinstance(o, Observer)]
+    return [*listening, TelemetrySettings(telemetry)]
 
 
 def telemetry_options(settings: Settings, *, context: str = "") -> TelemetryOptions:

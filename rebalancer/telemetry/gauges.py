@@ -35,7 +35,7 @@ class State:
         self.leading: bool | None = None
         self.breaker_open = False
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
-        self._constraint_series = constraint_series
+        self.constraint_series = constraint_series
 
     def ended(self, report: Report | None) -> None:
         """A cycle is over; None: in an error."""
@@ -141,7 +141,7 @@ class State:
     def _per_constraint(self, value: Callable[[ConstraintResult], int]) -> Seen:
         worst = sorted(self._in_scope(), key=lambda c: (-c.excess, -c.skew, c.constraint.namespace))
         found: dict[tuple[str, str, str], int] = {}
-        for c in worst[: self._constraint_series]:
+        for c in worst[: self.constraint_series]:
             key = (c.constraint.namespace, ",".join(c.workloads), c.constraint.topology_key)
             # Revisions of one workload share the labels: the worse one counts.
             found[key] = max(found.get(key, 0), value(c))

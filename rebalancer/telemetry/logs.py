@@ -1,7 +1,7 @@
 """Structured logs: one line a record, for people or as JSON, with the ids of the trace.
 
-Fields come from `extra={"fields": {...}}`. Logs go to standard error. SIGUSR1 switches between debug and the
-configured level while the process runs.
+Fields come from `extra={"fields": {...}}`. Logs go to standard error. Level and format may change while the
+process runs; SIGUSR1 switches between debug and the configured level.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Literal, TextIO
+
+from msgspec import Struct
 
 from rebalancer.telemetry.current import current
 
@@ -35,8 +37,22 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 """What could forge a line or hide part of one."""
 
 
+class _SetUp(Struct, frozen=True):
+    """What `set_up` was told."""
+
+    level: str
+    form: Format
+    stream: TextIO | None
+
+
+_now: _SetUp | None = None
+"""None: somebody else looks after the process's logs."""
+
+
 def set_up(level: str, form: Format, *, stream: TextIO | None = None) -> None:
     """Logs of the whole process, in place of whatever was set up before."""
+    global _now
+    _now = _SetUp(level, form, stream)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
     root = logging.getLogger()
@@ -49,6 +65,13 @@ def set_up(level: str, form: Format, *, stream: TextIO | None = None) -> None:
         logging.getLogger(chatty).setLevel(logging.ERROR)
 
 
+def change(level: str, form: Format) -> None:
+    """Another level or format for logs that `set_up` made; where neither differs, nothing: a level that was
+    switched by the signal stays."""
+    if _now is not None and (_now.level, _now.form) != (level, form):
+        set_up(level, form, stream=_now.stream)
+
+
 def set_level(level: str) -> None:
     """Takes effect at once, for all threads."""
     logging.getLogger().setLevel(level.upper())
@@ -56,10 +79,12 @@ def set_level(level: str) -> None:
 
 @contextmanager
 def level_on_signal(configured: str, number: int = signal.SIGUSR1) -> Iterator[None]:
-    """While the block runs, the signal switches between debug and `configured`. Main thread only."""
+    """While the block runs, the signal switches between debug and the level that was set up last, or
+    `configured` where none was. Main thread only."""
 
     def toggle(_: int, __: FrameType | None) -> None:
-        level = "debug" if logging.getLogger().level != logging.DEBUG else configured
+        quiet = _now.level if _now is not None else configured
+        level = "debug" if logging.getLogger().level != logging.DEBUG else quiet
         set_level(level)
         # A handler runs between two instructions of the main thread, which may hold a lock of logging's.
         threading.Thread(target=log.warning, args=("log level is %s now", level), daemon=True).start()

@@ -16,6 +16,7 @@ from socket import gethostname
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -28,7 +29,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ParentBased
 from prometheus_client import CollectorRegistry
 
 from rebalancer import __version__
@@ -36,6 +37,7 @@ from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, Cou
 from rebalancer.telemetry.exposition import exposition, write_textfile
 from rebalancer.telemetry.metrics import CycleMetrics
 from rebalancer.telemetry.options import TelemetryOptions
+from rebalancer.telemetry.sampling import ShareSampler
 from rebalancer.telemetry.spans import CycleSpans
 
 log = logging.getLogger(__name__)
@@ -70,11 +72,10 @@ class Telemetry:
         plan = _Destinations(options, env)
         resource = _resource(options, env)
         complaints = Complaints(plan.host) if plan.traces or plan.metrics else None
+        self._share = ShareSampler(options.sample_ratio)
         self._tracers = TracerProvider(
             resource=resource,
-            sampler=None
-            if env.get("OTEL_TRACES_SAMPLER")
-            else ParentBased(TraceIdRatioBased(options.sample_ratio)),
+            sampler=None if env.get("OTEL_TRACES_SAMPLER") else ParentBased(self._share),
             shutdown_on_exit=False,
         )
         if plan.traces and complaints is not None:
@@ -98,6 +99,17 @@ class Telemetry:
             constraint_series=options.constraint_series,
             dropped=self._tally.dropped,
             after_cycle=self._write,
+        )
+
+    def change(self, options: TelemetryOptions) -> None:
+        """Takes over what can change while it runs: `sample_ratio`, `metrics_file`, `constraint_series`."""
+        self._share.ratio = options.sample_ratio
+        self.metrics.state.constraint_series = options.constraint_series
+        self._options = replace(
+            self._options,
+            sample_ratio=options.sample_ratio,
+            metrics_file=options.metrics_file,
+            constraint_series=options.constraint_series,
         )
 
     def exposition(self) -> tuple[bytes, str]:
