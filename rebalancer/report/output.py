@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,9 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
     if format is Format.JSON:
         return to_json(report)
     if format is Format.YAML:
-        return to_yaml(report)
+        from rebalancer.report.yaml import to_yaml
+
+        return to_yaml(msgspec.to_builtins(report))
     if format is Format.MARKDOWN:
         from rebalancer.report.markdown import to_markdown
 
@@ -44,20 +46,6 @@ def harmless(json: str) -> str:
     """JSON without characters that could act on a terminal: only strings hold them, and there an escape means
     the same."""
     return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", json)
-
-
-def to_yaml(report: Report) -> str:
-    """The same document as YAML; anything beyond printable ASCII is escaped."""
-    import yaml
-
-    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        """Equal parts are written out again: an anchor would be a riddle to a reader."""
-
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-            return True
-
-    plain = msgspec.to_builtins(report)
-    return str(yaml.dump(plain, Dumper=Dumper, sort_keys=False, width=110, default_flow_style=False))
 
 
 def _table(report: Report, *, wide: bool, stream: IO[str] | None) -> str:
