@@ -22,7 +22,7 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
     if format is Format.JSON:
         return to_json(report)
     if format is Format.YAML:
-        from rebalancer.report.yaml import to_yaml
+        from rebalancer.yaml import to_yaml
 
         return to_yaml(msgspec.to_builtins(report))
     if format is Format.MARKDOWN:

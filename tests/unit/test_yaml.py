@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rebalancer.report.yaml import to_yaml
+from rebalancer.yaml import to_yaml
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.text(
     "ab :#-'\"\n\t\\%@[]{},&*!|>?~0é→\u202e\x85\u2028\ufeff"

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rebalancer.report.text import HIDDEN
-
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./()=,;-]*(?: [A-Za-z0-9_./()=,;-]+)*")
 """Strings that need no quotes, but for `_WORDS`."""
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -95,7 +93,7 @@ class _Writer:
 
 
 def _as_block(text: str) -> bool:
-    return "\n" in text and _BLOCK.fullmatch(text) is not None and all(map(_shown, text.replace("\n", "")))
+    return "\n" in text and _BLOCK.fullmatch(text) is not None and text.replace("\n", "").isprintable()
 
 
 def _number(value: float) -> str:
@@ -106,16 +104,11 @@ def _number(value: float) -> str:
     return repr(value) if not e else f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
 
 
-def _shown(character: str) -> bool:
-    """Whether a character may stand as it is: it is seen, and acts on nobody's terminal."""
-    return character.isprintable() and not HIDDEN.match(character)
-
-
 def _escaped(found: re.Match[str]) -> str:
     character = found[0]
     if character in _SHORT:
         return _SHORT[character]
-    if _shown(character):
+    if character.isprintable():  # seen, and acts on nobody's terminal
         return character
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
