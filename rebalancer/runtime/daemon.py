@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from typing import Any
 
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import BaseScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
 from rebalancer.runtime.observer import Observer
 from rebalancer.runtime.trigger import every
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _JOB = "cycle"
+_SET_BACK = 5.0
+"""Seconds by which a wall clock that is set back is noticed; less than that only delays a cycle."""
 
 
 class Daemon:
@@ -28,7 +33,8 @@ class Daemon:
 
     A run that falls due while one is at work is dropped, not queued. An error ends the cycle, not the daemon.
     `stop` ends it: the cycle at work ends between two evictions, then `run` returns. `idle` is called about
-    once a second in the thread of `run`; `at_once`: the first cycle does not wait for the trigger.
+    once a second in the thread of `run`; `at_once`: the first cycle does not wait for the trigger. `wall`:
+    the clock that triggers go by, seconds of the epoch; if it is set back, what is due is reckoned anew.
     """
 
     def __init__(
@@ -41,6 +47,7 @@ class Daemon:
         trigger: Any = None,
         at_once: bool = True,
         idle: Callable[[], None] = lambda: None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cycle = cycle
         self._trigger = trigger or every(interval)
@@ -48,14 +55,32 @@ class Daemon:
         self._stop = stop
         self._observer = observer
         self._idle = idle
+        self._wall = wall
         self._number = 0
-        self._scheduler: BackgroundScheduler | None = None
+        self._scheduler: BaseScheduler | None = None
 
     def run(self) -> None:
         """Blocks until `stop` is set."""
         # The scheduler's own lines ("Added job …") mean nothing to operators.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
-        scheduler = self._scheduler = BackgroundScheduler(timezone=UTC)
+        scheduler = BackgroundScheduler(timezone=UTC)
+        self.schedule_on(scheduler)
+        scheduler.start()
+        ahead = self._wall() - time.monotonic()
+        try:
+            while not self._stop.wait(1.0):
+                before, ahead = ahead, self._wall() - time.monotonic()
+                if before - ahead > _SET_BACK:
+                    log.warning("the clock was set back by %.0f s", before - ahead)
+                    self._due_anew()
+                self._idle()
+        finally:
+            # Waits for the cycle at work, which sees `stop` before its next eviction.
+            scheduler.shutdown(wait=True)
+
+    def schedule_on(self, scheduler: BaseScheduler) -> None:
+        """Gives the scheduler its one job."""
+        self._scheduler = scheduler
         at_once = {"next_run_time": datetime.now(UTC)} if self._at_once else {}
         scheduler.add_job(
             self._run_one,
@@ -67,19 +92,19 @@ class Daemon:
             misfire_grace_time=None,
             **at_once,
         )
-        scheduler.start()
-        try:
-            while not self._stop.wait(1.0):
-                self._idle()
-        finally:
-            # Waits for the cycle at work, which sees `stop` before its next eviction.
-            scheduler.shutdown(wait=True)
 
     def reschedule(self, trigger: Any) -> None:
         """Another trigger, from now on."""
         self._trigger = trigger
         if self._scheduler is not None:
             self._scheduler.reschedule_job(_JOB, trigger=trigger)
+
+    def _due_anew(self) -> None:
+        """What was due by a clock that was ahead would not come for as long as it was ahead."""
+        if isinstance(self._trigger, IntervalTrigger):
+            self.run_now()
+        else:
+            self.reschedule(self._trigger)
 
     def run_now(self) -> None:
         """The next cycle is due at once; from any thread, also before and after `run`."""
