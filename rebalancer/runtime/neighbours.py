@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Finding, Severity
+from rebalancer.planner.victims import is_leaving
+from rebalancer.report.text import plural
 from rebalancer.runtime.observer import Observer
 
 _NAME = "app.kubernetes.io/name"
@@ -34,13 +36,13 @@ def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
 
 
 def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
-    going = sorted(n.name for n in snapshot.nodes if any(t.key in _DISRUPTED for t in n.spec.taints))
+    going = sorted(_disrupted(snapshot))
     if going:
         yield Finding(
             Severity.WARNING,
             "karpenter-consolidating",
             f"Node/{going[0]}",
-            f"Karpenter is taking away {len(going)} nodes: pods move meanwhile, plans may not hold",
+            f"Karpenter is taking away {plural(len(going), 'node')}: pods move meanwhile, plans may not hold",
             "let it finish; a disruption budget of the NodePool keeps it to other hours than these",
         )
     elif any(_POOL in n.labels for n in snapshot.nodes):
@@ -53,24 +55,38 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
         )
 
 
+def _disrupted(snapshot: Snapshot) -> set[str]:
+    return {n.name for n in snapshot.nodes if any(t.key in _DISRUPTED for t in n.spec.taints)}
+
+
 def _drains(snapshot: Snapshot) -> Iterable[Finding]:
-    """A cordoned node whose pods are going."""
-    cordoned = {n.name for n in snapshot.nodes if n.spec.unschedulable}
-    leaving = Counter(p.node_name for p in snapshot.pods if p.terminating and p.node_name in cordoned)
+    """A node that is cordoned, or that the cluster-autoscaler gives up, whose pods are going. A DaemonSet's
+    are not counted: they stay through a drain, and go when they are updated."""
+    emptied = {n.name for n in snapshot.nodes if is_leaving(n)} - _disrupted(snapshot)
+    leaving = Counter(
+        p.node_name
+        for p in snapshot.pods
+        if p.terminating
+        and p.node_name in emptied
+        and not (p.owner is not None and p.owner.kind == "DaemonSet")
+    )
     if leaving:
         node, pods = min(leaving.items())
         yield Finding(
             Severity.WARNING,
             "drain-running",
             f"Node/{node}",
-            f"{len(leaving)} cordoned nodes are being emptied, of this one {pods} pods are going: a drain",
+            f"a drain: {plural(pods, 'pod')} of this node, which takes no new ones, "
+            + ("is going" if pods == 1 else "are going")
+            + (f"; {plural(len(leaving), 'node')} in all" if len(leaving) > 1 else ""),
             "nothing: budgets are shared with it, and nodes that change end a wave",
         )
 
 
 def _runs(pod: Pod, what: str) -> bool:
+    """Whether it is such a program; of a CronJob there is mostly the last run's pod alone."""
     labels = pod.template.labels
-    if pod.finished:
+    if pod.finished and not (pod.owner is not None and pod.owner.kind == "Job"):
         return False
     if labels.get(_NAME) == what or labels.get("app") == what or labels.get("k8s-app") == what:
         return True
