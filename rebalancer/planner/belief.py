@@ -85,16 +85,16 @@ class Beliefs:
         sure = True
         for belief in outlook.beliefs:
             with self._simulation.after(belief.made):
-                verdict = next(self._trial.judge(self._component, belief.placed, q, row, pod))
-                if not isinstance(verdict, Verdict) or not verdict.certain:
+                verdict = self._trial.best(self._component, belief.placed, q, row, pod)
+                if verdict is None:
                     return None
                 landings = self.landings(belief.placed, verdict)
             verdicts.append(verdict)
             destinations.append(verdict.destinations)
             for node in landings:
                 placed = moved(belief.placed, q, row, node)
-                nearer = verdict.helps and self._nearer(belief.placed, q, row, node)
-                sure = sure and nearer
+                sure = sure and verdict.certain and verdict.helps
+                sure = sure and self._nearer(belief.placed, q, row, node)
                 made = Made(pod, verdict.replacement, node)
                 after.setdefault(self._key(placed), Belief(placed, (*belief.made, made)))
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])

@@ -11,12 +11,20 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from rebalancer.engine.cluster import PODS
 from rebalancer.planner.classes import PodClass
 from rebalancer.planner.groups import Group
 from rebalancer.planner.simulation import Simulation
 from rebalancer.spread.arrays import Bools, Ints
+
+
+class Tally(Struct, frozen=True, eq=False):
+    """For each group of a component its counts, int64[D], and its excess."""
+
+    counts: tuple[Ints, ...]
+    excesses: tuple[int, ...]
 
 
 class Component:
@@ -34,6 +42,7 @@ class Component:
     ) -> None:
         self.groups = groups
         self.classes = classes
+        self._tallied: tuple[Ints, Tally] | None = None
         self.simulation = simulation
         self.room: Ints = _room(simulation, classes)
         self.local = {g.index: i for i, g in enumerate(groups)}
@@ -81,7 +90,15 @@ class Component:
 
     def excesses(self, placed: Ints) -> tuple[int, ...]:
         """Every group's excess."""
-        return tuple(g.excess(self.counts(i, placed)) for i, g in enumerate(self.groups))
+        return self.tally(placed).excesses
+
+    def tally(self, placed: Ints) -> Tally:
+        """Counts and excess of every group; remembered until another placement is asked for."""
+        if self._tallied is None or self._tallied[0] is not placed:
+            counts = tuple(self.counts(i, placed) for i in range(len(self.groups)))
+            excesses = tuple(g.excess(c) for g, c in zip(self.groups, counts, strict=True))
+            self._tallied = (placed, Tally(counts, excesses))
+        return self._tallied[1]
 
 
 def _own_domain(group: Group) -> Bools:

@@ -10,12 +10,10 @@ from msgspec import Struct
 
 from rebalancer.planner.cells import Cells, CellStructure
 from rebalancer.planner.component import Component
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.program import Target, solve
 from rebalancer.planner.waterfill import Band, Level, fewest_moves, least_excess
 from rebalancer.spread.arrays import Ints, Rows
-
-_EASY = 12
-"""Variables of a program that is solved as quickly as a move is judged."""
 
 
 class Course(Struct, frozen=True, eq=False):
@@ -31,9 +29,14 @@ class Course(Struct, frozen=True, eq=False):
 
 
 class Potential:
-    """The bounds of one component for placements int64[Q, N], remembered."""
+    """The bounds of one component for placements int64[Q, N], remembered.
 
-    def __init__(self, component: Component) -> None:
+    Where the effort is gone, no program is solved any more: what is not known counts as out of reach. The
+    bounds of the start are always found.
+    """
+
+    def __init__(self, component: Component, effort: Effort) -> None:
+        self._effort = effort
         self._component = component
         self.closed = _closed_form_applies(component)
         self._band = _band(component) if self.closed else None
@@ -41,8 +44,6 @@ class Potential:
         self._cells: dict[bytes, Cells] = {}
         self._moves: dict[tuple[bytes, int], int | None] = {}
         self._courses: dict[tuple[bytes, int], Course | None] = {}
-        self.solved = 0
-        """Programs solved so far, large ones counted several times: what they cost, in judged moves."""
         self.exact = True
 
     def least(self, placed: Ints) -> int:
@@ -70,6 +71,8 @@ class Potential:
                 self._moves[key] = 0
             else:
                 course = self.course(placed, residual)
+                if course is None and self._effort.gone:
+                    return None
                 self._moves[key] = course.moves if course is not None else None
         return self._moves[key]
 
@@ -79,6 +82,8 @@ class Potential:
             return self._closed_course(placed, residual)
         key = (placed.tobytes(), residual)
         if key not in self._courses:
+            if self._effort.gone and placed is not self._component.start:
+                return None
             target = self._solve(placed, residual)
             self._courses[key] = self._course(placed, target) if target is not None else None
         return self._courses[key]
@@ -120,8 +125,8 @@ class Potential:
         return found
 
     def _solve(self, placed: Ints, residual: int | None) -> Target | None:
-        self.solved += 1 + (len(self.cells(placed)) * len(placed) // _EASY) ** 2
-        target = solve(self._component, placed, self.cells(placed), residual)
+        target, steps = solve(self._component, placed, self.cells(placed), residual)
+        self._effort.program(steps)
         self.exact &= target is None or target.exact
         return target
 

@@ -53,8 +53,11 @@ class _Rows:
         self.upper.append(upper)
 
 
-def solve(component: Component, placed: Ints, cells: Cells, residual: int | None) -> Target | None:
-    """The best final state from a placement, int64[Q, N]; None if none has so little excess.
+def solve(
+    component: Component, placed: Ints, cells: Cells, residual: int | None
+) -> tuple[Target | None, int]:
+    """The best final state from a placement, int64[Q, N]; None if none has so little excess; and the steps
+    of the simplex algorithm that it took to know.
 
     `residual`: at most this excess in all, then the fewest moves; None: the least excess, then the fewest.
     """
@@ -122,9 +125,9 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
                 rows.add([*domain_terms[d], (hi, -1.0)], -inf, -base)
     if residual is not None:
         rows.add([(low[i] + 2, 1.0) for i in range(n_groups)], -inf, float(residual))
-    found = _run(rows, lower, upper, cost)
+    found, steps = _run(rows, lower, upper, cost)
     if found is None:
-        return None
+        return None, steps
     values, exact, bound = found
     placed_after = np.rint(values[: y.size]).astype(np.int64).reshape(n_classes, n_cells)
     over_values = [round(values[low[i] + 2]) for i in range(n_groups)]
@@ -132,12 +135,12 @@ def solve(component: Component, placed: Ints, cells: Cells, residual: int | None
     moves = int(np.maximum(now - placed_after, 0).sum())
     if not exact:
         moves = max(0, int(np.ceil(bound - (weight * least if residual is None else 0.0) - 1e-6)))
-    return Target(least, moves, placed_after, exact)
+    return Target(least, moves, placed_after, exact), steps
 
 
 def _run(
     rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray
-) -> tuple[np.ndarray, bool, float] | None:
+) -> tuple[tuple[np.ndarray, bool, float] | None, int]:
     lp = highspy.HighsLp()
     lp.num_col_ = len(cost)
     lp.num_row_ = len(rows.lower)
@@ -166,9 +169,7 @@ def _run(
     status = solver.getModelStatus()
     info = solver.getInfo()
     if status == highspy.HighsModelStatus.kInfeasible or info.primal_solution_status != 2:
-        return None
-    return (
-        np.array(solver.getSolution().col_value),
-        status == highspy.HighsModelStatus.kOptimal,
-        info.mip_dual_bound,
-    )
+        return None, info.simplex_iteration_count
+    values = np.array(solver.getSolution().col_value)
+    optimal = status == highspy.HighsModelStatus.kOptimal
+    return (values, optimal, info.mip_dual_bound), info.simplex_iteration_count

@@ -2,10 +2,9 @@
 
 The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a replacement
 lands. First the search looks for a *sure* walk: at each move, wherever this and every earlier replacement
-landed, the bound falls by one. If there is none, it follows the landings that the scheduler's scores
-predict, with moves that do no harm on any other, and allows a few moves beyond the bound. What the effort
-allowed does not reach is left to the descent, and more excess is accepted. Bounded in candidates tried, not
-in time.
+landed, the bound falls by one. If there is none, a beam along the landings that the scheduler's scores
+predict shows how low harmless moves lead. Then the search looks for a walk as low that relies less on
+predictions, or takes fewer moves. Bounded in candidates tried, not in time.
 """
 
 from __future__ import annotations
@@ -17,17 +16,23 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
-from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook, moved
+from rebalancer.planner.beam import Beam
+from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook
 from rebalancer.planner.candidates import Candidate, candidates
 from rebalancer.planner.component import Component
-from rebalancer.planner.descent import Descent
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.potential import Potential
-from rebalancer.planner.simulation import Made, Simulation
-from rebalancer.planner.trial import Trial, Verdict
-from rebalancer.spread.arrays import Ints, Rows
+from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.step import Step, Walk
+from rebalancer.planner.trial import Trial
+from rebalancer.spread.arrays import Ints
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
+FIRST = 0.25
+"""Share of the effort after which the search for a sure walk waits for a sign that there is one."""
+BEAM = 2.0
+"""Share of the effort that the beam may take: its candidates need no program."""
 
 
 class Trust(IntEnum):
@@ -39,41 +44,6 @@ class Trust(IntEnum):
     """The end is reached wherever among the best-scored nodes replacements land."""
     PREDICTION = 2
     """The end is reached if each replacement lands on one certain node."""
-
-
-class Step(Struct, frozen=True, eq=False):
-    """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
-
-    `destinations`: every node in question. `certain`: the walk ends as predicted wherever this replacement
-    and those of the earlier moves land.
-    """
-
-    pod: Pod
-    q: int
-    row: int
-    landed: int
-    verdict: Verdict
-    destinations: Rows
-    certain: bool
-
-    @property
-    def made(self) -> Made:
-        """The move as the plan predicts it."""
-        return Made(self.pod, self.verdict.replacement, self.landed)
-
-
-class Walk(Struct, frozen=True, eq=False):
-    """The best walk found, which ends at an excess of `residual`.
-
-    `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
-    takes at least; `proved`: the walk surely reaches the best final state, in as few moves.
-    """
-
-    steps: tuple[Step, ...]
-    least: int
-    bound: int
-    residual: int
-    proved: bool
 
 
 class _Best(Struct, frozen=True, eq=False):
@@ -90,8 +60,8 @@ class Search:
         self._simulation = simulation
         self._component = component
         self._trial = trial
-        self._tries = effort
-        self.potential = Potential(component)
+        self._effort = Effort(effort)
+        self.potential = Potential(component, self._effort)
         self._known: dict[tuple[bytes, int, int], tuple[Step, ...] | None] = {}
         self._best = _Best(sum(component.excesses(component.start)), ())
 
@@ -105,48 +75,54 @@ class Search:
         bound = potential.moves(c.start, least) or 0
         beliefs = self._beliefs(least)
         start = Outlook((Belief(c.start),))
+        self._effort.renew(FIRST)
         sure = self._sure(beliefs, start, least)
+        if sure is None:
+            self._effort.renew(BEAM)
+            lowest = Beam(self._simulation, c, self._trial, potential, self._effort).run(least)
+            self._best = _Best(lowest.height[0], lowest.steps)
+            self._effort.renew()
+            if lowest.height[0] == least:
+                sure = self._sure(beliefs, start, least)
         if sure is not None:
             return Walk(tuple(sure), least, bound, least, proved=potential.exact)
-        if self._walks(beliefs, start, least, bound, DETOURS):
-            return self._kept(least, bound)
-        steps = [_step(d.pod, d.q, d.row, d.advance) for d in self._descent().run()]
-        residual = self._excess_after(steps)
-        if residual < self._best.residual:
-            self._best = _Best(residual, tuple(steps))
-        # What the descent reached, or a little less, may take fewer moves than it made.
-        for residual in (self._best.residual - 1, self._best.residual):
-            moves = potential.moves(c.start, residual) if least < residual < now and self._tries > 0 else None
-            if moves is not None:
-                detours = DETOURS
-                if residual == self._best.residual:
-                    detours = min(DETOURS, len(self._best.steps) - moves - 1)
-                self._walks(self._beliefs(residual), start, residual, moves, detours)
+        residual, most = self._best.residual, len(self._best.steps)
+        if most:
+            if residual > least:
+                beliefs = self._beliefs(residual)
+                bound = potential.moves(c.start, residual) or 0
+            self._effort.renew(1 - FIRST)
+            trust = self._walks(beliefs, start, residual, bound, min(most, bound + DETOURS))
+            if trust is not Trust.NOBODY:
+                self._best = _Best(residual, self._safest_first(beliefs, start, self._best))
         return self._kept(least, bound)
 
-    def _walks(self, beliefs: Beliefs, start: Outlook, residual: int, moves: int, detours: int) -> bool:
-        """Whether `residual` is reached in at most `moves` + `detours`; with the fewest moves that do."""
-        for allowed in range(moves, moves + detours + 1):
+    def _walks(self, beliefs: Beliefs, start: Outlook, residual: int, moves: int, most: int) -> Trust | None:
+        """Looks for a walk to `residual` of `moves` to `most` moves: the fewest, then the safest."""
+        known = self._best
+        for allowed in range(moves, most + 1):
             for trust in Trust:
+                if trust is Trust.PREDICTION and known.residual == residual and allowed == len(known.steps):
+                    break
                 self._known.clear()
-                found = self._walk(beliefs, start, residual, allowed, trust, ()) if self._tries > 0 else None
+                found = (
+                    self._walk(beliefs, start, residual, allowed, trust, ())
+                    if not self._effort.gone
+                    else None
+                )
                 if found is not None:
-                    if trust is not Trust.NOBODY:
-                        self._best = _Best(
-                            residual, self._safest_first(beliefs, start, residual, allowed, found)
-                        )
-                    return True
-        return False
+                    self._best = _Best(residual, found)
+                    return trust
+        return None
 
-    def _safest_first(
-        self, beliefs: Beliefs, start: Outlook, residual: int, allowed: int, found: tuple[Step, ...]
-    ) -> tuple[Step, ...]:
+    def _safest_first(self, beliefs: Beliefs, start: Outlook, best: _Best) -> tuple[Step, ...]:
         """A walk whose first move leaves most of its landings with a way to the end.
 
         The rest is planned anew once that replacement has landed, so the first move is what counts.
         """
         self._known.clear()
-        safest, share = found, 0.0
+        residual, allowed = best.residual, len(best.steps)
+        safest, share = best.steps, 0.0
         for (q, row, pod), advance in self._sure_first(beliefs, start, residual):
             rests: list[tuple[Step, ...]] = []
             open_to = ending = 0
@@ -164,9 +140,9 @@ class Search:
                     rests.append((step, *rest))
             if rests and ending / open_to > share:
                 safest, share = rests[0], ending / open_to
-            if share == 1.0 or self._tries <= 0:
+            if share == 1.0 or self._effort.gone:
                 break
-        return safest if len(safest) <= len(found) else found
+        return safest if len(safest) <= allowed else best.steps
 
     def _beliefs(self, residual: int) -> Beliefs:
         """Beliefs for which nearer means: a move less to `residual`."""
@@ -183,22 +159,10 @@ class Search:
             distinct |= course.gives.any(axis=0)
         return Beliefs(self._simulation, c, self._trial, potential, nearer, distinct)
 
-    def _descent(self) -> Descent:
-        return Descent(self._simulation, self._component, self._trial, self.potential)
-
-    def _excess_after(self, steps: Sequence[Step]) -> int:
-        placed = self._component.start
-        for s in steps:
-            placed = moved(placed, s.q, s.row, s.landed)
-        return sum(self._component.excesses(placed))
-
     def _kept(self, least: int, bound: int) -> Walk:
         """The best walk seen; nothing that was not reached in the effort allowed is proved."""
         best = self._best
         proved = not best.steps and self.potential.exact and best.residual == least
-        if best.residual > least:
-            # What the walk reached, not what could be at best, is what its moves compare with.
-            bound = self.potential.moves(self._component.start, best.residual) or 0
         return Walk(self._marked(best.steps), least, bound, best.residual, proved)
 
     def _sure(self, beliefs: Beliefs, now: Outlook, residual: int) -> list[Step] | None:
@@ -209,7 +173,7 @@ class Search:
             if not beliefs.distinct[row]:
                 continue
             advance = self._advance(beliefs, now, q, row, pod)
-            if self._tries <= 0:
+            if self._effort.gone:
                 return None
             if advance is None or not advance.sure:
                 continue
@@ -243,7 +207,7 @@ class Search:
         key = (placed.tobytes(), residual, allowed)
         if key not in self._known:
             found = self._next(beliefs, now, residual, allowed, trust, steps)
-            if found is None and self._tries <= 0:
+            if found is None and self._effort.gone:
                 return None
             self._known[key] = found
         found = self._known[key]
@@ -275,7 +239,7 @@ class Search:
                     rests.append((step, *rest))
                 if len(rests) == len(landings):
                     return rests[0]
-                if self._tries <= 0:
+                if self._effort.gone:
                     return None
         return None
 
@@ -301,7 +265,7 @@ class Search:
         later: list[tuple[Candidate, Advance]] = []
         for candidate in self._open(now.beliefs[0], residual):
             advance = self._advance(beliefs, now, *candidate)
-            if self._tries <= 0:
+            if self._effort.gone:
                 break
             if advance is not None and advance.verdict.helps:
                 if advance.sure:
@@ -312,21 +276,19 @@ class Search:
 
     def _advance(self, beliefs: Beliefs, now: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
         """Tries a move, and counts what that took."""
-        solved = self.potential.solved
-        advance = beliefs.advance(now, q, row, pod)
-        self._tries -= len(now.beliefs) + self.potential.solved - solved
-        return advance
+        self._effort.candidates(len(now.beliefs))
+        return beliefs.advance(now, q, row, pod)
 
     def _marked(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps, certain as long as each brings the end nearer wherever it and the earlier ones land."""
         marked: list[Step] = []
-        beliefs = self._beliefs(self._best.residual) if self._tries > 0 else self._descent().beliefs
+        beliefs = self._beliefs(self._best.residual)
         now: Outlook | None = Outlook((Belief(self._component.start),))
         for s in steps:
             advance = beliefs.advance(now, s.q, s.row, s.pod) if now is not None else None
             now = advance.outlook if advance is not None else None
             nodes = advance.destinations if advance is not None else s.destinations
-            certain = advance is not None and advance.sure and self._tries > 0
+            certain = advance is not None and advance.sure and not self._effort.gone
             certain = certain and all(m.certain for m in marked)
             marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
         return tuple(marked)

@@ -93,6 +93,16 @@ class Trial:
             best = self._simulation.preferred(pod, replacement, landing)
             yield self._hold(component, placed, q, row, replacement, landing, best, certain=False)
 
+    def best(self, component: Component, placed: Ints, q: int, row: int, pod: Pod) -> Verdict | None:
+        """The first of the verdicts that helps, else one that does no harm; None if there is neither."""
+        harmless = None
+        for verdict in self.judge(component, placed, q, row, pod):
+            if isinstance(verdict, Verdict):
+                if verdict.helps:
+                    return verdict
+                harmless = harmless or verdict
+        return harmless
+
     def _hold(
         self,
         component: Component,
@@ -105,15 +115,19 @@ class Trial:
         *,
         certain: bool,
     ) -> Verdict | Refusal:
-        helps = any(_keeps_out(component.groups[i].rows, row, nodes) for i in component.carried[q])
+        carried = component.carried[q]
+        helps = any(_keeps_out(component.groups[i].rows, row, nodes) for i in carried)
+        tally = component.tally(placed)
         fixes = []
         for i in component.counted[q]:
-            group = component.groups[i]
-            counts = component.counts(i, placed)
-            before = group.excess(counts)
-            into = np.unique(group.rows[nodes])
-            if group.size and (group.excess_after(counts, int(group.rows[row]), into) > before).any():
-                return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
+            group, counts, before = component.groups[i], tally.counts[i], tally.excesses[i]
+            leaves = int(group.rows[row])
+            # Where the filter has asked the constraint itself, only a lower minimum can do harm.
+            asked = certain and i in carried and (leaves < 0 or counts[leaves] > group.minimum(counts))
+            if group.size and not asked:
+                after = group.excess_after(counts, leaves, np.unique(group.rows[nodes]))
+                if (after > before).any():
+                    return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
             if before > 0 and _keeps_out(group.rows, row, nodes):
                 fixes.append(group.index)
         return Verdict(replacement, landing, nodes, certain, helps, tuple(fixes))

@@ -21,8 +21,8 @@ from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.component import Component
 from rebalancer.planner.meeting import Meeting
-from rebalancer.planner.search import Step
 from rebalancer.planner.simulation import Leaving, Simulation
+from rebalancer.planner.step import Step
 from rebalancer.policy.budgets import Allowance
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged

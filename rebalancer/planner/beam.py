@@ -1,0 +1,153 @@
+"""The lowest excess that harmless moves lead to, found level by level, without the integer program.
+
+In a tangle of constraints most moves do harm, so that the best final state cannot be walked to, and few
+placements can be. From the start, every harmless move is made as the scheduler's scores predict it; of the
+placements that come of one move more, the lowest few are gone on from. The beam widens as long as candidates
+are left to try; what was tried is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.planner.belief import moved
+from rebalancer.planner.candidates import candidates
+from rebalancer.planner.component import Component
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.potential import Potential
+from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.step import Step
+from rebalancer.planner.trial import Trial
+from rebalancer.spread.arrays import Ints
+
+WIDTHS = (2, 8, 32, 128)
+"""Placements of one level that are gone on from, in turn."""
+PATIENCE = 4
+"""Levels without a lower excess after which a beam ends."""
+
+Height = tuple[int, int]
+"""Total excess, then pods outside their bands."""
+
+
+class Spot(Struct, frozen=True, eq=False):
+    """A placement, int64[Q, N], the height of each group there, and the steps that led there."""
+
+    placed: Ints
+    heights: tuple[Height, ...]
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def height(self) -> Height:
+        """The sum over all groups."""
+        return sum(e for e, _ in self.heights), sum(o for _, o in self.heights)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for spots with the same pods gone and the same placement: the same moves are open."""
+        return (self.placed.tobytes(), *sorted((s.q, s.row) for s in self.steps))
+
+
+class Beam:
+    """Searches one component from its start. It leaves the simulation's state as it was.
+
+    `exhausted`: no other walk along predicted landings leads lower.
+    """
+
+    def __init__(
+        self, simulation: Simulation, component: Component, trial: Trial, potential: Potential, effort: Effort
+    ) -> None:
+        self._simulation = simulation
+        self._component = component
+        self._trial = trial
+        self._potential = potential
+        self._onward: dict[tuple[object, ...], list[Spot]] = {}
+        self._effort = effort
+        self.exhausted = False
+
+    def run(self, least: int) -> Spot:
+        """The lowest spot found, by the fewest moves found; `least`: an excess that nothing lies below."""
+        start = self._component.start
+        lowest = Spot(start, tuple(self._height(i, start) for i in range(len(self._component.groups))))
+        first = lowest
+        for width in WIDTHS:
+            found = self._run(first, width, least)
+            lowest = min(lowest, found, key=lambda s: (s.height[0], len(s.steps)))
+            if self.exhausted or self._effort.gone or lowest.height[0] <= least:
+                break
+        return lowest
+
+    def _run(self, first: Spot, width: int, least: int) -> Spot:
+        """What a beam of this width reaches."""
+        lowest = first
+        level, seen = [first], {first.key}
+        waited, whole = 0, True
+        while level and lowest.height[0] > least and waited < PATIENCE:
+            following: list[Spot] = []
+            for spot in level:
+                for after in self._after(spot):
+                    if after.key not in seen:
+                        seen.add(after.key)
+                        following.append(after)
+            whole = whole and len(following) <= width
+            level = nsmallest(width, following, key=lambda s: s.height)
+            waited += 1
+            if level and level[0].height[0] < lowest.height[0]:
+                lowest, waited = level[0], 0
+        self.exhausted = whole and not level and not self._effort.gone
+        return lowest
+
+    def _after(self, spot: Spot) -> Iterator[Spot]:
+        """The spots one harmless move further."""
+        key = spot.key
+        if key not in self._onward:
+            found = list(self._moves(spot))
+            if self._effort.gone:
+                return
+            self._onward[key] = found
+        for after in self._onward[key]:
+            yield Spot(after.placed, after.heights, (*spot.steps, after.steps[-1]))
+
+    def _moves(self, spot: Spot) -> Iterator[Spot]:
+        with self._simulation.after(s.made for s in spot.steps):
+            twins = self._potential.twins(spot.placed)
+            taken: set[tuple[int, int]] = set()
+            for q, row, pod in candidates(self._simulation, self._component, self._trial, twins):
+                kind = (q, int(twins[row]))
+                if kind in taken:
+                    continue
+                if self._effort.gone:
+                    return
+                self._effort.candidates()
+                step = self._step(spot, q, row, pod)
+                if step is not None:
+                    taken.add(kind)
+                    placed = moved(spot.placed, q, row, step.landed)
+                    heights = tuple(
+                        self._height(i, placed) if i in self._component.counted[q] else height
+                        for i, height in enumerate(spot.heights)
+                    )
+                    yield Spot(placed, heights, (step,))
+
+    def _step(self, spot: Spot, q: int, row: int, pod: Pod) -> Step | None:
+        verdict = self._trial.best(self._component, spot.placed, q, row, pod)
+        if verdict is None or not verdict.helps:
+            return None
+        landed = self._simulation.favourite(verdict.replacement, verdict.destinations)
+        return Step(pod, q, row, landed, verdict, verdict.destinations, certain=False)
+
+    def _height(self, i: int, placed: Ints) -> Height:
+        group = self._component.groups[i]
+        counts = self._component.counts(i, placed)
+        over = group.excess(counts)
+        if not over:
+            return 0, 0
+        low, high, skew = group.minimum(counts), int(counts.max()), group.constraint.max_skew
+        outside = int(np.maximum(counts - low - skew, 0).sum())
+        if group.enough_domains:
+            outside += int(np.maximum(high - skew - counts, 0).sum())
+        return over, outside

@@ -1,0 +1,45 @@
+"""One move of a walk, and the walk."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.planner.simulation import Made
+from rebalancer.planner.trial import Verdict
+from rebalancer.spread.arrays import Rows
+
+
+class Step(Struct, frozen=True, eq=False):
+    """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
+
+    `destinations`: every node in question. `certain`: the walk ends as predicted wherever this replacement
+    and those of the earlier moves land.
+    """
+
+    pod: Pod
+    q: int
+    row: int
+    landed: int
+    verdict: Verdict
+    destinations: Rows
+    certain: bool
+
+    @property
+    def made(self) -> Made:
+        """The move as the plan predicts it."""
+        return Made(self.pod, self.verdict.replacement, self.landed)
+
+
+class Walk(Struct, frozen=True, eq=False):
+    """The best walk found, which ends at an excess of `residual`.
+
+    `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
+    takes at least; `proved`: the walk surely reaches the best final state, in as few moves.
+    """
+
+    steps: tuple[Step, ...]
+    least: int
+    bound: int
+    residual: int
+    proved: bool
