@@ -41,11 +41,19 @@ leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
 class Process:
     """`rebalancer run --execute` as a user of that name, perhaps through a relay."""
 
-    def __init__(self, cluster: Cluster, folder: Path, name: str, *, relay: Relay | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        name: str,
+        *,
+        relay: Relay | None = None,
+        settings: str = SETTINGS,
+    ) -> None:
         self.name = name
         self._said = folder / f"{name}.log"
         config, kubeconfig = folder / f"{name}.yaml", folder / f"{name}.kubeconfig"
-        config.write_text(SETTINGS)
+        config.write_text(settings)
         cluster.kubeconfig(kubeconfig, token=name)
         if relay is not None:
             kubeconfig.write_text(kubeconfig.read_text().replace(cluster.url, relay.url))
@@ -87,8 +95,7 @@ class Pair:
         self.cluster.start()
         self.cluster.settle()
         self.relay = Relay(self.cluster.url).__enter__()
-        self.witness = Witness(self.cluster.server)
-        self.cluster.store.subscribe(self._intended)
+        self.witness = witnessed(self.cluster)
         self._pause({PAUSE: "until both are there"})
         try:
             self.first = self._start("first", relay=self.relay)
@@ -155,11 +162,18 @@ class Pair:
             "Namespace", "default", None, lambda o: o["metadata"].update(annotations=annotations)
         )
 
-    def _intended(self, event: Event) -> None:
-        """What the ledger says is about to be evicted: nothing else may be."""
+
+def witnessed(cluster: Cluster) -> Witness:
+    """A witness to whom everything is planned that the ledger said before, and nothing else."""
+    witness = Witness(cluster.server)
+
+    def intended(event: Event) -> None:
         data = event.record.obj.get("data") if event.resource.kind == "ConfigMap" else None
         if data and "ledger.json" in data:
-            self.witness.planned |= {e.uid for e in decode(data["ledger.json"]).entries}
+            witness.planned |= {e.uid for e in decode(data["ledger.json"]).entries}
+
+    cluster.store.subscribe(intended)
+    return witness
 
 
 def until(true: Callable[[], object], seconds: float = 30.0) -> float:
