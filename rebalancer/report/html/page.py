@@ -26,20 +26,13 @@ _NAMED = 50
 
 
 class Item(Struct, frozen=True):
-    """A violated constraint: `anchor` is its id in the page, `words` what the filter searches."""
+    """A violated constraint: `anchor` is its id in the page."""
 
     anchor: str
     name: str
     constraint: ConstraintReport
     panels: tuple[Panel, ...]
     opened: bool
-
-    @property
-    def words(self) -> str:
-        """Lower case, for the filter."""
-        c = self.constraint
-        reasons = " ".join(r.code for r in c.reasons)
-        return f"{self.name} {c.topology_key} {c.status} {reasons} {c.selector or ''}".lower()
 
 
 class Stays(Struct, frozen=True):

@@ -1,5 +1,5 @@
 // Filters, pages, and opens what a link points to. The page says everything without it: what is not on a
-// list's first page waits in noscript elements, as text that costs no layout until it is shown.
+// list's first page waits in noscript elements behind it, as text that costs nothing until it is asked for.
 "use strict";
 document.documentElement.classList.add("js");
 document.addEventListener("DOMContentLoaded", () => {
@@ -11,21 +11,58 @@ document.addEventListener("DOMContentLoaded", () => {
     return made;
   }
 
-  function fill(item) {
-    const waiting = item.firstElementChild;
-    if (!waiting || waiting.tagName !== "NOSCRIPT") return;
-    const parsed = document.createElement("template");
-    parsed.innerHTML = waiting.textContent;
-    waiting.replaceWith(parsed.content);
+  function decoded(text) {
+    const names = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: " " };
+    return text.replace(/&(?:#(\d+)|(\w+));/g, (all, code, name) =>
+      code ? String.fromCodePoint(Number(code)) : names[name] || all);
   }
 
   function setUp(list) {
-    const items = [...list.children], size = Number(list.dataset.size), noun = list.dataset.list;
-    if (items.length <= size && items.length < 10) return;
-    let matching = items, page = 0, shown = items.slice(0, size);
+    const size = Number(list.dataset.size), total = Number(list.dataset.total), noun = list.dataset.list;
+    const items = [...list.children], words = [], waiting = [];
+    for (let n = list.nextElementSibling; n && n.tagName === "NOSCRIPT"; n = n.nextElementSibling) waiting.push(n);
+    let matching = null, page = 0, shown = [];
+
+    // Items are elements, or their source until they are shown: thousands of pictures take seconds to parse.
+    function upTo(count) {
+      while (items.length < count && waiting.length) {
+        const next = waiting.shift();
+        items.push(...next.textContent.split("<!--,-->").slice(1, -1));
+        next.remove();
+      }
+      return items;
+    }
+    function elementOf(index) {
+      if (typeof items[index] === "string") {
+        const parsed = document.createElement("template");
+        parsed.innerHTML = items[index];
+        items[index] = parsed.content.firstElementChild;
+      }
+      return items[index];
+    }
+    function says(index) {
+      if (words[index] === undefined) {
+        const item = items[index], source = typeof item === "string" ? item : item.outerHTML;
+        const more = / data-t="([^"]*)"/.exec(source);
+        words[index] = decoded(source.replace(/<[^>]*>/g, " ") + (more ? more[1] : "")).toLowerCase();
+      }
+      return words[index];
+    }
+    function is(index, attribute, value) {
+      const item = items[index];
+      return typeof item === "string" ? item.slice(0, item.indexOf(">")).includes(` ${attribute}="${value}"`)
+        : item.getAttribute(attribute) === value;
+    }
+    const indices = () => Object.keys(upTo(total)).map(Number);
+    const place = (chosen) => list.replaceChildren(...(shown = chosen.map(elementOf)));
+    if (total <= size && total < 10) {
+      place(indices());
+      return;
+    }
+
     const search = element("input", { type: "search", placeholder: "Filter " + noun });
     search.setAttribute("aria-label", "Filter " + noun);
-    const kinds = [...new Set(items.map((i) => i.dataset.k).filter(Boolean))].sort();
+    const kinds = (list.dataset.kinds || "").split(" ").filter(Boolean);
     const kind = element("select", {}, new Option("all", ""), ...kinds.map((k) => new Option(k, k)));
     kind.setAttribute("aria-label", "Status");
     const back = element("button", { type: "button", textContent: "Previous" });
@@ -46,20 +83,18 @@ document.addEventListener("DOMContentLoaded", () => {
     list.before(tools);
 
     function show() {
-      shown.forEach((i) => i.classList.remove("on"));
-      shown = matching.slice(page * size, (page + 1) * size);
-      shown.forEach((i) => { fill(i); i.classList.add("on"); });
-      const pages = Math.max(1, Math.ceil(matching.length / size));
+      const from = page * size, count = matching ? matching.length : total, to = Math.min(from + size, count);
+      if (!matching) upTo(to);
+      place(matching ? matching.slice(from, to) : Array.from({ length: to - from }, (_, n) => from + n));
       back.disabled = page === 0;
-      next.disabled = page >= pages - 1;
-      const first = shown.length ? page * size + 1 : 0;
-      where.textContent = first + "\u2013" + (page * size + shown.length) + " of " + matching.length +
-        (matching.length < items.length ? " (" + items.length + " in all)" : "");
+      next.disabled = to >= count;
+      where.textContent = (to > from ? from + 1 : 0) + "\u2013" + to + " of " + count +
+        (count < total ? " (" + total + " in all)" : "");
     }
     function filter() {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      matching = items.filter((i) => (!kind.value || i.dataset.k === kind.value) &&
-        words.every((w) => i.dataset.t.includes(w)));
+      const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      matching = wanted.length || kind.value ? indices().filter((i) =>
+        (!kind.value || is(i, "data-k", kind.value)) && wanted.every((w) => says(i).includes(w))) : null;
       page = 0;
       show();
     }
@@ -69,31 +104,43 @@ document.addEventListener("DOMContentLoaded", () => {
     next.onclick = () => { page += 1; show(); };
     show();
     lists.set(list, {
-      reveal(item) {
+      reveal(id) {
+        const index = indices().findIndex((i) => is(i, "id", id));
+        if (index < 0) return;
         search.value = kind.value = "";
-        matching = items;
-        page = Math.floor(items.indexOf(item) / size);
+        matching = null;
+        page = Math.floor(index / size);
         show();
       },
-      all() { shown = matching; shown.forEach((i) => { fill(i); i.classList.add("on"); }); },
+      all() { place(matching || indices()); },
       some: show,
     });
   }
 
   function follow() {
-    const item = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!item || !item.parentElement.dataset.list) return;
-    const list = lists.get(item.parentElement);
-    if (list) list.reveal(item);
+    const id = decodeURIComponent(location.hash.slice(1)), paged = lists.get(document.querySelector(".cards"));
+    if (id && paged) paged.reveal(id);
+    const item = id && document.getElementById(id);
+    if (!item || !item.dataset.k) return;
     item.querySelectorAll("details").forEach((d) => { d.open = true; });
     item.scrollIntoView();
   }
 
-  document.querySelectorAll("[data-list]").forEach(setUp);
+  const later = new Map();
+  document.querySelectorAll("[data-list]").forEach((list) => {
+    const around = list.closest("details:not([open])");
+    if (!around) setUp(list);
+    else {
+      later.set(list, around);
+      around.addEventListener("toggle", () => { if (later.delete(list)) setUp(list); });
+    }
+  });
   addEventListener("hashchange", follow);
   follow();
   let closed = [];
   addEventListener("beforeprint", () => {
+    later.forEach((_, list) => setUp(list));
+    later.clear();
     lists.forEach((l) => l.all());
     closed = [...document.querySelectorAll("details:not([open])")];
     closed.forEach((d) => { d.open = true; });
