@@ -14,6 +14,7 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.groups import Group
 from rebalancer.planner.plan import Blocked
 from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.soft_trial import Judged, SoftRefusal
 from rebalancer.planner.trial import Refusal, Trial, Verdict
 from rebalancer.spread.arrays import Ints
 
@@ -26,6 +27,21 @@ _REMEDY = {
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
+}
+_HARD = "DoNotSchedule would make it binding for the scheduler"
+_NOT_CARRIED = Reason(
+    ReasonCode.NOT_CARRIED,
+    "is counted by the constraint but does not carry it: its replacement could land anywhere",
+    {},
+    _REMEDY[ReasonCode.NOT_CARRIED],
+)
+
+
+_MESSAGE = {
+    ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
+    ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
+    ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
+    ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
 }
 
 
@@ -56,6 +72,18 @@ class Explainer:
             if reason is None:
                 reason = judged[c.index, row] = self._judge(component, group, counts, c, row, pod)
             yield Blocked(pod, reason)
+
+    def soft_stuck(self, group: Group, classes: Classed, refused: Judged) -> Iterator[Blocked]:
+        """Pods of the overfull domains of a soft constraint that policy would let go, and why they stay."""
+        state = self._simulation.state
+        counts = group.counts(state)
+        judged: dict[tuple[int, int], Reason] = {}
+        for c, pod in self._overfull(group, counts, classes):
+            row = state.table.index[pod.node_name]
+            if self._trial.may_go(pod):
+                if (c.index, row) not in judged:
+                    judged[c.index, row] = self._judge_soft(group, counts, c, row, pod, refused)
+                yield Blocked(pod, judged[c.index, row])
 
     def of_group(self, group: Group, counts: Ints, blocked: list[Blocked]) -> tuple[Reason, ...]:
         """Why a group's excess stays: each kind of reason once, with how many pods it concerns."""
@@ -109,29 +137,40 @@ class Explainer:
             refusal = Refusal(ReasonCode.WOULD_RETURN, len(held[0].destinations))
         replacement = self._classes.replacement(pod, c)
         if group.index not in c.carried:
-            return Reason(
-                ReasonCode.NOT_CARRIED,
-                "is counted by the constraint but does not carry it: its replacement could land anywhere",
-                {},
-                _REMEDY[ReasonCode.NOT_CARRIED],
-            )
-        if replacement.claims and not (c.static & (group.rows != group.rows[row])).any():
-            return Reason(
-                ReasonCode.PINNED_BY_VOLUME,
-                f"its volume keeps it in {group.constraint.topology_key}={group.names[group.rows[row]]}",
-                {},
-                _REMEDY[ReasonCode.PINNED_BY_VOLUME],
-            )
+            return _NOT_CARRIED
+        if (pinned := _pinned(group, c, replacement, row)) is not None:
+            return pinned
         if refusal is None or refusal.code == ReasonCode.NO_FEASIBLE_NODE:
             return self._no_node(group, counts, replacement, pod)
         message = {
             ReasonCode.WOULD_RETURN: f"its replacement could come back ({refusal.nodes} nodes are open)",
-            ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
-            ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
-            ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
-            ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
+            **_MESSAGE,
         }.get(refusal.code, refusal.code.value)
         return Reason(refusal.code, message, {"nodes": refusal.nodes}, _REMEDY.get(refusal.code, ""))
+
+    def _judge_soft(
+        self, group: Group, counts: Ints, c: PodClass, row: int, pod: Pod, refused: Judged
+    ) -> Reason:
+        if group.index not in c.carried:
+            return _NOT_CARRIED
+        replacement = self._classes.replacement(pod, c)
+        if (pinned := _pinned(group, c, replacement, row)) is not None:
+            return pinned
+        refusal = refused.get((c.index, row), SoftRefusal(ReasonCode.NOT_NEEDED))
+        if refusal.code == ReasonCode.NO_FEASIBLE_NODE:
+            return self._no_node(group, counts, replacement, pod)
+        where = self._simulation.state.table.names[refusal.node] if refusal.node >= 0 else ""
+        best = f"the scheduler's scores prefer {where} for its replacement, " if where else ""
+        message = {
+            **_MESSAGE,
+            ReasonCode.WOULD_RETURN: f"{best}where it would not help",
+            ReasonCode.WOULD_WORSEN: f"{best}where it would raise the excess of another constraint"
+            if where
+            else _MESSAGE[ReasonCode.WOULD_WORSEN],
+            ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
+        }.get(refusal.code, refusal.code.value)
+        remedy = _HARD if where else _REMEDY.get(refusal.code, "")
+        return Reason(refusal.code, message, {}, remedy)
 
     def _placed(self, component: Component) -> Ints:
         return component.start
@@ -172,3 +211,15 @@ class Explainer:
             p.template.priority < replacement.priority and static[p.row]
             for p in self._simulation.state.pods.values()
         )
+
+
+def _pinned(group: Group, c: PodClass, replacement: PodTemplate, row: int) -> Reason | None:
+    """The reason if a volume keeps pods of the class in their domain."""
+    if not replacement.claims or (c.static & (group.rows != group.rows[row])).any():
+        return None
+    return Reason(
+        ReasonCode.PINNED_BY_VOLUME,
+        f"its volume keeps it in {group.constraint.topology_key}={group.names[group.rows[row]]}",
+        {},
+        _REMEDY[ReasonCode.PINNED_BY_VOLUME],
+    )

@@ -7,18 +7,21 @@ from contextlib import ExitStack
 
 from msgspec.structs import replace
 
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.classes import Classes
 from rebalancer.planner.component import Component, components
 from rebalancer.planner.explain import Explainer
 from rebalancer.planner.findings import findings
-from rebalancer.planner.groups import Groups
+from rebalancer.planner.groups import Group, Groups
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Blocked, Plan
 from rebalancer.planner.result import Part, Results, figures, leaves
 from rebalancer.planner.search import Search, Step
 from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.soft import CROWDED_OUT
+from rebalancer.planner.soft_phase import SoftPhase
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.victims import victim_order
 from rebalancer.planner.waiting import Waiting, waits
@@ -53,21 +56,22 @@ class Planner:
         self._carried = list(self._groups.all)
         self._before = [g.counts(state) for g in self._carried]
         self._evictable = Evictable(snapshot, options.policy)
+        self._caps = Caps(options.policy, snapshot)
         order = victim_order(snapshot, self._evictable.budgets)
+        self._soft: SoftPhase | None = None
+        if options.soft == "predicted":
+            self._soft = SoftPhase(
+                self._simulation, self._evictable, options, live, waiting, order, len(self._carried)
+            )
         self._classes = Classes(self._simulation, self._groups, self._evictable, live, order)
-        self._trial = Trial(
-            self._simulation,
-            self._classes,
-            order,
-            Waiting(self._simulation, self._groups, waiting),
-            options.certainty,
-        )
+        self._waiting = Waiting(self._simulation, self._groups, waiting)
+        self._trial = Trial(self._simulation, self._classes, order, self._waiting, options.certainty)
 
     def plan(self) -> Plan:
         """The plan."""
-        parts, placed, given_up = self._solved()
-        kept, capped = self._within_caps(placed)
-        given_up += capped
+        parts: dict[int, Part] = {}
+        kept, given_up = self._hard(parts, 1)
+        late: list[Blocked] = []
         results = Results(
             self._simulation,
             self._groups,
@@ -75,35 +79,79 @@ class Planner:
             self._evictable.owners,
             Explainer(self._simulation, self._classes, self._trial),
         )
-        with self._simulation.after(p.step.made for p in kept):
+        with ExitStack() as made:
+            made.enter_context(self._simulation.after(p.step.made for p in kept))
+            if self._soft is not None:
+                more, late = self._balance_soft(self._soft, parts, kept, made)
+                given_up += more
             after = [g.counts(self._simulation.state) for g in self._carried]
             moved: set[object] = {key_of(p.step.pod) for p in kept}
-            blocked, reasons = results.explained(parts, self._before, after, given_up, moved)
-        left = any(g.excess(a) for g, a in zip(self._carried, after, strict=True))
-        return Plan(
-            constraints=tuple(
-                results.constraint(g, before, now, reasons.get(g.index, ()))
+            blocked, reasons = results.explained(list(parts.values()), self._before, after, given_up, moved)
+            left = any(g.excess(a) for g, a in zip(self._carried, after, strict=True))
+            constraints = [
+                results.constraint(g, before, now, reasons.get(g.index, ()), results.workloads(g))
                 for g, before, now in zip(self._carried, self._before, after, strict=True)
-            ),
-            moves=tuple(results.move(p) for p in kept),
+            ]
+            if self._soft is not None:
+                soft, blocked = self._soft.results(results, late, blocked, moved)
+                constraints += soft
+        listed = [*self._carried, *(self._soft.groups if self._soft is not None else ())]
+        return Plan(
+            constraints=tuple(constraints),
+            moves=tuple(results.move(p, listed) for p in kept),
             blocked=blocked,
             findings=findings(self._simulation, self._evictable),
-            lower_bound=sum(p.walk.bound for p in parts),
-            # With an excess left, another order of several components might have left less.
-            optimal=all(p.walk.proved for p in parts)
+            lower_bound=sum(p.walk.bound for p in parts.values()),
+            # With an excess left, another order of several components might have left less; and of what
+            # rests on scores, a soft excess that stays among it, nothing is proved.
+            optimal=all(p.walk.proved for p in parts.values())
             and all(p.step.certain for p in kept)
             and not given_up
-            and (len(parts) <= 1 or not left),
-            assumptions=(*self._simulation.assumptions(), *self._left_out()),
-            components=tuple(figures(p) for p in parts),
+            and not late
+            and (len(parts) <= 1 or not left)
+            and not any(c.residual_excess for c in constraints if not c.constraint.hard),
+            assumptions=(*self._simulation.assumptions(), *self._rests_on_scores()),
+            components=tuple(figures(p) for p in parts.values()),
         )
 
-    def _left_out(self) -> tuple[str, ...]:
-        if self._options.soft == "ignore":
+    def _rests_on_scores(self) -> tuple[str, ...]:
+        if self._soft is None:
             return ()
-        return ("ScheduleAnyway constraints are left alone: moving pods by predicted scores is not built",)
+        return (
+            "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores",
+        )
 
-    def _solved(self) -> tuple[list[Part], list[Placed], list[Blocked]]:
+    def _balance_soft(
+        self, soft: SoftPhase, parts: dict[int, Part], kept: list[Placed], made: ExitStack
+    ) -> tuple[list[Blocked], list[Blocked]]:
+        """Adds moves for soft constraints to `kept`, and makes them.
+
+        Hard constraints get another turn after them, for the room that they free, and so on. Returns what was
+        given up of the hard ones' moves, and of the soft ones'.
+        """
+        given_up: list[Blocked] = []
+        for _ in range(PASSES):
+            more, late = soft.moves(_next_wave(kept), self._spend, self._waiting)
+            kept += more
+            made.enter_context(self._simulation.after(p.step.made for p in more))
+            state = self._simulation.state
+            if not more or not any(g.excess(g.counts(state)) for g in self._carried):
+                break
+            again, dropped = self._hard(parts, _next_wave(kept))
+            given_up += dropped
+            if not again:
+                break
+            kept += again
+            made.enter_context(self._simulation.after(p.step.made for p in again))
+        return given_up, late
+
+    def _hard(self, parts: dict[int, Part], first: int) -> tuple[list[Placed], list[Blocked]]:
+        """Moves for hard constraints from the present state on, within the caps, in waves from `first`."""
+        placed, dropped = self._solved(parts, first)
+        kept, capped = self._within_caps(placed)
+        return kept, dropped + capped
+
+    def _solved(self, parts: dict[int, Part], first: int) -> tuple[list[Placed], list[Blocked]]:
         """Walks for the components with an excess, in waves; and moves for which no wave was found.
 
         What stays stuck gets further turns, from where the waves so far lead: room that one component freed,
@@ -115,7 +163,6 @@ class Planner:
             if any(g.excess(self._before[g.index]) for g in groups)
         ]
         placed: list[Placed] = []
-        parts: dict[int, Part] = {}
         dropped: Sequence[tuple[Component, Step]] = ()
         with ExitStack() as made:
             for turn in range(PASSES):
@@ -132,27 +179,30 @@ class Planner:
                             parts[i].further(walk) if i in parts else Part(groups, classes, walk, solver)
                         )
                         # A later turn builds on landings that are only predicted.
-                        steps = [replace(s, certain=s.certain and turn == 0) for s in walk.steps]
+                        sure = turn == 0 and first == 1
+                        steps = [replace(s, certain=s.certain and sure) for s in walk.steps]
                         walks.append((component, steps))
                         walked.enter_context(self._simulation.after(s.made for s in steps))
-                first = placed[-1].wave + 1 if placed else 1
-                more, dropped = waves(self._simulation, self._evictable, walks, first)
+                more, dropped = waves(self._simulation, self._evictable, walks, _next_wave(placed, first))
                 placed += more
                 if not more:
                     break
                 made.enter_context(self._simulation.after(p.step.made for p in more))
-        return list(parts.values()), placed, [Blocked(s.pod, _CROWDED_OUT) for _, s in dropped]
+        return placed, [Blocked(s.pod, CROWDED_OUT) for _, s in dropped]
+
+    def _spend(self, pod: Pod, serves: Sequence[Group], row: int) -> Reason | None:
+        left = [leaves(g, row) for g in serves]
+        return self._caps.spend(pod, [d for d in left if d])
 
     def _within_caps(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
         """The moves within the caps; after a move that a cap forbids, none of its component follows."""
-        caps = Caps(self._options.policy, self._snapshot)
         kept: list[Placed] = []
         given_up: list[Blocked] = []
         ended: dict[int, Reason] = {}
         for p in placed:
             component, s = id(p.component), p.step
-            left = [leaves(self._groups.all[g], s.row) for g in s.verdict.fixes]
-            reason = ended.get(component) or caps.spend(s.pod, [d for d in left if d])
+            serves = [self._groups.all[g] for g in s.verdict.fixes]
+            reason = ended.get(component) or self._spend(s.pod, serves, s.row)
             if reason is None:
                 kept.append(p)
             else:
@@ -179,13 +229,9 @@ class Planner:
                     made.enter_context(self._simulation.after((s.made,)))
                 else:
                     ended.add(id(p.component))
-                    crowded.append(Blocked(s.pod, _CROWDED_OUT))
+                    crowded.append(Blocked(s.pod, CROWDED_OUT))
         return kept, crowded
 
 
-_CROWDED_OUT = Reason(
-    ReasonCode.NO_FEASIBLE_NODE,
-    "in no wave would its replacement surely find room: others of the plan need the same",
-    {},
-    "the next cycle plans it anew",
-)
+def _next_wave(placed: Sequence[Placed], first: int = 1) -> int:
+    return placed[-1].wave + 1 if placed else first

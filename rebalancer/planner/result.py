@@ -83,17 +83,23 @@ class Results:
         )
 
     def constraint(
-        self, group: Group, before: Ints, after: Ints, reasons: tuple[Reason, ...]
+        self,
+        group: Group,
+        before: Ints,
+        after: Ints,
+        reasons: tuple[Reason, ...],
+        workloads: tuple[str, ...],
     ) -> ConstraintResult:
-        """The result of one group."""
+        """The result of one group. `workloads`: who carries it."""
         excess, residual = group.excess(before), group.excess(after)
         status: Status = "balanced"
-        if excess:
+        if excess or residual:
+            # A soft constraint may have to give way to a hard one.
             status = "fixable" if not residual else "partly-fixable" if residual < excess else "unfixable"
         total = int(before.sum())
         return ConstraintResult(
             constraint=group.constraint,
-            workloads=self._workloads(group),
+            workloads=workloads,
             domains=dict(zip(group.names, map(int, before), strict=True)),
             after=dict(zip(group.names, map(int, after), strict=True)),
             skew=group.skew(before),
@@ -105,18 +111,22 @@ class Results:
             best_domain_loss=-(-total // group.size) / total if total else 0.0,
         )
 
-    def move(self, placed: Placed) -> Move:
-        """One move, with what it does for each constraint."""
+    def move(self, placed: Placed, listed: Sequence[Group]) -> Move:
+        """One move, with what it does for each constraint. `listed`: the plan's constraints."""
         s, table = placed.step, self._simulation.state.table
         owner = placed.component.classes[s.q].owner
         assert owner is not None, "a pod without an owner is never evicted"
         parts = []
-        for g in (self._groups.all[i] for i in s.verdict.fixes):
+        fixed = [listed[i] for i in s.verdict.fixes]
+        for g in fixed:
             to = [g.names[d] for d in sorted({int(d) for d in g.rows[placed.destinations] if d >= 0})]
             where = ", ".join(to[:4]) + (f" or {len(to) - 4} more" if len(to) > 4 else "")
-            parts.append(f"{g.constraint.topology_key}: from {g.names[g.rows[s.row]]} to {where}")
+            source = g.names[g.rows[s.row]] if g.rows[s.row] >= 0 else "no domain"
+            parts.append(f"{g.constraint.topology_key}: from {source} to {where}")
         reason = "; ".join(dict.fromkeys(parts)) or "makes way for the constraints of its neighbours"
-        if not s.certain:
+        if fixed and not any(g.constraint.hard for g in fixed):
+            reason += "; rests on the scheduler's scores, as the constraint is soft"
+        elif not s.certain:
             reason += "; depends on where earlier replacements land, so it is planned anew before it is made"
         return Move(
             pod=s.pod,
@@ -130,8 +140,8 @@ class Results:
             reason=reason,
         )
 
-    def _workloads(self, group: Group) -> tuple[str, ...]:
-        """Who carries the constraint, as Kind/name."""
+    def workloads(self, group: Group) -> tuple[str, ...]:
+        """Who carries a hard constraint, as Kind/name."""
         if self._carriers is None:
             found: dict[int, set[str]] = {}
             for c in self._classes.all:
