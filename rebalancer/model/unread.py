@@ -5,7 +5,7 @@ from __future__ import annotations
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("PodDisruptionBudget",),
-        "budgets are not planned with: the API server may refuse evictions that are planned",
+        "budgets are not planned with, and the API server may refuse evictions that are planned",
     ),
     (
         ("ReplicaSet", "StatefulSet", "ReplicationController"),

@@ -18,6 +18,9 @@ _INDENT = 2
 _LAID_OUT = 200
 """Tables of so many rows are fitted to the terminal; longer ones have a line for each row."""
 _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
+_NAMES = frozenset({"WORKLOAD", "EVICT"})
+_WHOLE = 36
+"""Names of so many characters are not folded, however narrow the terminal: people copy them."""
 _MOST_ROWS = 50
 """So many violated constraints and moves are listed in the narrow form; `wide` lists all."""
 
@@ -250,8 +253,14 @@ class _Rows:
     def table(self) -> Table:
         """Laid out: cells that are too wide are folded."""
         made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for name in self.columns:
-            made.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+        for i, name in enumerate(self.columns):
+            longest = max((len(row[i]) for row in self.rows), default=0) if name in _NAMES else 0
+            made.add_column(
+                name,
+                overflow="fold",
+                justify="right" if name in _NUMBERS else "left",
+                min_width=min(longest, _WHOLE) or None,
+            )
         for row in self.rows:
             made.add_row(*row)
         return made

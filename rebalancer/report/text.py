@@ -104,8 +104,8 @@ def landing(e: EvictionReport) -> str:
     if len(nodes) == 1:
         return _in_domain(nodes[0], key, domains[0])
     if len(domains) == len(nodes):
-        return listing(domains, 2)
-    return f"{short_key(key)} {listing(domains)} ({len(nodes):,} nodes)"
+        return listing(sorted(domains), 2)
+    return f"{short_key(key)} {listing(sorted(domains))} ({len(nodes):,} nodes)"
 
 
 def _in_domain(node: str, key: str, domain: str) -> str:
