@@ -18,10 +18,11 @@ from rebalancer.planner.groups import Group, Groups
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Blocked, Plan
 from rebalancer.planner.result import Part, Results, figures, leaves
-from rebalancer.planner.search import Search, Step
+from rebalancer.planner.search import Search
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.soft import CROWDED_OUT
 from rebalancer.planner.soft_phase import SoftPhase
+from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.victims import victim_order
 from rebalancer.planner.waiting import Waiting, waits

@@ -12,8 +12,8 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.explain import Explainer
 from rebalancer.planner.groups import Group, Groups
 from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Move, Status
-from rebalancer.planner.search import Walk
 from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.planner.step import Walk
 from rebalancer.planner.waves import Placed
 from rebalancer.policy.owners import Owners
 from rebalancer.spread.arrays import Ints

@@ -21,9 +21,9 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.component import Component
 from rebalancer.planner.need import Needs
 from rebalancer.planner.plan import Blocked
-from rebalancer.planner.search import Step
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.soft_trial import Judged, SoftMove, SoftRefusal, SoftTrial
+from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.waves import LARGEST, Placed, waves
 from rebalancer.policy.evictable import Evictable

@@ -20,8 +20,8 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.groups import Group, Groups
 from rebalancer.planner.need import Needs
 from rebalancer.planner.options import Certainty
-from rebalancer.planner.search import Step
 from rebalancer.planner.simulation import Landing, Simulation
+from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Verdict
 from rebalancer.planner.waiting import Waiting
 from rebalancer.spread.arrays import Bools, Rows
@@ -176,7 +176,7 @@ class SoftTrial:
         return _Useful(~raises & (falls | (better & ~worse)), better, tuple(own))
 
     def _comes_first(self, c: PodClass, pod: Pod, nodes: Bools) -> bool:
-        """Whether a waiting pod may be placed before, and be counted by a soft constraint or be in the way."""
+        """Whether a waiting pod may be placed before, and is counted by a soft constraint or in the way."""
         counted = {id(t) for g in c.counted for t in self._unplaced.get(g, ())}
         if not self._waits:
             return False
