@@ -137,7 +137,7 @@ class Beam:
         verdict = self._trial.best(self._component, spot.placed, q, row, pod)
         if verdict is None or not verdict.helps:
             return None
-        landed = self._simulation.favourite(verdict.replacement, verdict.destinations)
+        landed = self._simulation.favourite(verdict.replacement, verdict.at_once)
         return Step(pod, q, row, landed, verdict, verdict.destinations, certain=False)
 
     def _height(self, i: int, placed: Ints) -> Height:

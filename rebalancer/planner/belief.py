@@ -105,7 +105,7 @@ class Beliefs:
     def landings(self, placed: Ints, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""
         nodes = verdict.destinations
-        favourite = self._simulation.favourite(verdict.replacement, nodes)
+        favourite = self._simulation.favourite(verdict.replacement, verdict.at_once)
         nodes = np.concatenate(([favourite], nodes))
         own = np.where(self._apart[nodes], nodes, -1)
         kinds = self._potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own

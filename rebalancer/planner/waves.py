@@ -149,7 +149,9 @@ class _Wave:
         free = self._free()
         if stateful:
             self._leaving.hold_again(step.pod)
-        if not held.any() or not self._fits(replacement, held, free):
+        # Room that another victim of the wave still holds may come too late for the predicted landing.
+        awaited = bool(self.members) and not held[step.landed]
+        if awaited or not held.any() or not self._fits(replacement, held, free):
             self._leaving.undo(step.pod)
             return
         self._allowance.spend(step.pod)

@@ -1,0 +1,225 @@
+"""Which move first, where the scheduler's choice decides whether the end can be reached.
+
+A plan is made anew once replacements have landed, so that a move is worth as much as the chance that it
+leaves: over each of its landings, the chance of the best move from there, less what the evictions cost. The
+scheduler most likely takes a best-scored node; scores are a guess, so that every other node the filter leaves
+keeps a small part of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.planner.belief import moved
+from rebalancer.planner.candidates import candidates
+from rebalancer.planner.component import Component
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.potential import Potential
+from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.step import Step
+from rebalancer.planner.trial import Trial, Verdict
+from rebalancer.spread.arrays import Ints
+
+TRUST = 0.9
+"""How likely the scheduler takes a best-scored node; the rest is shared by all that the filter leaves."""
+TOLERANCE = 0.02
+"""Moves on average by which a walk may be longer than the shortest and need not be compared with others."""
+COST = 0.05
+"""What an eviction may add to the chance, so that it is worth making."""
+
+
+class Landed(Struct, frozen=True, eq=False):
+    """One way in which a move may end: its step, how likely that is, and whether the scores predict it."""
+
+    step: Step
+    likelihood: float
+    predicted: bool
+
+
+class Outcome(Struct, frozen=True, eq=False):
+    """What may be expected of a placement: the chance to get there, in so many moves on average, and the
+    landings of the best move, the likeliest first."""
+
+    chance: float
+    moves: float = 0.0
+    landings: tuple[Landed, ...] = ()
+
+    @property
+    def worth(self) -> float:
+        """What is compared."""
+        return self.chance - COST * self.moves
+
+
+class Odds:
+    """Chances of one component to come to an excess of at most `residual` in at most `allowed` moves."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        component: Component,
+        trial: Trial,
+        potential: Potential,
+        effort: Effort,
+        residual: int,
+        allowed: int,
+    ) -> None:
+        self._simulation = simulation
+        self._component = component
+        self._trial = trial
+        self._potential = potential
+        self._effort = effort
+        self._residual = residual
+        self._allowed = allowed
+        self._known: dict[tuple[object, ...], Outcome] = {}
+        self._moves: dict[tuple[object, ...], list[tuple[Landed, ...]]] = {}
+
+    def best(self) -> tuple[float, tuple[Step, ...] | None]:
+        """The best worth, and its walk along predicted landings; None if no such walk gets there."""
+        return self._outcome(self._component.start, ()).worth, self._walk(self._component.start, ())
+
+    def of(self, first: Step) -> float:
+        """The worth of a walk that begins with this move."""
+        for landings in self._open(self._component.start, ()):
+            if (landings[0].step.q, landings[0].step.row) == (first.q, first.row):
+                return self._expected(self._component.start, (), landings, -np.inf).worth
+        return 0.0
+
+    def lucky(self, allowed: int) -> tuple[Step, ...] | None:
+        """A walk of at most `allowed` moves that some landings allow, however likely they are."""
+        hopeless: set[tuple[object, ...]] = set()
+
+        def onward(placed: Ints, steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+            if self._there(placed):
+                return steps
+            key = _key(placed, steps)
+            needed = self._potential.moves(placed, self._residual)
+            if needed is None or needed > allowed - len(steps) or key in hopeless:
+                return None
+            best = self._outcome(placed, steps).landings
+            for landings in dict.fromkeys((best, *self._open(placed, steps))):
+                for way in landings:
+                    found = onward(self._moved(placed, way.step), (*steps, way.step))
+                    if found is not None or self._effort.gone:
+                        return found
+            hopeless.add(key)
+            return None
+
+        return onward(self._component.start, ())
+
+    def _walk(self, placed: Ints, steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+        if self._there(placed):
+            return steps
+        ways = [w.step for w in self._outcome(placed, steps).landings if w.predicted]
+        for step in sorted(ways, key=lambda s: -self._after(placed, steps, s).worth):
+            found = self._walk(self._moved(placed, step), (*steps, step))
+            if found is not None:
+                return found
+        return None
+
+    def _there(self, placed: Ints) -> bool:
+        return sum(self._component.excesses(placed)) <= self._residual
+
+    def _moved(self, placed: Ints, step: Step) -> Ints:
+        return moved(placed, step.q, step.row, step.landed)
+
+    def _after(self, placed: Ints, steps: tuple[Step, ...], step: Step) -> Outcome:
+        return self._outcome(self._moved(placed, step), (*steps, step))
+
+    def _outcome(self, placed: Ints, steps: tuple[Step, ...]) -> Outcome:
+        if self._there(placed):
+            return Outcome(1.0)
+        key = _key(placed, steps)
+        found = self._known.get(key)
+        if found is None:
+            found = self._best(placed, steps)
+            if not self._effort.gone:
+                self._known[key] = found
+        return found
+
+    def _best(self, placed: Ints, steps: tuple[Step, ...]) -> Outcome:
+        """The best move's outcome; giving up is one, too."""
+        best = Outcome(0.0)
+        needed = self._needed(placed, steps)
+        if needed is None:
+            return best
+        for landings in self._open(placed, steps):
+            outcome = self._expected(placed, steps, landings, best.worth)
+            if outcome.worth > best.worth:
+                best = outcome
+            if best.worth >= 1.0 - COST * (needed + TOLERANCE) or self._effort.gone:
+                break
+        return best
+
+    def _expected(
+        self, placed: Ints, steps: tuple[Step, ...], landings: tuple[Landed, ...], enough: float
+    ) -> Outcome:
+        """The average over all landings of a move; cut short where it is not worth more than `enough`."""
+        chance, moves, left = 0.0, 1.0, 1.0
+        for way in landings:
+            if way.predicted:
+                after = self._after(placed, steps, way.step)
+            else:
+                # What is not expected is not followed: there may be a way on, or there is none.
+                needed = self._needed(self._moved(placed, way.step), (*steps, way.step))
+                after = Outcome(0.0) if needed is None else Outcome(1.0, float(needed))
+            left -= way.likelihood
+            chance += way.likelihood * after.chance
+            moves += way.likelihood * after.moves
+            if chance + left - COST * moves <= enough:
+                break
+        return Outcome(chance, moves, landings)
+
+    def _needed(self, placed: Ints, steps: tuple[Step, ...]) -> int | None:
+        """Moves that the rest takes at least; None if they are more than are left."""
+        if self._there(placed):
+            return 0
+        needed = self._potential.moves(placed, self._residual)
+        return needed if needed is not None and needed <= self._allowed - len(steps) else None
+
+    def _open(self, placed: Ints, steps: tuple[Step, ...]) -> list[tuple[Landed, ...]]:
+        """The landings of every move that helps and does no harm, the most promising move first."""
+        key = _key(placed, steps)
+        if key not in self._moves:
+            self._moves[key] = self._tried(placed, steps)
+        return self._moves[key]
+
+    def _tried(self, placed: Ints, steps: tuple[Step, ...]) -> list[tuple[Landed, ...]]:
+        course = self._potential.course(placed, self._residual)
+        if course is None:
+            return []
+        found: list[tuple[Landed, ...]] = []
+        with self._simulation.after(s.made for s in steps):
+            twins = self._potential.twins(placed)
+            taken: set[tuple[int, int]] = set()
+            for q, row, pod in candidates(
+                self._simulation, self._component, self._trial, twins, course.gives
+            ):
+                if (q, int(twins[row])) in taken or self._effort.gone:
+                    continue
+                self._effort.candidates()
+                verdict = self._trial.best(self._component, placed, q, row, pod)
+                if verdict is not None and verdict.helps:
+                    taken.add((q, int(twins[row])))
+                    step = Step(pod, q, row, -1, verdict, verdict.destinations, certain=False)
+                    found.append(self._landings(step, verdict, twins))
+        return found
+
+    def _landings(self, step: Step, verdict: Verdict, twins: Ints) -> tuple[Landed, ...]:
+        """One for each set of interchangeable nodes, predicted ones apart."""
+        nodes = verdict.destinations
+        best = np.isin(nodes, self._simulation.preferred(step.pod, verdict.replacement, verdict.landing))
+        likelihood = np.full(len(nodes), (1 - TRUST) / len(nodes))
+        likelihood[best] += TRUST / max(1, int(best.sum()))
+        ways: list[Landed] = []
+        kinds = 2 * twins[nodes] + ~best
+        for kind in np.unique(kinds):
+            alike = kinds == kind
+            landed = Step(step.pod, step.q, step.row, int(nodes[alike][0]), verdict, nodes, certain=False)
+            ways.append(Landed(landed, float(likelihood[alike].sum()), bool(best[alike][0])))
+        return tuple(sorted(ways, key=lambda w: (-w.likelihood, w.step.landed)))
+
+
+def _key(placed: Ints, steps: tuple[Step, ...]) -> tuple[object, ...]:
+    """Equal where the same pods are gone and all stands the same."""
+    return (placed.tobytes(), *sorted((s.q, s.row) for s in steps))
