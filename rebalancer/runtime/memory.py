@@ -114,7 +114,11 @@ class Memory:
         return resting(self.ledger, self.rules, now=self._clock.now(), cycle=self._cycle, cluster=cluster)
 
     def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
-        """Owner → why it is left alone, because a violation of its pods is too young. Remembers them."""
+        """Owner → why it is left alone, because a violation of its pods is too young. Remembers them.
+
+        Violations of soft constraints come and go: a young one does not hold back an owner with a violation
+        of a hard one that has lasted.
+        """
         if self.rules.stabilization <= 0:
             return {}
         now = self._clock.now()
@@ -133,14 +137,16 @@ class Memory:
             for i, began in since.items()
             if (reason := stabilizing(began, self.rules, now)) is not None
         }
+        if not young:
+            return {}
+        owners = Owners(snapshot, PolicyOptions())
+        counted = {i: _owners(snapshot, c, owners) for i, c in violated.items() if i in young or c.hard}
+        lasting = {o for i, keys in counted.items() if i not in young for o in keys}
         found: dict[str, Reason] = {}
-        owners = Owners(snapshot, PolicyOptions()) if young else None
         for i, reason in young.items():
-            assert owners is not None
-            for pod in _counted(snapshot, violated[i]):
-                owner = owners.of(pod)
-                if owner is not None:
-                    found.setdefault(owners.top(owner).key, reason)
+            for owner in counted[i]:
+                if violated[i].hard or owner not in lasting:
+                    found.setdefault(owner, reason)
         return found
 
     def canary(self, evicted: int) -> Reason | None:
@@ -314,6 +320,12 @@ def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
             verdicts[key] = constraint.counts(p.namespace, p.template.labels)
         if verdicts[key]:
             yield p
+
+
+def _owners(snapshot: Snapshot, constraint: Constraint, owners: Owners) -> list[str]:
+    """The topmost owners of the live pods that a constraint counts, each once."""
+    found = (owners.of(pod) for pod in _counted(snapshot, constraint))
+    return list(dict.fromkeys(owners.top(o).key for o in found if o is not None))
 
 
 def _youngest(snapshot: Snapshot, constraint: Constraint) -> float | None:

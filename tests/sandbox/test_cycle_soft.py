@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.decode import KINDS
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner import PlanOptions
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.simulation import Simulation
 from rebalancer.policy.cooldown import MemoryRules
+from rebalancer.policy.fingerprint import constraint_id
+from rebalancer.policy.ledger import Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.outcome import End
 from rebalancer.sandbox import ApiServer, Cluster
 from tests.sandbox.test_cycle_cli import call
 from tests.sandbox.test_cycle_memory import Machine
 from tests.sandbox.test_cycle_once import EXECUTE, Run
-from tests.support.build import decoded, nodes, objects, pdb, workload
+from tests.support.api import FakeTime
+from tests.support.build import decoded, nodes, objects, pdb, snapshot, workload
 from tests.support.hands import Choose, Hands
 from tests.support.plain import Json
 
@@ -40,9 +45,9 @@ def by_score(server: ApiServer, seed: int) -> Choose:
     def choose(pod: Json, left: list[str]) -> str | None:
         if not left:
             return None
-        snapshot = decoded([{**o, "kind": k} for k in sorted(KINDS) for o in server.store.list(k)])
-        template = next(p.template for p in snapshot.pods if p.name == pod["metadata"]["name"])
-        simulation = Simulation(snapshot, None)
+        seen = decoded([{**o, "kind": k} for k in sorted(KINDS) for o in server.store.list(k)])
+        template = next(p.template for p in seen.pods if p.name == pod["metadata"]["name"])
+        simulation = Simulation(seen, None)
         mask = np.isin(simulation.state.table.names, left)
         totals = simulation.framework(template).score(template, mask).totals
         best = np.flatnonzero(mask & (totals == totals[mask].max()))
@@ -147,3 +152,24 @@ def test_by_configuration_over_a_whole_cluster(tmp_path: Path) -> None:
     assert done.stdout.count("  evicted: ") == 1
     assert "complete: every constraint in scope holds" in done.stdout
     assert again.stdout == "complete: every constraint in scope holds\n"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "since", "held_back"),
+    [
+        ("both have lasted", {"hard": 0.0, "soft": 0.0}, False),
+        ("the soft one is new", {"hard": 0.0}, False),
+        ("the hard one is new", {"soft": 0.0}, True),
+        ("both are new", {}, True),
+    ],
+)
+def test_a_young_soft_violation_does_not_hold_back_what_a_hard_one_needs(
+    sentence: str, since: dict[str, float], held_back: bool
+) -> None:
+    api = workload("api").spread("hostname", 1).spread("zone", 1, soft=True).placed({"a-0": 4})
+    s = snapshot(nodes(a=2, b=2), api)
+    found = plan(s, PlanOptions(soft="predicted"))
+    ids = {"hard" if c.constraint.hard else "soft": constraint_id(c.constraint) for c in found.constraints}
+    memory = Memory(FakeTime(at=10_000.0), MemoryRules(stabilization=180))
+    memory.ledger = Ledger(looked=9_999.0, violated={ids[k]: at for k, at in since.items()})
+    assert bool(memory.unsettled(s, found)) is held_back, sentence
