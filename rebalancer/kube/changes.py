@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.kube.cache_store import Change
-from rebalancer.kube.head import HeadMeta, head, malformed
+from rebalancer.kube.head import MALFORMED, HeadMeta, head, malformed
 from rebalancer.kube.watch import Watch, WatchEvent
 from rebalancer.model.decode import WORKLOADS, Decoder, Object
 from rebalancer.model.snapshot import Identity, identity
@@ -29,10 +29,10 @@ class Changes:
         """An object as it is now; one that cannot be read is a change to nothing, with the reason."""
         try:
             value = self._decoder.decode(self._kind, raw)
-        except (msgspec.DecodeError, ValueError) as e:
+        except MALFORMED as e:
             try:
                 key = self._key(head(raw))
-            except msgspec.DecodeError:
+            except MALFORMED:
                 key = ("", "?")
             return key, None, malformed(self._kind, raw, e)
         return identity(value), value, ""

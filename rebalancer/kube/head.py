@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
+MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
+"""What decoding one object may raise, whatever is in it: quantities such as 1e999999 included. Everybody who
+may create a pod could otherwise keep all other pods from being read."""
 _MOST_NAMED = 5
 """Malformed objects of a kind that are named one by one; the rest is counted."""
 
@@ -36,10 +39,11 @@ def malformed(kind: str, raw: bytes | Raw, why: Exception) -> str:
     """The sentence about an object that is left out."""
     try:
         meta = head(raw)
-    except msgspec.DecodeError:
+    except MALFORMED:
         meta = HeadMeta()
     name = "/".join(p for p in (meta.namespace, meta.name) if p) or "without a name"
-    return f"{kind} {name} is malformed and left out: {why}"
+    what = "a quantity that nobody can reckon with" if isinstance(why, ArithmeticError) else why
+    return f"{kind} {name} is malformed and left out: {what}"
 
 
 def first_of(broken: list[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import msgspec
 
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ExpiredError, NotFoundError, ResponseError, Target
+from rebalancer.kube.head import MALFORMED
 from rebalancer.kube.pager import pages
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
@@ -51,16 +52,21 @@ class Objects:
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace."""
-        found = self._list("PodDisruptionBudget", namespace)
+        _, found = self._list("PodDisruptionBudget", namespace)
         return tuple(o for o in found if isinstance(o, PodDisruptionBudget))
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
-        return tuple(o for o in self._list("Node") if isinstance(o, Node))
+        return tuple(o for o in self._list("Node")[1] if isinstance(o, Node))
 
     def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:
         """The pods of a namespace that a selector (kubectl's -l) selects."""
-        return tuple(o for o in self._list("Pod", namespace, labels) if isinstance(o, Pod))
+        return self.pods_as_of(namespace, labels)[1]
+
+    def pods_as_of(self, namespace: str, labels: str = "") -> tuple[str, tuple[Pod, ...]]:
+        """The same, and the version of the cluster that shows them."""
+        version, found = self._list("Pod", namespace, labels)
+        return version, tuple(o for o in found if isinstance(o, Pod))
 
     def _get(self, kind: str, namespace: str, name: str) -> Object | None:
         resource = RESOURCES[kind]
@@ -79,13 +85,14 @@ class Objects:
                 raise  # the API itself is missing, which says nothing about the object
             return None
 
-    def _list(self, kind: str, namespace: str = "", labels: str = "") -> list[Object]:
+    def _list(self, kind: str, namespace: str = "", labels: str = "") -> tuple[str, list[Object]]:
         resource = RESOURCES[kind]
         target = Target("list", resource, namespace)
         tried = 0
         while True:
             tried += 1
             found: list[Object] = []
+            version = ""
             try:
                 for page in pages(
                     self._connection,
@@ -95,8 +102,9 @@ class Objects:
                     labels=labels,
                     backoff=self._backoff,
                 ):
+                    version = page.metadata.resource_version
                     found += (self._decode(kind, raw, target) for raw in page.items or ())
-                return found
+                return version, found
             except ExpiredError:
                 if tried >= _RELISTS:
                     raise
@@ -106,7 +114,7 @@ class Objects:
             self._decoder.keep(())
         try:
             return self._decoder.decode(kind, raw)
-        except (msgspec.DecodeError, ValueError) as e:
+        except MALFORMED as e:
             raise ResponseError(
                 f"{target}: cannot be read: {e}: {quoted(bytes(raw))}",
                 f"is {self._connection.who} really an API server?",

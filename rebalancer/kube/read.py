@@ -21,7 +21,7 @@ from rebalancer.kube.errors import (
     ResponseError,
     Target,
 )
-from rebalancer.kube.head import first_of, malformed
+from rebalancer.kube.head import MALFORMED, first_of, malformed
 from rebalancer.kube.pager import pages
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
@@ -211,7 +211,7 @@ class _Reader:
         for raw in items:
             try:
                 objects.append(self._decoder.decode(kind, raw))
-            except (msgspec.DecodeError, ValueError) as e:
+            except MALFORMED as e:
                 broken.append(malformed(kind, raw, e))
 
     def _wait(self, seconds: float) -> bool:

@@ -7,17 +7,20 @@ objects themselves. So a plan that follows a wave waits until the cache has seen
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from rebalancer.kube.cache import WatchCache
 from rebalancer.kube.errors import CacheNotReadyError, KubeError
 from rebalancer.kube.objects import Objects
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, Workload
 from rebalancer.runtime.clock import Clock
 from rebalancer.runtime.observer import Observer
 from rebalancer.runtime.outcome import MoveStatus, Outcome
+from rebalancer.spread.constraint import Constraint
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,10 @@ _SYNC = 600.0
 _TELL = 15.0
 """Seconds between two lines about it."""
 _POLL = 0.1
+_ABREAST = 10.0
+"""Seconds for which a watch that was abreast is taken to be so still."""
+_CATCH_UP = 5.0
+"""Seconds that it may take to catch up; mostly it is milliseconds."""
 
 
 class CachedReader(Observer):
@@ -104,6 +111,45 @@ class CachedReader(Observer):
         except CacheNotReadyError:
             return False
         return new is not None and (new.terminating or (bool(new.node_name) and new.ready))
+
+
+class Abreast:
+    """Whether the watch has come as far as the server, for the pods on which a move hangs.
+
+    A connection that is half open is silent for minutes before it is found out, and a cluster can be another
+    one by then: what a plan and the last look at it rest on would be old, although the cache counts as fresh.
+    """
+
+    def __init__(self, cache: WatchCache, objects: Objects, clock: Clock) -> None:
+        self._cache = cache
+        self._objects = objects
+        self._clock = clock
+        self._seen: dict[Constraint, float] = {}
+
+    def why_not(self, constraints: Iterable[Constraint]) -> Reason | None:
+        """What it has not seen of the pods that these count; None if it has seen all. Raises KubeError."""
+        for constraint in constraints:
+            now = self._clock.monotonic()
+            if now - self._seen.get(constraint, -_ABREAST) < _ABREAST:
+                continue
+            version, there = self._objects.pods_as_of(constraint.namespace, str(constraint.selector or ""))
+            while what := self._behind(constraint, version, there):
+                if self._clock.monotonic() - now >= _CATCH_UP or self._clock.wait(_POLL):
+                    return Reason(ReasonCode.CHANGED_SINCE_PLAN, f"the watch of pods is behind: {what}")
+            self._seen[constraint] = now
+        return None
+
+    def _behind(self, constraint: Constraint, version: str, there: Iterable[Pod]) -> str:
+        seen = {p.uid: p for p in self._cache.pods() if constraint.counts(p.namespace, p.template.labels)}
+        for pod in there:
+            known = seen.pop(pod.uid, None)
+            if known is None:
+                return f"it has not seen pod {pod.key}"
+            if _number(known.resource_version) < _number(pod.resource_version):
+                return f"pod {pod.key} has changed since"
+        # What is left came after the list, or is gone by it.
+        old = (p for p in seen.values() if _number(p.resource_version) <= _number(version))
+        return next((f"pod {p.key} is gone" for p in old), "")
 
 
 def _number(version: str) -> int:

@@ -22,11 +22,12 @@ from rebalancer.kube.objects import Objects
 from rebalancer.kube.read import ReadOptions, read_snapshot
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff
 from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.windows import Window
-from rebalancer.runtime.cached import CachedNodes, CachedReader
+from rebalancer.runtime.cached import Abreast, CachedNodes, CachedReader
 from rebalancer.runtime.clock import Clock
 from rebalancer.runtime.cycle import CycleLimits, Parts
 from rebalancer.runtime.gates import CircuitGate, Gate, Gates, LeaderGate, PauseGate, TimeGate, WindowGate
@@ -103,7 +104,7 @@ def live_parts(
             snapshot,
             made.moves,
             monotonic=clock.monotonic,
-            **(_watched_look(cache, snapshot, made, options) if cache is not None else {}),
+            **(_watched_look(cache, objects, clock, snapshot, made, options) if cache is not None else {}),
         ),
         waiter=lambda snapshot: Settler(objects, snapshot, clock, options.settle),
         evictor=_evictor(connection, objects, options, clock, gate),
@@ -117,14 +118,23 @@ def live_parts(
     )
 
 
-def _watched_look(cache: WatchCache, snapshot: Snapshot, made: Plan, options: LiveOptions) -> dict[str, Any]:
+def _watched_look(
+    cache: WatchCache, objects: Objects, clock: Clock, snapshot: Snapshot, made: Plan, options: LiveOptions
+) -> dict[str, Any]:
     """What a fresh look gains from the cache: nodes at any time, and where the scheduler would go now.
 
-    The latter only where the waves before really happened.
+    The latter only where the waves before really happened, and the cache is known to be up to date.
     """
     look: dict[str, Any] = {"nodes_max_age": 0.0}
     if options.execute:
-        look["foresee"] = Foresight(snapshot, made, options.planning.scheduler, cache.pods).why_not
+        abreast = Abreast(cache, objects, clock)
+        foresight = Foresight(snapshot, made, options.planning.scheduler, cache.pods)
+
+        def foresee(move: Move) -> Reason | None:
+            behind = abreast.why_not(made.constraints[i].constraint for i in move.fixes)
+            return behind or foresight.why_not(move)
+
+        look["foresee"] = foresee
     return look
 
 

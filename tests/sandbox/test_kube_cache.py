@@ -194,6 +194,25 @@ def test_a_malformed_object_is_left_out_and_named_until_it_is_mended(
         assert not cache.snapshot(0.0).warnings
 
 
+HUGE = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1e999999"}}}]}
+"""A quantity beyond every arithmetic."""
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_object_that_cannot_be_reckoned_with_keeps_nobody_else_from_being_read(streaming: bool) -> None:
+    huge = {**pod("huge"), "spec": HUGE}
+    with ApiServer([node("n1"), pod("p1"), huge]) as server, connected(server) as c:
+        options = msgspec.structs.replace(QUICK, streaming=streaming)
+        with watching(c, options) as cache:
+            (warning,) = cache.snapshot(0.0).warnings
+            assert warning.startswith("Pod default/huge is malformed and left out")
+            server.store.create({**huge, "metadata": {"name": "more", "namespace": "default"}})
+            until(lambda: len(cache.snapshot(0.0).warnings) == 2)
+            server.store.delete("Pod", "huge", "default", grace=0)
+            until(lambda: len(cache.snapshot(0.0).warnings) == 1)
+            assert [p.name for p in cache.pods()] == ["p1"]
+
+
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_it_ends_at_once_although_threads_wait_for_the_server(server: ApiServer, verb: str) -> None:
     server.faults.add(Delay(math.inf), verb=verb)

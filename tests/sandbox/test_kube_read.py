@@ -175,6 +175,21 @@ def test_a_malformed_object_is_named_and_left_out(server: ApiServer) -> None:
     assert "$.spec.selector" in warning
 
 
+def test_an_object_that_cannot_be_reckoned_with_is_malformed(server: ApiServer) -> None:
+    body = (
+        b'{"kind":"PodList","metadata":{},"items":['
+        b'{"metadata":{"name":"good","namespace":"x"}},'
+        b'{"metadata":{"name":"bad","namespace":"x"},"spec":{"containers":'
+        b'[{"name":"c","resources":{"requests":{"cpu":"1e999999"}}}]}}]}'
+    )
+    with connected(server) as c:
+        server.faults.add(Reply(200, body), verb="list", resource="pods")
+        snapshot = read(c)
+    assert [p.name for p in snapshot.pods] == ["good"]
+    (warning,) = snapshot.warnings
+    assert warning.startswith("Pod x/bad is malformed and left out: ")
+
+
 def test_an_empty_list_may_be_null(server: ApiServer) -> None:
     with connected(server) as c:
         server.faults.add(
