@@ -54,10 +54,19 @@ class Foresight:
         landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
         if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
+        nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         if not move.certain:
-            return self._worse(simulation, pod, simulation.preferred(pod, move.replacement, landing))
-        nodes = np.flatnonzero(landing.anywhere)
-        table = simulation.state.table
+            best = simulation.preferred(pod, move.replacement, landing)
+            if not self._soft(move):
+                return self._worse(simulation, pod, best)
+            astray = sorted({table.names[n] for n in best} - set(move.destinations))
+            if astray:
+                return _changed(
+                    f"pods have come and gone since the plan: the scheduler's scores now prefer {astray[0]} "
+                    f"for {pod.key}'s replacement, which was not planned",
+                    nodes=len(astray),
+                )
+            return self._worse(simulation, pod, nodes)
         for i in move.fixes:
             key = self._plan.constraints[i].constraint.topology_key
             domain = table.nodes[table.index[pod.node_name]].labels.get(key)
@@ -69,6 +78,10 @@ class Foresight:
                     nodes=len(back),
                 )
         return self._worse(simulation, pod, nodes)
+
+    def _soft(self, move: Move) -> bool:
+        """Whether the move serves soft constraints only."""
+        return bool(move.fixes) and not any(self._plan.constraints[i].constraint.hard for i in move.fixes)
 
     def _worse(self, simulation: Simulation, pod: Pod, nodes: Rows) -> Reason | None:
         """The hard constraint that counts the pod, carried or not, and would suffer on one of `nodes`."""

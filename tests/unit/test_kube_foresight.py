@@ -13,7 +13,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move
-from tests.support.build import decoded, node, snapshot, workload
+from tests.support.build import decoded, node, nodes, snapshot, workload
 from tests.support.build_object import Builder
 from tests.support.scenarios import SCENARIOS, scenario
 
@@ -21,9 +21,9 @@ from tests.support.scenarios import SCENARIOS, scenario
 class World:
     """Pods that come and go under a plan."""
 
-    def __init__(self, cluster: Snapshot) -> None:
+    def __init__(self, cluster: Snapshot, options: PlanOptions | None = None) -> None:
         self.pods = {p.uid: p for p in cluster.pods}
-        self.plan = plan(cluster, PlanOptions())
+        self.plan = plan(cluster, options)
         self.look = Foresight(cluster, self.plan, None, lambda: list(self.pods.values()))
 
     def change(self, pod: Pod, **changes: object) -> None:
@@ -200,3 +200,34 @@ def test_an_excess_that_is_there_already_is_no_obstacle_unless_it_grows() -> Non
     for i in range(8):
         w.add(guard, f"new-{i}", node_name="a-0")
     assert w.code(move) is None
+
+
+def soft(*things: object) -> World:
+    return World(snapshot(*things), PlanOptions(soft="predicted"))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_moves_for_soft_constraints_hold_with_the_others_of_their_wave_on_their_way(backwards: bool) -> None:
+    many = [workload(f"w{i}").spread("zone", 1, soft=True).placed({"a-0": 4, "b-0": 1}) for i in range(8)]
+    w = soft(nodes(a=2, b=2, c=2), many)
+    assert {len(wave) for wave in w.plan.waves} == {8}
+    for wave in w.plan.waves:
+        moves = list(reversed(wave)) if backwards else list(wave)
+        for move in moves:
+            assert w.look.why_not(move) is None
+            w.evict(move)
+        for move in moves:
+            w.land(move)
+
+
+def test_a_soft_constraint_that_others_have_turned_round_is_left_alone() -> None:
+    """Three pods come up where the replacement was to go."""
+    w = soft(nodes(a=1, b=1), workload("web").spread("zone", 1, soft=True).placed({"a-0": 3, "b-0": 1}))
+    (move,) = w.plan.moves
+    assert w.code(move) is None
+    for i in range(3):
+        w.add(move.pod, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "the scheduler's scores now prefer a-0" in reason.message
