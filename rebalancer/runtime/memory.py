@@ -194,9 +194,11 @@ class Memory:
             )
             for m, left in zip(moves, leaves, strict=True)
         )
-        self.ledger = replace(self.ledger, entries=(*self.ledger.entries, *new))
+        intended = replace(self.ledger, entries=(*self.ledger.entries, *new))
         if self._store is not None and not self._read_only:
-            self.ledger = self._saved = self._store.save(self.ledger)
+            # Where this fails nothing of it is evicted, so nothing of it may be written later.
+            intended = self._saved = self._store.save(intended)
+        self.ledger = intended
 
     def landed(self, outcomes: Sequence[Outcome]) -> None:
         """Writes down what came of a wave; what was intended and not sent is forgotten. Never raises."""

@@ -69,10 +69,11 @@ class Reloader:
         with self._lock:
             self._new, self._by_signal = new, self._by_signal or asked
 
-    def take(self) -> Settings | None:
+    def take(self, accept: Callable[[Settings], object] = lambda _: None) -> Settings | None:
         """The new settings, once, where there are any; between two cycles.
 
         Asked for by a signal they count as new in any case: other files that they name may have changed.
+        `accept` raises UserError where they cannot be used after all; they are refused then.
         """
         with self._lock:
             new, self._new = self._new, None
@@ -84,6 +85,11 @@ class Reloader:
             log.warning("%s: what changed there is in force after the next start only", ", ".join(late))
         now = _in_force(new, self.settings)
         if now == self.settings and not asked:
+            return None
+        try:
+            accept(now)
+        except UserError as e:
+            self._observer.on_reload(str(e))
             return None
         if changed := [*_differing(now.plain(), self.settings.plain())]:
             log.info("settings that changed: %s", ", ".join(changed))

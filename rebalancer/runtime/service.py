@@ -164,11 +164,12 @@ class Service:
                 self._at_work.release()
 
     def _take_over(self) -> None:
-        before = self._reloader.settings
-        new = self._reloader.take()
+        before, live = self._reloader.settings, list[LiveOptions]()
+        # Files that they name are read once more by that, and may be gone by now.
+        new = self._reloader.take(lambda settings: live.append(self._options(settings)))
         if new is None:
             return
-        self._live = self._options(new)
+        self._live = live[-1]
         self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
             memory_rules(new, attended=False), circuit_limits(new), read_only=not new.evictions.enabled

@@ -104,6 +104,36 @@ def test_what_is_intended_is_written_before_the_first_eviction() -> None:
     assert log.index(("create", "configmaps", "")) < log.index(("create", "pods", "eviction"))
 
 
+def test_what_was_intended_and_not_written_is_not_written_later_either() -> None:
+    """Somebody else writes the ledger right before: nothing is evicted, the other's account is not touched."""
+    with Machine() as m:
+        m.cycle(MemoryRules(canary=5))
+        before = m.ledger().entries
+        assert len(before) == 1
+
+        m.time.at += 60
+        with connected(m.server) as c:
+            time = FakeTime(at=m.time.at)
+            ledgers = Ledgers(c, PLACE, writer="p2", wait=time.wait, backoff=QUICK)
+            load = ledgers.load
+
+            def load_and_lose() -> Ledger:
+                found = load()
+                m.server.store.modify(
+                    "ConfigMap", PLACE.name, PLACE.namespace, lambda o: o["data"].update(other="writes")
+                )
+                return found
+
+            ledgers.load = load_and_lose  # type: ignore[method-assign]
+            memory = Memory(time, MemoryRules(), store=ledgers, writer="p2", limits=CircuitLimits())
+            run = Run(m.server, hands=m.hands, time=time, around=Surroundings(memory=memory))
+        after = m.ledger().entries
+    assert run.report.end is End.ABORTED
+    assert "written by somebody else" in run.report.message
+    assert run.report.evicted == 0
+    assert after == before
+
+
 def test_a_ledger_that_cannot_be_written_means_no_eviction() -> None:
     with Machine() as m:
         m.server.faults.add(Reply(403), verb="create", resource="configmaps")

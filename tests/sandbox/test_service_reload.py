@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ import pytest
 
 from rebalancer.runtime.observer import LogObserver, Observer, Observers
 from rebalancer.runtime.reload import Reloader
+from rebalancer.runtime.service import Service
 from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling
 from rebalancer.sandbox import ApiServer
-from rebalancer.settings import Settings, load_settings
+from rebalancer.settings import Settings, load_settings, plan_options
 from rebalancer.telemetry import logs
 from tests.sandbox.test_cycle_once import EXECUTE, SKEWED
 from tests.sandbox.test_service import BRISK, daemon, get, until
 from tests.sandbox.test_telemetry_traces import cycle
+from tests.support.api import connected
 from tests.support.build import objects
 
 
@@ -215,3 +218,36 @@ def test_who_stands_for_a_lease_heeds_its_brake_also_when_settings_name_another(
         assert not any(a.subresource == "eviction" for a in server.accesses)
         assert get(d.port, "/healthz") == (200, "ok\n")
         assert d.end() == 0
+
+
+def test_a_file_that_is_gone_when_its_settings_are_taken_over_costs_the_settings_not_the_daemon(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """Between the check and the end of the cycle at work somebody takes away the scheduler's file."""
+    scheduler = tmp_path / "scheduler.yaml"
+    scheduler.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+    c = Change()
+    flags = {"planner": {"schedulerConfig": str(scheduler)}, "evictions": {"canary": 1}}
+
+    def load() -> Settings:
+        settings = load_settings(env={}, flags=c.now)
+        plan_options(settings)
+        return settings
+
+    with connected(server) as connection:
+        reloader = Reloader(c.load(), load, file=None, observer=c.taken)
+        service = Service(connection, reloader, stop=threading.Event(), observers=[c.taken])
+        c.now = flags
+        reloader.ask()
+        reloader.look()
+        scheduler.unlink()
+        service._take_over()
+        assert reloader.settings.evictions.canary == 5
+        assert c.taken.settings == []
+        (problem,) = c.taken.reloads
+        assert str(scheduler) in problem
+        scheduler.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
+        reloader.ask()
+        reloader.look()
+        service._take_over()
+        assert reloader.settings.evictions.canary == 1
