@@ -105,7 +105,7 @@ def test_what_is_intended_is_written_before_the_first_eviction() -> None:
 
 
 def test_what_was_intended_and_not_written_is_not_written_later_either() -> None:
-    """Somebody else writes the ledger right before: nothing is evicted, the other's account is not touched."""
+    """Somebody else writes the ledger right before: nothing is evicted, the other account is not touched."""
     with Machine() as m:
         m.cycle(MemoryRules(canary=5))
         before = m.ledger().entries
