@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.sandbox.test_telemetry_metrics import after_a_cycle
+from tests.sandbox.test_telemetry_metrics import after_a_cycle, samples
 from tests.support.eventful import eventful
-from tests.support.scrape import PROMETHEUS, Prometheus, endpoint, metric_names, prometheus
+from tests.support.scrape import PROMETHEUS, Prometheus, endpoint, label_names, metric_names, prometheus
 
 DASHBOARD = json.loads(
     (Path(__file__).parents[2] / "deploy" / "observability" / "dashboard.json").read_text()
@@ -74,6 +74,17 @@ def test_the_job_can_be_chosen(tmp_path: Path) -> None:
     ):
         assert {series["metric"][label] for series in ask(metric)} == {"rebalancer"}
         assert ask(resolved('rebalancer_build_info{job=~"$job"}', job=job["allValue"]))
+
+
+def test_every_query_asks_for_what_is_exported() -> None:
+    with after_a_cycle() as telemetry:
+        found = samples(telemetry)
+    exported = {name for name, _ in found} | {"rebalancer_findings"}
+    labels = {label for _, pairs in found for label, _ in pairs} | {"severity", "code"}
+    for panel, target in TARGETS:
+        assert metric_names(target["expr"]), panel["title"]
+        assert metric_names(target["expr"]) <= exported, panel["title"]
+        assert label_names(target["expr"]) <= labels, panel["title"]
 
 
 def test_every_metric_is_on_the_dashboard() -> None:

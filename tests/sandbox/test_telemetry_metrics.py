@@ -1,8 +1,7 @@
-"""Metrics of cycles over the embedded API server: the official parser, Prometheus, dashboard and alerts."""
+"""Metrics of cycles over the embedded API server: read by the official parser."""
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.kube.eviction import Result
@@ -27,12 +25,7 @@ from tests.sandbox.test_telemetry_traces import cycle
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.hands import Hands
 
-ROOT = Path(__file__).parents[2]
-OBSERVABILITY = ROOT / "deploy" / "observability"
-RUNBOOK = ROOT / "docs" / "observability.md"
-DASHBOARD = json.loads((OBSERVABILITY / "dashboard.json").read_text())
-RULES = yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())["spec"]
-ALERTS = [r for g in RULES["groups"] for r in g["rules"]]
+RUNBOOK = Path(__file__).parents[2] / "docs" / "observability.md"
 
 STUCK = (
     *nodes(a=1, b=1, c=1),
