@@ -56,6 +56,7 @@ class Daemon:
         self._observer = observer
         self._idle = idle
         self._wall = wall
+        self._wanted = threading.Event()
         self._number = 0
         self._scheduler: BaseScheduler | None = None
 
@@ -73,6 +74,8 @@ class Daemon:
                 if before - ahead > _SET_BACK:
                     log.warning("the clock was set back by %.0f s", before - ahead)
                     self._due_anew()
+                if self._wanted.is_set():
+                    self._due_now()
                 self._idle()
         finally:
             # Waits for the cycle at work, which sees `stop` before its next eviction.
@@ -107,7 +110,13 @@ class Daemon:
             self.reschedule(self._trigger)
 
     def run_now(self) -> None:
-        """The next cycle is due at once; from any thread, also before and after `run`."""
+        """The next cycle is due at once, or when the one at work is over; from any thread, also before and
+        after `run`."""
+        self._wanted.set()
+        self._due_now()
+
+    def _due_now(self) -> None:
+        """Dropped by the scheduler while a cycle is at work, or about to end."""
         if self._scheduler is not None and self._scheduler.running:
             with suppress(JobLookupError):
                 self._scheduler.modify_job(_JOB, next_run_time=datetime.now(UTC))
@@ -122,6 +131,7 @@ class Daemon:
     def _run_one(self) -> None:
         if self._stop.is_set():
             return
+        self._wanted.clear()
         self._number += 1
         try:
             self._cycle(self._number)

@@ -228,6 +228,22 @@ def test_never_two_at_once_however_often_one_is_due_or_asked_for(running: list[R
     assert r.most == 1
 
 
+def test_one_that_is_asked_for_while_one_is_at_work_follows_it_whenever_the_next_is_due(
+    running: list[Running],
+) -> None:
+    """As when the lease is won just while a cycle finds out that this instance does not lead."""
+    r = Running(interval=300)
+    running.append(r)
+    r.wait_for(1)
+    r.daemon.run_now()
+    time.sleep(0.1)
+    r.let_go.release()
+    r.wait_for(2)
+    r.let_go.release()
+    time.sleep(2.2)
+    assert (r.began, r.most) == (2, 1)
+
+
 @pytest.mark.parametrize("by", ["interval", "cron"])
 def test_a_clock_that_is_set_back_does_not_put_cycles_off_for_as_long(
     by: str, running: list[Running]
