@@ -146,6 +146,11 @@ class KindStore:
             return self._generation, self._objects.copy()
 
     @property
+    def synced(self) -> bool:
+        """Whether the objects are known."""
+        return self._synced
+
+    @property
     def generation(self) -> int:
         """A number that differs whenever the objects do."""
         return self._generation

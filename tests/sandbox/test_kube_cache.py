@@ -163,6 +163,32 @@ def test_an_optional_kind_that_is_forbidden_is_a_warning(server: ApiServer, conn
         assert not cache.snapshot(0.0).warnings
 
 
+def test_an_optional_kind_that_is_refused_for_a_moment_stays_known(
+    server: ApiServer, connection: Connection
+) -> None:
+    """As by an API server that has just been started: budgets must not be forgotten for ten minutes."""
+    long = msgspec.structs.replace(QUICK, denied=600.0)
+    with watching(connection, long) as cache:
+        known = cache.snapshot(0.0).kinds
+        assert "PodDisruptionBudget" in known
+        rule = server.faults.add(Reply(403), resource="poddisruptionbudgets", times=2)
+        end = time.monotonic() + 10
+        while rule.hits < 2 or next(s for s in cache.status() if s.kind == "PodDisruptionBudget").failures:
+            assert time.monotonic() < end
+            assert cache.snapshot(0.0).kinds == known
+            time.sleep(0.01)
+
+
+def test_an_optional_kind_that_is_refused_for_good_is_forgotten(
+    server: ApiServer, connection: Connection
+) -> None:
+    with watching(connection) as cache:
+        assert "PodDisruptionBudget" in cache.snapshot(0.0).kinds
+        server.faults.add(Reply(403), resource="poddisruptionbudgets")
+        until(lambda: "PodDisruptionBudget" not in cache.snapshot(0.0).kinds)
+        assert any("budgets are not planned with" in w for w in cache.snapshot(0.0).warnings)
+
+
 def test_pods_that_are_forbidden_are_an_error_with_its_remedy(
     server: ApiServer, connection: Connection
 ) -> None:
