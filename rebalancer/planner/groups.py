@@ -86,7 +86,9 @@ class Groups:
         self._state = state
         self._kinds = (*((True,) if hard else ()), *((False,) if soft else ()))
         self.all: list[Group] = []
-        self._index: dict[tuple[Constraint, bytes], int] = {}
+        self._index: dict[tuple[Constraint, int], int] = {}
+        self._masks: dict[bytes, int] = {}
+        self._numbers: dict[int, tuple[Bools, int]] = {}
         self._counting: dict[tuple[str, str, str], list[Group]] = {}
         self._carried: dict[int, tuple[int, ...]] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
@@ -143,9 +145,17 @@ class Groups:
             self._counting.setdefault(key, []).append(group)
 
     def _group(self, constraint: Constraint, eligible: Bools) -> int:
-        key = (constraint, eligible.tobytes())
+        key = (constraint, self._number(eligible))
         found = self._index.get(key)
         if found is None:
             found = self._index[key] = len(self.all)
             self.all.append(Group(found, constraint, eligible, self._state))
         return found
+
+    def _number(self, eligible: Bools) -> int:
+        """Equal for equal sets of nodes. Few arrays occur, and each for many constraints."""
+        found = self._numbers.get(id(eligible))
+        if found is None:
+            number = self._masks.setdefault(eligible.tobytes(), len(self._masks))
+            found = self._numbers[id(eligible)] = (eligible, number)
+        return found[1]

@@ -94,9 +94,9 @@ class Planner:
                 for g, before, now in zip(self._carried, self._before, after, strict=True)
             ]
             if self._soft is not None:
-                soft, blocked = self._soft.results(results, late, blocked, moved)
+                soft, blocked, kept = self._soft.results(results, kept, late, blocked)
                 constraints += soft
-        listed = [*self._carried, *(self._soft.groups if self._soft is not None else ())]
+        listed = [*self._carried, *(self._soft.listed if self._soft is not None else ())]
         return Plan(
             constraints=tuple(constraints),
             moves=tuple(results.move(p, listed) for p in kept),

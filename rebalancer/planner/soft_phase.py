@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.model.pod import Pod
@@ -30,9 +31,10 @@ Spend = Callable[[Pod, Sequence[Group], int], Reason | None]
 
 
 class SoftPhase:
-    """The soft constraints of one snapshot. `groups` are those that a plan lists, `before` their counts.
+    """The soft constraints of one snapshot. To be made before waiting pods are placed (`Waiting`).
 
-    To be made before waiting pods are placed (`Waiting`). `listed`: how many constraints come before these.
+    `listed`, once there are results: the groups that the plan lists. Those that nobody wrote, as they come
+    from the scheduler's defaults, are not among them where they hold: each would name every node.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class SoftPhase:
         live: Sequence[Pod],
         waiting: Sequence[Pod],
         order: Callable[[Pod], Order],
-        listed: int,
+        first: int,
     ) -> None:
         self._simulation = simulation
         self._evictable = evictable
@@ -54,9 +56,12 @@ class SoftPhase:
         self._order = order
         # Hard ones too: what a soft constraint moves, they must hold for.
         self._joint = Groups(state, (p.template for p in (*live, *waiting)), soft=True)
-        self.groups = [g for g in self._joint.all if not g.constraint.hard]
-        self.before = [g.counts(state) for g in self.groups]
-        self._position = {g.index: listed + i for i, g in enumerate(self.groups)}
+        self._groups = [g for g in self._joint.all if not g.constraint.hard]
+        # Small, as it is many groups times many domains.
+        self._before = [g.counts(state).astype(np.int32) for g in self._groups]
+        self._first = first
+        self.listed: list[Group] = []
+        self._components: dict[int, Component] = {}
         self._classes: Sequence[PodClass] = ()
         self._explainer: Explainer | None = None
         self._refused: Judged = {}
@@ -76,6 +81,7 @@ class SoftPhase:
             if own and any(g.index in violated for g in groups)
         ]
         self._classes = classes.all
+        self._components.update((id(c), c) for c in parts)
         self._explainer = Explainer(self._simulation, classes, trial)
         planner = SoftPlanner(self._simulation, parts, self._evictable, trial, soft, self._options.effort)
         found: SoftPlan = planner.plan(
@@ -83,28 +89,41 @@ class SoftPhase:
             lambda c, s: spend(s.pod, [c.groups[c.local[i]] for i in s.verdict.fixes], s.row),
         )
         self._refused = found.refused
-        return [self._numbered(p) for p in found.placed], list(found.given_up)
+        return list(found.placed), list(found.given_up)
 
     def results(
         self,
         results: Results,
+        placed: Sequence[Placed],
         given_up: Sequence[Blocked],
         blocked: Sequence[Blocked],
-        moved: Container[object],
-    ) -> tuple[list[ConstraintResult], tuple[Blocked, ...]]:
-        """The result of each group, in the state that the plan ends in; and `blocked`, with pods left alone
-        here, `given_up` among them."""
-        every = {b.pod.key: b for b in (*given_up, *blocked) if key_of(b.pod) not in moved}
-        workloads = self._workloads()
-        found = []
-        for group, before in zip(self.groups, self.before, strict=True):
+    ) -> tuple[list[ConstraintResult], tuple[Blocked, ...], list[Placed]]:
+        """In the state that the plan ends in: the result of each group; `blocked`, with pods left alone here,
+        `given_up` among them; and the plan's moves, which name constraints by their place in it."""
+        moved = {key_of(p.step.pod) for p in placed}
+        soft = {id(p) for p in placed if self._serves_soft(p)}
+        served = {i for p in placed if id(p) in soft for i in p.step.verdict.fixes}
+        every = {b.pod.key: b for b in (*given_up, *blocked)}
+        workloads, written = self._carriers()
+        found: list[ConstraintResult] = []
+        position: dict[int, int] = {}
+        for group, small in zip(self._groups, self._before, strict=True):
+            before: Ints = small.astype(np.int64)
             after = group.counts(self._simulation.state)
+            holds = not (group.excess(before) or group.excess(after) or group.index in served)
+            if holds and group.index not in written:
+                continue
+            position[group.index] = self._first + len(found)
             reasons, here = self._explained(group, before, after, given_up)
             for b in here:
-                if key_of(b.pod) not in moved:
-                    every.setdefault(b.pod.key, b)
+                every.setdefault(b.pod.key, b)
+            self.listed.append(group)
             found.append(results.constraint(group, before, after, reasons, workloads.get(group.index, ())))
-        return found, tuple(b for _, b in sorted(every.items()))
+        alone = tuple(b for _, b in sorted(every.items()) if key_of(b.pod) not in moved)
+        return found, alone, [_numbered(p, position) if id(p) in soft else p for p in placed]
+
+    def _serves_soft(self, placed: Placed) -> bool:
+        return id(placed.component) in self._components
 
     def _explained(
         self, group: Group, before: Ints, after: Ints, given_up: Sequence[Blocked]
@@ -122,10 +141,11 @@ class SoftPhase:
         blocked += [b for b in stuck if b.pod.key not in known]
         return self._explainer.of_group(group, after, [*late, *blocked]), blocked
 
-    def _workloads(self) -> dict[int, tuple[str, ...]]:
-        """Group → who carries it, as Kind/name."""
+    def _carriers(self) -> tuple[dict[int, tuple[str, ...]], frozenset[int]]:
+        """Group → who carries it, as Kind/name; and the groups that somebody wrote."""
         owners = self._evictable.owners
         found: dict[int, set[str]] = {}
+        written: set[int] = set()
         seen: set[tuple[int, str]] = set()
         for p in self._live:
             of = (id(p.template), p.owner.uid if p.owner is not None else "")
@@ -133,13 +153,19 @@ class SoftPhase:
                 seen.add(of)
                 owner = owners.of(p)
                 top = owners.top(owner) if owner is not None else None
-                for g in self._joint.carried(p.template):
+                carried = self._joint.carried(p.template)
+                if p.template.spread:
+                    written.update(carried)
+                for g in carried:
                     found.setdefault(g, set()).add(f"{top.kind}/{top.name}" if top else "Pod")
-        return {g: tuple(sorted(names)) for g, names in found.items()}
+        for p in self._pending:
+            if p.template.spread:
+                written.update(self._joint.carried(p.template))
+        return {g: tuple(sorted(names)) for g, names in found.items()}, frozenset(written)
 
     def _violated(self) -> frozenset[int]:
         state = self._simulation.state
-        return frozenset(g.index for g in self.groups if g.excess(g.counts(state)))
+        return frozenset(g.index for g in self._groups if g.excess(g.counts(state)))
 
     def _of(self, violated: frozenset[int]) -> Classes:
         """Classes of the pods that these groups count."""
@@ -151,8 +177,9 @@ class SoftPhase:
 
         return Classes(self._simulation, self._joint, self._evictable, pods(), self._order)
 
-    def _numbered(self, placed: Placed) -> Placed:
-        """With the numbers that the plan gives to the constraints that the move serves."""
-        s = placed.step
-        fixes = tuple(self._position[i] for i in s.verdict.fixes)
-        return replace(placed, step=replace(s, verdict=replace(s.verdict, fixes=fixes)))
+
+def _numbered(placed: Placed, position: Mapping[int, int]) -> Placed:
+    """With the places that the plan gives to the constraints which the move serves."""
+    s = placed.step
+    fixes = tuple(position[i] for i in s.verdict.fixes)
+    return replace(placed, step=replace(s, verdict=replace(s.verdict, fixes=fixes)))

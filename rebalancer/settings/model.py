@@ -144,9 +144,9 @@ class Planner(Group):
     helps. likely: it is enough that the best-scored nodes do; then a pod may now and then come back to where
     it was, hence certain."""
     soft_constraints: SoftConstraints = "ignore"
-    """ignore: constraints with ScheduleAnyway are shown and not acted on. predicted: they are balanced where
-    the simulated scores put the replacement in a better domain. ignore, because the scheduler may always
-    overrule them."""
+    """ignore: constraints with ScheduleAnyway are neither listed nor acted on. predicted: they are in scope,
+    after the hard ones, and pods are moved where the simulated scores put the replacement in a better domain.
+    ignore, because the scheduler may always overrule them."""
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
     default constraints. Empty = kube-scheduler's own defaults, which is what most clusters run."""

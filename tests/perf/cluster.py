@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,15 +13,23 @@ from rebalancer.model.snapshot import Snapshot, build_snapshot
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
 Json = dict[str, Any]
+Kind = Literal["hard", "soft", "system"]
 
 
 def synthetic(
-    nodes: int, workloads: int, replicas: int, *, skewed: float, both_keys: float, seed: int = 1
+    nodes: int,
+    workloads: int,
+    replicas: int,
+    *,
+    skewed: float,
+    both_keys: float,
+    kind: Kind = "hard",
+    seed: int = 1,
 ) -> Snapshot:
     """`workloads` ReplicaSets of `replicas` pods over three zones.
 
     A share `skewed` of them has lost most of zone c; a share `both_keys` also has a hostname constraint
-    (maxSkew 2).
+    (maxSkew 2). `kind`: of constraint; "system": the pods have none, so those of the system apply.
     """
     rng = random.Random(seed)
     decoder = Decoder()
@@ -35,7 +43,7 @@ def synthetic(
     for w in range(workloads):
         uneven, two = w < skewed * workloads, rng.random() < both_keys
         owner = f"app-{w:05d}"
-        spec = _spec(owner, two)
+        spec = _spec(owner, two, kind)
         objects.append(decoder.decode("ReplicaSet", msgspec.json.encode(_replica_set(owner, replicas, spec))))
         weights = (9, 8, 3) if uneven else (1, 1, 1)
         zones = _exact(weights, replicas)
@@ -65,19 +73,20 @@ def _node(name: str, zone: str) -> Json:
     }
 
 
-def _spec(owner: str, two: bool) -> Json:
+def _spec(owner: str, two: bool, kind: Kind) -> Json:
     def constraint(key: str, skew: int) -> Json:
         return {
             "maxSkew": skew,
             "topologyKey": key,
-            "whenUnsatisfiable": "DoNotSchedule",
+            "whenUnsatisfiable": "DoNotSchedule" if kind == "hard" else "ScheduleAnyway",
             "labelSelector": {"matchLabels": {"app": owner}},
         }
 
+    spread = [constraint(ZONE, 1), *([constraint(HOSTNAME, 2)] if two else [])]
     return {
         "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}],
         "schedulerName": "default-scheduler",
-        "topologySpreadConstraints": [constraint(ZONE, 1), *([constraint(HOSTNAME, 2)] if two else [])],
+        **({"topologySpreadConstraints": spread} if kind != "system" else {}),
     }
 
 

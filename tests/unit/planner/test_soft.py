@@ -201,6 +201,21 @@ def test_the_defaults_of_the_system_are_soft_constraints_too() -> None:
     assert found.residual_excess == 0
 
 
+def test_defaults_that_hold_are_not_listed_what_somebody_wrote_is() -> None:
+    things = [
+        nodes(a=2, b=2),
+        workload("api").placed({"a-0": 1}),
+        web(a=1, b=1),
+        workload("db").placed({"a-1": 5}),
+    ]
+    found = planned(*things)
+    assert [(c.workloads, c.constraint.topology_key) for c in found.constraints] == [
+        (("ReplicaSet/db",), HOSTNAME),
+        (("ReplicaSet/web",), ZONE),
+    ]
+    assert {i for m in found.moves for i in m.fixes} == {0}
+
+
 def test_ignored_they_are_not_in_the_plan() -> None:
     found = planned(nodes(a=1, b=1), web(a=6), options=PlanOptions())
     assert (found.moves, found.constraints, found.excess) == ((), (), 0)
