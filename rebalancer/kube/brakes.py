@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 
 _TIMEOUT = 10.0
+_REFUSALS = 3
+"""After so many in a row the right to look is taken to be missing."""
 
 
 class _Meta(Struct, frozen=True):
@@ -45,7 +47,9 @@ class Brakes:
         """Annotations of a namespace. Raises KubeError."""
         return self._annotations(RESOURCES["Namespace"], "", name)
 
-    def _annotations(self, resource: Resource, namespace: str, name: str) -> Mapping[str, str]:
+    def _annotations(
+        self, resource: Resource, namespace: str, name: str, tried: int = 1
+    ) -> Mapping[str, str]:
         target = Target("get", resource, namespace, name)
         key = str(target)
         if key in self._forbidden:
@@ -61,6 +65,12 @@ class Brakes:
         except NotFoundError:
             return {}
         except ForbiddenError as e:
+            if tried < _REFUSALS:
+                # An API server that has just been started refuses everything for a moment, and a brake that
+                # is on must not be let go for that.
+                if self._wait(self._backoff.delay(tried, e.retry_after)):
+                    raise
+                return self._annotations(resource, namespace, name, tried + 1)
             self._forbidden.add(key)
             log.warning("a pause of %s cannot be seen: %s", f"{namespace}/{name}".strip("/"), e)
             return {}

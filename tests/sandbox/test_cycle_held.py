@@ -103,3 +103,31 @@ def test_a_stop_between_two_tries_is_no_reason_to_open_the_breaker() -> None:
     assert run.report.end is End.STOPPED
     assert ledger.circuit.trips == 0
     assert run.evictions() == 0
+
+
+def paused_lease(server: ApiServer) -> None:
+    """Somebody has put the brake on."""
+    meta = {"name": "rebalancer", "namespace": "default", "annotations": {PAUSE: "incident 4711"}}
+    server.store.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta})
+
+
+def test_a_brake_that_is_on_holds_although_the_server_refuses_to_show_it_for_a_moment() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        paused_lease(server)
+        server.faults.add(Reply(403), resource="leases", times=2)
+        run = Run(server, BRAKED)
+        assert asked(server) == 0
+    assert run.report.end is End.HELD
+    assert "incident 4711" in run.report.message
+
+
+def test_a_brake_that_may_never_be_seen_is_told_once_and_holds_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), resource="leases")
+        run = Run(server, BRAKED)
+        assert run.evictions() == 4
+        assert sum(a.resource == "leases" for a in server.accesses) == 3
+    assert run.report.end is End.COMPLETE
+    assert caplog.text.count("a pause of default/rebalancer cannot be seen") == 1
