@@ -8,11 +8,12 @@ What decides when a new plan is made, and how often:
   before, these are not counted; `max_evictions` is their bound.
 - Moves that are not certain rest on where earlier replacements land: before a later wave of such moves a new
   plan is made, not counted either.
+- Without a watch, the other pods are not looked at again: so for a wave long after the reading. Not counted.
 - A replacement elsewhere, a move that is no longer valid, nodes that changed: a new plan, at most
   `max_replans` times; an owner of whom two replacements went elsewhere ends the cycle, as it would go on so.
 - Replacements that do not become Ready: one may happen, a second ends the cycle and opens the breaker.
-- Forbidden, unknown outcomes, an unwell API server, a ledger that cannot be written: the cycle ends.
-- A gate that closes (window, pause, lost lease, time): the cycle ends, what is in flight is waited for.
+- Forbidden, unknown outcomes, an unwell API server, a ledger that cannot be written, a gate that closes
+  (window, pause, lost lease, time): the cycle ends, what is in flight is waited for.
 - A plan that evicted nobody, and whose successor has the same victims: nothing helps at present.
 """
 
@@ -70,7 +71,8 @@ _OPEN = Gate()
 class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live` makes them for a cluster.
 
-    `snapshot` reads the cluster, `plan` plans it, `look` and `waiter` are made anew for each plan. `dry`:
+    `snapshot` reads the cluster, `plan` plans it, `look` and `waiter` are made anew for each plan. `lasts`:
+    seconds after which no further wave rests on a snapshot; None where `look` follows all pods. `dry`:
     nothing is evicted, so that neither gates nor the breaker have a say.
     """
 
@@ -85,6 +87,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     limits: CycleLimits = _DEFAULTS
     gate: Gate = _OPEN
     memory: Memory | None = None
+    lasts: float | None = None
     dry: bool = False
 
 
@@ -98,12 +101,13 @@ class Cycle:
         self._caps: Caps | None = None
         self._vitals: Vitals | None = None
         self._most = 0
+        self._read_at = 0.0
         self._first: Plan | None = None
         self._plan: Plan | None = None
         self._plans = 0
 
     def run(self) -> CycleReport:
-        """Works until nothing is left to do, or until it must not go on; the report says which."""
+        """Works until nothing is left to do, or it must not go on; the report says which."""
         p, memory = self._parts, self._memory
         began = p.clock.monotonic()
         done = self._passes()
@@ -169,6 +173,7 @@ class Cycle:
         if p.clock.stopping():
             return STOPPED
         p.observer.on_reading()
+        self._read_at = p.clock.monotonic()
         try:
             snapshot = p.snapshot()
         except UserError as e:
@@ -201,6 +206,13 @@ class Cycle:
             return Pass(end=End.ABORTED, message=why, trips=True)
         return None
 
+    def _outdated(self, moves: Sequence[Move]) -> str:
+        """Why a later wave needs another plan, "" if it does not."""
+        if not all(m.certain for m in moves):
+            return "what depends on where replacements landed"
+        age, lasts = self._parts.clock.monotonic() - self._read_at, self._parts.lasts
+        return f"the cluster was read {age:.0f} s ago" if lasts is not None and age > lasts else ""
+
     def _evicted(self, since: int = 0) -> int:
         return sum(o.evicted for o in self._outcomes[since:])
 
@@ -224,9 +236,8 @@ class Cycle:
         for moves in plan.waves:
             if not moves:
                 continue
-            if mine and not p.dry and not all(m.certain for m in moves):
-                # They rest on where the replacements so far were predicted to land: now it is known.
-                return Pass(again="what depends on where replacements landed")
+            if mine and not p.dry and (again := self._outdated(moves)):
+                return Pass(again=again)
             room = self._most - self._evicted()
             if room <= 0:
                 return Pass(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")

@@ -44,7 +44,8 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
     eviction by itself. `windows`, `max_time` (seconds), `lease` (whose annotation pauses) and `brakes`
     (whether annotations are looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None =
-    their own. `events`: what is written as events.
+    their own. `events`: what is written as events. `lasts`: seconds that one reading of the cluster serves
+    where it is not watched.
     """
 
     execute: bool = False
@@ -60,6 +61,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     lease: Place | None = None
     grace_seconds: int | None = None
     events: EventSetting = "none"
+    lasts: float = 30.0
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
@@ -114,6 +116,7 @@ def live_parts(
         limits=options.limits,
         gate=gate,
         memory=memory,
+        lasts=options.lasts if cache is None else None,
         dry=not options.execute,
     )
 

@@ -13,9 +13,9 @@ from rebalancer.kube.reflector import WatchOptions
 from rebalancer.runtime.live import Surroundings
 from rebalancer.runtime.outcome import End
 from rebalancer.sandbox import ApiServer, Delay
-from tests.sandbox.test_cycle_once import EXECUTE, SKEWED, Run
+from tests.sandbox.test_cycle_once import EXECUTE, SKEWED, Run, once
 from tests.support.api import FakeTime, connected
-from tests.support.build import objects
+from tests.support.build import objects, pdb
 from tests.support.hands import Hands
 
 SILENT = WatchOptions(streaming=False, silence=600.0)
@@ -101,3 +101,32 @@ def test_a_watch_that_keeps_up_lets_everything_go() -> None:
             cache.stop()
     assert run.report.end is End.COMPLETE
     assert run.evictions() == 4
+
+
+ONE_BY_ONE = (*SKEWED, pdb("web", {"app": "web"}, max_unavailable=1))
+
+
+def test_without_a_watch_a_wave_long_after_the_reading_gets_a_new_one() -> None:
+    """Four waves of one pod, each of which takes some seconds."""
+    quick = once(ONE_BY_ONE)
+    slow = once(ONE_BY_ONE, replace(EXECUTE, lasts=1.0))
+    assert quick.report.plans < slow.report.plans == 5
+    assert quick.evictions() == slow.evictions() == 4
+    assert slow.report.end is End.COMPLETE
+
+
+def test_without_a_watch_what_somebody_else_repairs_meanwhile_is_left_alone() -> None:
+    with ApiServer(objects(*ONE_BY_ONE)) as server:
+        time, hands = FakeTime(), Hands(server)
+
+        def during(_: float) -> None:
+            """After the first eviction, three more leave zone a by other hands."""
+            gone = [p for p in server.store.list("Pod") if p["spec"].get("nodeName") == "a-0"]
+            if any(a.subresource == "eviction" for a in server.accesses) and len(gone) > 2:
+                server.store.delete("Pod", gone[-1]["metadata"]["name"], "default", grace=0)
+
+        time.during = during
+        run = Run(server, replace(EXECUTE, lasts=1.0), hands=hands, time=time)
+        assert zones(server) == [2, 2, 2]
+    assert run.evictions() == 1
+    assert run.report.end is End.COMPLETE
