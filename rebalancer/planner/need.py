@@ -61,6 +61,16 @@ class Needs:
         counts = self.counts[group.index]
         return max(0, int(counts[d]) - group.minimum(counts) - group.constraint.max_skew)
 
+    def standing(self, row: int) -> tuple[int, ...]:
+        """Equal for nodes that the groups cannot tell apart: in one domain, or in domains of their own that
+        count the same."""
+        c = self._component
+        found = []
+        for g, alone in zip(c.groups, c.own_domain, strict=True):
+            d = int(g.rows[row])
+            found += [int(alone[row]), int(self.counts[g.index][d]) if alone[row] else d]
+        return tuple(found)
+
     def effect(self, group: Group, row: int) -> Effect:
         """Of a counted pod that leaves node `row`."""
         leaves = int(group.rows[row])

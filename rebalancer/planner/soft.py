@@ -31,6 +31,9 @@ from rebalancer.policy.evictable import Evictable
 ROUNDS = 8
 """Times that the components are gone through: the moves of one change the scores that others rest on."""
 
+TWINS = 3
+"""Victims tried on nodes that the constraints cannot tell apart, before a refusal counts for all of them."""
+
 Spend = Callable[[Component, Step], Reason | None]
 """Counts a move against the caps, or says which forbids it."""
 
@@ -121,14 +124,18 @@ class SoftPlanner:
 
     def _next(self, component: Component, needs: Needs, tries: int) -> tuple[Step | None, int]:
         """The first candidate that holds, and how many tries are left."""
+        refusals: dict[object, list[SoftRefusal]] = defaultdict(list)
         for q, row, pod in self._candidates(component, needs):
             if tries <= 0:
                 break
-            tries -= 1
-            verdict = self._soft.judge(component, needs, q, row, pod)
-            if isinstance(verdict, SoftMove):
-                return verdict.step, tries
-            self._refused[component.classes[q].index, row] = verdict
+            alike = refusals[q, *needs.standing(row)]
+            if len(alike) < TWINS:
+                tries -= 1
+                verdict = self._soft.judge(component, needs, q, row, pod)
+                if isinstance(verdict, SoftMove):
+                    return verdict.step, tries
+                alike.append(verdict)
+            self._refused[component.classes[q].index, row] = alike[-1]
         return None, tries
 
     def _candidates(self, component: Component, needs: Needs) -> Iterator[tuple[int, int, Pod]]:
