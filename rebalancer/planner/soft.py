@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -161,7 +162,7 @@ class SoftPlanner:
         done: list[Placed] = []
         with ExitStack() as made:
             while queues:
-                firsts = [(component, steps[:1]) for component, steps in queues[:LARGEST]]
+                firsts = [(component, [_anywhere(steps[0])]) for component, steps in queues[:LARGEST]]
                 arranged, dropped = waves(self._simulation, self._evictable, firsts, number)
                 ended: set[int] = {id(component) for component, _ in dropped}
                 for _, step in dropped:
@@ -291,6 +292,11 @@ class SoftPlanner:
                 capped.add(id(p.component))
                 self._given_up[p.step.pod.key] = Blocked(p.step.pod, reason)
         return kept, frozenset(capped)
+
+
+def _anywhere(step: Step) -> Step:
+    """The step as one that may share a wave as far as room goes; whether the scores allow it is seen then."""
+    return replace(step, destinations=np.flatnonzero(step.verdict.landing.anywhere), certain=True)
 
 
 def _queues(placed: Sequence[Placed]) -> list[tuple[Component, list[Step]]]:
