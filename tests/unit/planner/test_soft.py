@@ -321,3 +321,13 @@ def test_the_same_snapshot_gives_the_same_plan() -> None:
         return [(m.pod.name, m.predicted, m.wave, m.destinations) for m in found.moves]
 
     assert told() == told() != []
+
+
+def test_a_hard_constraint_of_pods_that_stay_gains_where_those_it_counts_move() -> None:
+    """The bare pods carry it and stay; web is counted by it and goes for its own sake."""
+    bare = workload("rest", "Bare").labels(tier="x").spread("zone", 1, selector={"tier": "x"})
+    moving = workload("web").labels(tier="x").spread("zone", 1, soft=True).placed({"a-0": 4})
+    found = planned(nodes(a=1, b=1), bare.placed({"a-0": 1}), moving)
+    (hard,) = (c for c in found.constraints if c.constraint.hard)
+    assert (hard.excess, hard.residual_excess, hard.status) == (4, 0, "fixable")
+    assert after(found) == [2, 2]
