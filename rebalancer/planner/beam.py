@@ -137,8 +137,10 @@ class Beam:
         verdict = self._trial.best(self._component, spot.placed, q, row, pod)
         if verdict is None or not verdict.helps:
             return None
-        landed = self._simulation.favourite(verdict.replacement, verdict.at_once)
-        return Step(pod, q, row, landed, verdict, verdict.destinations, certain=False)
+        landed = self._simulation.expected(
+            pod, verdict.replacement, verdict.landing, after_gone=self._component.classes[q].stateful
+        )
+        return Step(pod, q, row, int(landed[0]), verdict, verdict.destinations, certain=False)
 
     def _height(self, i: int, placed: Ints) -> Height:
         group = self._component.groups[i]

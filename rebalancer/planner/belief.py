@@ -88,7 +88,7 @@ class Beliefs:
                 verdict = self._trial.best(self._component, belief.placed, q, row, pod)
                 if verdict is None:
                     return None
-                landings = self.landings(belief.placed, verdict)
+                landings = self.landings(belief.placed, q, pod, verdict)
             verdicts.append(verdict)
             destinations.append(verdict.destinations)
             for node in landings:
@@ -102,11 +102,11 @@ class Beliefs:
         kept = Outlook(tuple(after.values())[:MOST], complete)
         return Advance(kept, np.flatnonzero(alike), verdicts[0], sure and complete)
 
-    def landings(self, placed: Ints, verdict: Verdict) -> list[int]:
+    def landings(self, placed: Ints, q: int, pod: Pod, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""
-        nodes = verdict.destinations
-        favourite = self._simulation.favourite(verdict.replacement, verdict.at_once)
-        nodes = np.concatenate(([favourite], nodes))
+        late = self._component.classes[q].stateful
+        best = self._simulation.expected(pod, verdict.replacement, verdict.landing, after_gone=late)
+        nodes = np.concatenate((best[:1], verdict.destinations))
         own = np.where(self._apart[nodes], nodes, -1)
         kinds = self._potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)

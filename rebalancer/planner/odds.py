@@ -21,8 +21,9 @@ from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial, Verdict
 from rebalancer.spread.arrays import Ints
 
-TRUST = 0.9
-"""How likely the scheduler takes a best-scored node; the rest is shared by all that the filter leaves."""
+TRUST = 0.5
+"""How likely the scheduler takes a best-scored node; the rest is shared by all that the filter leaves.
+Other replacements of a wave, and pods of others, come in between and change the scores."""
 TOLERANCE = 0.02
 """Moves on average by which a walk may be longer than the shortest and need not be compared with others."""
 COST = 0.05
@@ -52,7 +53,10 @@ class Outcome(Struct, frozen=True, eq=False):
 
 
 class Odds:
-    """Chances of one component to come to an excess of at most `residual` in at most `allowed` moves."""
+    """Chances of one component to come to an excess of at most `residual` in at most `allowed` moves.
+
+    `thorough`: landings that the scores do not predict are followed, too, not only counted.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class Odds:
         effort: Effort,
         residual: int,
         allowed: int,
+        *,
+        thorough: bool,
     ) -> None:
         self._simulation = simulation
         self._component = component
@@ -71,6 +77,7 @@ class Odds:
         self._effort = effort
         self._residual = residual
         self._allowed = allowed
+        self._thorough = thorough
         self._known: dict[tuple[object, ...], Outcome] = {}
         self._moves: dict[tuple[object, ...], list[tuple[Landed, ...]]] = {}
 
@@ -157,10 +164,10 @@ class Odds:
         """The average over all landings of a move; cut short where it is not worth more than `enough`."""
         chance, moves, left = 0.0, 1.0, 1.0
         for way in landings:
-            if way.predicted:
+            if way.predicted or self._thorough:
                 after = self._after(placed, steps, way.step)
             else:
-                # What is not expected is not followed: there may be a way on, or there is none.
+                # There may be a way on, or there is none.
                 needed = self._needed(self._moved(placed, way.step), (*steps, way.step))
                 after = Outcome(0.0) if needed is None else Outcome(1.0, float(needed))
             left -= way.likelihood
@@ -208,7 +215,11 @@ class Odds:
     def _landings(self, step: Step, verdict: Verdict, twins: Ints) -> tuple[Landed, ...]:
         """One for each set of interchangeable nodes, predicted ones apart."""
         nodes = verdict.destinations
-        best = np.isin(nodes, self._simulation.preferred(step.pod, verdict.replacement, verdict.landing))
+        late = self._component.classes[step.q].stateful
+        best = np.isin(
+            nodes,
+            self._simulation.expected(step.pod, verdict.replacement, verdict.landing, after_gone=late),
+        )
         likelihood = np.full(len(nodes), (1 - TRUST) / len(nodes))
         likelihood[best] += TRUST / max(1, int(best.sum()))
         ways: list[Landed] = []

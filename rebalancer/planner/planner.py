@@ -175,9 +175,8 @@ class Planner:
                             continue
                         search = Search(self._simulation, component, self._trial, self._options.effort)
                         walk = search.run()
-                        solver = "closed form" if search.potential.closed else "HiGHS"
                         parts[i] = (
-                            parts[i].further(walk) if i in parts else Part(groups, classes, walk, solver)
+                            parts[i].further(walk) if i in parts else Part(groups, classes, walk, search)
                         )
                         # A later turn builds on landings that are only predicted.
                         sure = turn == 0 and first == 1

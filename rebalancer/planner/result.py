@@ -12,6 +12,7 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.explain import Explainer
 from rebalancer.planner.groups import Group, Groups
 from rebalancer.planner.plan import Blocked, ComponentFigures, ConstraintResult, Move, Status
+from rebalancer.planner.search import Search
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.step import Walk
 from rebalancer.planner.waves import Placed
@@ -20,12 +21,12 @@ from rebalancer.spread.arrays import Ints
 
 
 class Part(Struct, frozen=True, eq=False):
-    """A component that has an excess, and the walk found for it."""
+    """A component that has an excess, and the walk found for it by a search from its start."""
 
     groups: tuple[Group, ...]
     classes: tuple[PodClass, ...]
     walk: Walk
-    solver: str
+    search: Search
 
     def further(self, walk: Walk) -> Part:
         """The component with a walk that goes on from where the first one led."""
@@ -33,12 +34,12 @@ class Part(Struct, frozen=True, eq=False):
         joined = Walk(
             (*w.steps, *walk.steps),
             min(w.least, walk.least),
-            # What a higher excess takes at least, a lower one takes as well.
-            w.bound,
+            # Without classes, moves of others have lowered what it counts.
+            w.bound if walk.residual == w.residual or not self.classes else self.search.bound(walk.residual),
             walk.residual,
             w.proved and not walk.steps and w.residual == walk.residual,
         )
-        return Part(self.groups, self.classes, joined, self.solver)
+        return Part(self.groups, self.classes, joined, self.search)
 
 
 class Results:
@@ -161,7 +162,7 @@ def figures(part: Part) -> ComponentFigures:
         groups=tuple(g.index for g in part.groups),
         pods=sum(len(p) for c in part.classes for p in c.by_row.values()),
         domains=sum(g.size for g in part.groups),
-        solver=part.solver,
+        solver="closed form" if part.search.potential.closed else "HiGHS",
         bound=w.bound,
         least=w.least,
         moves=len(w.steps),

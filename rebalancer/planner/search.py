@@ -25,6 +25,8 @@ FIRST = 0.25
 """Share of the effort after which the search for a sure walk waits for a sign that there is one."""
 BEAM = 2.0
 """Share of the effort that the beam may take: its candidates need no program."""
+UNSURE = 0.5
+"""Share of the effort for the odds where there is no sure walk."""
 LEAST = 0.1
 """A walk that is worth less is none: its evictions would most likely be in vain."""
 ALIKE = 0.02
@@ -52,44 +54,55 @@ class Search:
         self._effort.renew(FIRST)
         sure = walks.sure()
         if sure is not None:
-            return Walk(tuple(sure), least, self._bound(least), least, proved=self.potential.exact)
+            return Walk(tuple(sure), least, self.bound(least), least, proved=self.potential.exact)
         beam = Beam(self._simulation, c, self._trial, self.potential, self._effort)
         self._effort.renew(BEAM)
         lowest = beam.run(least)
         residual, steps = lowest.height[0], lowest.steps
         self._effort.renew()
         if residual == least and (sure := walks.sure()) is not None:
-            return Walk(tuple(sure), least, self._bound(least), least, proved=self.potential.exact)
-        self._effort.renew(1 - FIRST)
+            return Walk(tuple(sure), least, self.bound(least), least, proved=self.potential.exact)
         found = None
         if residual > least and beam.exhausted:
             # Predicted are the first of equally good nodes; the scheduler takes any of them.
-            found = self._likeliest(walks, least, self._bound(least) + DETOURS)
+            found = self._likeliest(walks, least, self.bound(least) + DETOURS)
         if found is not None:
             residual, steps = least, found
         elif steps:
             walks = walks if residual == least else self._walks(residual)
-            most = min(len(steps), self._bound(residual) + DETOURS)
+            most = min(len(steps), self.bound(residual) + DETOURS)
             steps = self._likeliest(walks, residual, most) or steps
+        self._effort.renew(FIRST)
         proved = not steps and self.potential.exact and residual == least
-        return Walk(walks.marked(steps), least, self._bound(residual), residual, proved)
+        return Walk(walks.marked(steps), least, self.bound(residual), residual, proved)
 
     def _walks(self, residual: int) -> Walks:
         return Walks(self._simulation, self._component, self._trial, self.potential, self._effort, residual)
 
-    def _bound(self, residual: int) -> int:
+    def bound(self, residual: int) -> int:
         """The fewest moves from the start to a final state with this excess."""
         return self.potential.moves(self._component.start, residual) or 0
 
     def _likeliest(self, walks: Walks, residual: int, most: int) -> tuple[Step, ...] | None:
         """The walk to `residual`, in `most` moves at most, that is worth most; None if none is found."""
-        odds = Odds(
-            self._simulation, self._component, self._trial, self.potential, self._effort, residual, most
-        )
-        worth, found = odds.best()
+        for thorough in (True, False):
+            self._effort.renew(UNSURE)
+            odds = Odds(
+                self._simulation,
+                self._component,
+                self._trial,
+                self.potential,
+                self._effort,
+                residual,
+                most,
+                thorough=thorough,
+            )
+            worth, found = odds.best()
+            if not self._effort.gone:
+                break
         if worth <= LEAST:
             return None
-        for allowed in range(self._bound(residual), len(found) if found else most + 1):
+        for allowed in range(self.bound(residual), len(found) if found else most + 1):
             if (lucky := odds.lucky(allowed)) is not None:
                 return lucky
         if found is not None:

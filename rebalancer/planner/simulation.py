@@ -190,6 +190,16 @@ class Simulation:
                 leaving.let_go()
         return np.flatnonzero(best)
 
+    def expected(self, victim: Pod, replacement: PodTemplate, landing: Landing, *, after_gone: bool) -> Rows:
+        """The best-scored nodes, by number, when the replacement is made: at once, or `after_gone`."""
+        if np.count_nonzero(landing.held) == 1:
+            return np.flatnonzero(landing.held)
+        with self.without(victim) as leaving:
+            if after_gone:
+                leaving.let_go()
+            totals = self.framework(replacement).score(replacement, landing.held).totals
+        return np.flatnonzero(landing.held & (totals == totals[landing.held].max()))
+
     def favourite(self, replacement: PodTemplate, nodes: Rows) -> int:
         """The best-scored of some nodes as things stand; the first in order of name among equals."""
         if len(nodes) == 1:

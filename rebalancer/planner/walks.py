@@ -57,15 +57,16 @@ class Walks:
         return self._harmless(self._start, allowed)
 
     def marked(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """The steps, certain as long as each brings the end nearer wherever it and the earlier ones land."""
+        """The steps, certain as long as each brings the end nearer and has one landing, or several alike."""
         marked: list[Step] = []
         now: Outlook | None = self._start
+        certain = True
         for s in steps:
             advance = self._beliefs.advance(now, s.q, s.row, s.pod) if now is not None else None
             now = advance.outlook if advance is not None else None
             nodes = advance.destinations if advance is not None else s.destinations
-            certain = advance is not None and advance.sure and not self._effort.gone
-            certain = certain and all(m.certain for m in marked)
+            certain = certain and advance is not None and advance.sure and len(advance.outlook.beliefs) == 1
+            certain = certain and not self._effort.gone
             marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
         return tuple(marked)
 
