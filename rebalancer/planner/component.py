@@ -88,6 +88,13 @@ class Component:
         """int64[D]: the group's counts with the classes' pods placed so, int64[Q, N]."""
         return self.base[group] + self._of_classes(group, placed)
 
+    def takes_one_more(self, q: int, node: int, placed: Ints) -> bool:
+        """Whether a node has room for one more pod of class q, with the classes' pods placed so."""
+        if placed[q, node] >= self.start[q, node] + self.room[q, node]:
+            return False
+        more = self.needs.T @ (placed[:, node] - self.start[:, node]) + self.needs[q]
+        return bool((more <= self.free[:, node]).all())
+
     def excesses(self, placed: Ints) -> tuple[int, ...]:
         """Every group's excess."""
         return self.tally(placed).excesses

@@ -15,6 +15,9 @@ from rebalancer.planner.program import Target, solve
 from rebalancer.planner.waterfill import Band, Level, fewest_moves, least_excess
 from rebalancer.spread.arrays import Ints, Rows
 
+_REDIRECTIONS = 6
+"""Pods of a course that are tried at another node, before a program is solved."""
+
 
 class Course(Struct, frozen=True, eq=False):
     """One best final state seen from a placement, `moves` away.
@@ -91,8 +94,8 @@ class Potential:
     def moves_after(self, placed: Ints, residual: int, q: int, row: int, landed: int) -> int | None:
         """`moves` of the placement after one move of class q from node `row` to node `landed`.
 
-        If the placement's course, with interchangeable nodes swapped, goes through that move, nothing needs
-        to be solved: the course remains the best.
+        If the placement's course, with interchangeable nodes swapped or one pod sent elsewhere, goes through
+        that move, nothing needs to be solved: no move brings the end nearer by more than one.
         """
         after = placed.copy()
         after[q, row] -= 1
@@ -101,6 +104,8 @@ class Potential:
             course = self.course(placed, residual)
             if course is not None and course.moves > 0 and course.target is not None:
                 target = self._through(placed, course.target, q, row, landed)
+                if target is None:
+                    target = self._redirected(placed, course.target, residual, q, row, landed)
                 if target is not None:
                     self._moves[self.cells(after).key, residual] = course.moves - 1
                     self._courses[after.tobytes(), residual] = Course(
@@ -163,6 +168,23 @@ class Potential:
                 final[q, node] -= sign
                 final[q, swap] += sign
         return final
+
+    def _redirected(
+        self, placed: Ints, target: Ints, residual: int, q: int, row: int, landed: int
+    ) -> Ints | None:
+        """The target with one pod at `landed` instead of elsewhere, if it gives at `row` and is as good."""
+        c = self._component
+        if placed[q, row] <= target[q, row] or not c.takes_one_more(q, landed, target):
+            return None
+        takers = np.flatnonzero(target[q] > placed[q])
+        near = sum((g.rows[takers] == g.rows[landed]).astype(np.int64) for g in c.groups)
+        for taker in takers[np.argsort(-near, kind="stable")][:_REDIRECTIONS]:
+            final = target.copy()
+            final[q, taker] -= 1
+            final[q, landed] += 1
+            if sum(c.excesses(final)) <= residual:
+                return final
+        return None
 
     def _closed_course(self, placed: Ints, residual: int) -> Course | None:
         level = self._level(placed, residual)
