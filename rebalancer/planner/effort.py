@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-_STEPS = 3
-"""Steps of the simplex algorithm that take about as long as a candidate."""
 _PROGRAM = 2
-"""Candidates that could be tried while a program is set up."""
+"""Candidates that could be tried while a program is set up; a step of the simplex algorithm takes as long as
+one more."""
 
 
 class Effort:
@@ -29,4 +28,4 @@ class Effort:
 
     def program(self, steps: int) -> None:
         """A program was solved in so many steps of the simplex algorithm."""
-        self._left -= _PROGRAM + steps // _STEPS
+        self._left -= _PROGRAM + steps

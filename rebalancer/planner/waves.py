@@ -3,9 +3,8 @@
 The replacements of one wave arrive in any order, while some victims still hold their room and others are
 gone. So a move joins a wave only if nothing in the wave can touch another: one move per component (their
 constraints are disjoint), room on every node where replacements of the wave could meet, no shared host port,
-no required affinity between them, every budget and quota kept. Moves that are not certain come last, alone
-at first: what they rest on, the scheduler's scores, the others would change. The next wave starts from the
-state that the plan predicts.
+no required affinity between them, and every budget and quota kept. The next wave starts from the state that
+the plan predicts.
 """
 
 from __future__ import annotations
@@ -31,9 +30,6 @@ from rebalancer.spread.arrays import Bools, Ints, Rows
 
 LARGEST = 50
 """Evictions in flight at most, whatever budgets allow."""
-ALONE = 20
-"""Uncertain moves that get a wave of their own, so that no other replacement changes the scores; the rest
-may share waves, for each one costs time."""
 
 
 class Placed(Struct, frozen=True, eq=False):
@@ -60,28 +56,20 @@ def waves(
     dropped: list[tuple[Component, Step]] = []
     elsewhere = _Elsewhere(simulation)
     with ExitStack() as made:
-        number, alone = first - 1, 0
+        number = first - 1
         while any(steps for _, steps in queues):
             number += 1
             with simulation.without() as leaving:
                 wave = _Wave(simulation, evictable, leaving)
-                heads = [(component, steps[0]) for component, steps in queues if steps]
-                sure = [(component, step) for component, step in heads if step.certain]
-                most = LARGEST if sure or alone >= ALONE else 1
-                for component, step in sure or heads:
-                    if len(wave.members) < most:
-                        wave.join(component, step)
-                members = wave.settled(elsewhere)
-                alone += most == 1
-            if not members:
-                # Even alone in a wave the first of these steps fail: others took their room.
-                failed = {step.pod.key for _, step in sure or heads}
                 for component, steps in queues:
-                    if steps and steps[0].pod.key in failed:
-                        dropped.extend((component, s) for s in steps)
-                        steps.clear()
-                number -= 1
-                continue
+                    if steps and len(wave.members) < LARGEST:
+                        wave.join(component, steps[0])
+                members = wave.settled(elsewhere)
+            if not members:
+                # Even alone in a wave the first step of every walk fails: others took its room.
+                for component, steps in queues:
+                    dropped.extend((component, s) for s in steps)
+                break
             joined = {step.pod.key for _, step, _ in members}
             for _, steps in queues:
                 if steps and steps[0].pod.key in joined:
