@@ -55,6 +55,7 @@ def waves(
     done: list[Placed] = []
     dropped: list[tuple[Component, Step]] = []
     elsewhere = _Elsewhere(simulation)
+    unsure: set[int] = set()
     with ExitStack() as made:
         number = first - 1
         while any(steps for _, steps in queues):
@@ -76,7 +77,11 @@ def waves(
                     steps.pop(0)
             for _, step, nodes in members:
                 elsewhere.add(step, nodes)
-            for component, step, nodes in members:
+            for component, member, nodes in members:
+                if not member.certain:
+                    unsure.add(id(component))
+                # What follows a move that may end otherwise may, too.
+                step = replace(member, certain=id(component) not in unsure)
                 done.append(Placed(component, step, number, np.union1d(nodes, step.destinations)))
                 made.enter_context(simulation.after((step.made,)))
     return done, dropped
