@@ -54,6 +54,8 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     }
     if requests != pod.requests:
         changes["requests"] = requests
+        for field in ("nonzero_cpu", "nonzero_memory", "scored_cpu", "scored_memory"):
+            changes[field] = max(getattr(pod, field), getattr(owner, field))
     if owner.scheduler_name != pod.scheduler_name:
         changes["scheduler_name"] = owner.scheduler_name
     if owner.spread is not pod.spread and owner.spread:

@@ -163,3 +163,9 @@ def test_one_template_has_one_replacement() -> None:
     assert holder is not None
     replacements = Replacements()
     assert replacements.of(first.template, holder) is replacements.of(second.template, holder)
+
+
+def test_a_larger_request_of_the_owner_counts_in_the_scores_too() -> None:
+    one, replacement = made(owner={"containers": container("700m")}, pod={"containers": container("300m")})
+    assert (one.nonzero_cpu, one.scored_cpu) == (300, 300)
+    assert (replacement.requests["cpu"], replacement.nonzero_cpu, replacement.scored_cpu) == (700, 700, 700)
