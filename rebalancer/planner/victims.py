@@ -16,7 +16,9 @@ from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-LEAVING_TAINTS = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"})
+KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
+"""What Karpenter puts on a node that it is about to take away; the second until its v1."""
+LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler"}
 """Taints of nodes that are about to go."""
 
 Order = tuple[bool, bool, int, int, int, int, float, str, str]

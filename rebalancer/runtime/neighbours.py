@@ -8,13 +8,11 @@ from collections.abc import Iterable
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Finding, Severity
-from rebalancer.planner.victims import is_leaving
+from rebalancer.planner.victims import KARPENTER_TAINTS, is_leaving
 from rebalancer.report.text import plural
 from rebalancer.runtime.observer import Observer
 
 _NAME = "app.kubernetes.io/name"
-_DISRUPTED = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
-"""Taints that Karpenter puts on a node that it is about to consolidate; the second until its v1."""
 _POOL = "karpenter.sh/nodepool"
 
 
@@ -56,7 +54,7 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
 
 
 def _disrupted(snapshot: Snapshot) -> set[str]:
-    return {n.name for n in snapshot.nodes if any(t.key in _DISRUPTED for t in n.spec.taints)}
+    return {n.name for n in snapshot.nodes if any(t.key in KARPENTER_TAINTS for t in n.spec.taints)}
 
 
 def _drains(snapshot: Snapshot) -> Iterable[Finding]:

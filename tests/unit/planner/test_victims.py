@@ -110,6 +110,11 @@ GOING: list[tuple[str, NodeBuilder, bool]] = [
     ("a cordoned one", node("n").cordoned(), True),
     ("one that the cluster autoscaler removes", node("n").taint("ToBeDeletedByClusterAutoscaler", "1"), True),
     ("one that karpenter disrupts", node("n").taint("karpenter.sh/disrupted"), True),
+    (
+        "one that karpenter before its v1 disrupts",
+        node("n").taint("karpenter.sh/disruption", "disrupting"),
+        True,
+    ),
     ("one with a taint of its own", node("n").taint("dedicated", "gpu"), False),
 ]
 
