@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.kube.cache_store import Change
-from rebalancer.kube.head import MALFORMED, HeadMeta, head, malformed
+from rebalancer.kube.head import HeadMeta, head, malformed
 from rebalancer.kube.watch import Watch, WatchEvent
-from rebalancer.model.decode import WORKLOADS, Decoder, Object
+from rebalancer.model.decode import MALFORMED, WORKLOADS, Decoder, Object
 from rebalancer.model.snapshot import Identity, identity
 
 _SWEEP_AFTER = 5000

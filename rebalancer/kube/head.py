@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
-"""What decoding one object may raise, whatever is in it: quantities such as 1e999999 included. Everybody who
-may create a pod could otherwise keep all other pods from being read."""
+from rebalancer.model.decode import MALFORMED
+
 _MOST_NAMED = 5
 """Malformed objects of a kind that are named one by one; the rest is counted."""
 
@@ -42,8 +41,7 @@ def malformed(kind: str, raw: bytes | Raw, why: Exception) -> str:
     except MALFORMED:
         meta = HeadMeta()
     name = "/".join(p for p in (meta.namespace, meta.name) if p) or "without a name"
-    what = "a quantity that nobody can reckon with" if isinstance(why, ArithmeticError) else why
-    return f"{kind} {name} is malformed and left out: {what}"
+    return f"{kind} {name} is malformed and left out: {why}"
 
 
 def first_of(broken: list[str]) -> tuple[str, ...]:

@@ -8,12 +8,11 @@ import msgspec
 
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ExpiredError, NotFoundError, ResponseError, Target
-from rebalancer.kube.head import MALFORMED
 from rebalancer.kube.pager import pages
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.status import quoted
-from rebalancer.model.decode import Decoder, Object
+from rebalancer.model.decode import MALFORMED, Decoder, Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.workload import PodDisruptionBudget, Workload

@@ -21,12 +21,12 @@ from rebalancer.kube.errors import (
     ResponseError,
     Target,
 )
-from rebalancer.kube.head import MALFORMED, first_of, malformed
+from rebalancer.kube.head import first_of, malformed
 from rebalancer.kube.pager import pages
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.kube.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.status import quoted
-from rebalancer.model.decode import Decoder, Object
+from rebalancer.model.decode import MALFORMED, Decoder, Object
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 log = logging.getLogger(__name__)

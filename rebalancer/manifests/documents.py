@@ -97,6 +97,10 @@ def _next_json(text: Text, whole: memoryview, start: int, index: int) -> tuple[i
             end = min(start + int(trailing.group(1)), end - 1)
         except UnicodeDecodeError as e:
             raise ManifestError(f"{text.name}: a string is not valid UTF-8: {e.reason}") from e
+        except RecursionError as e:
+            raise ManifestError(
+                f"{text.name}: lists or objects in it are nested too deeply to be read"
+            ) from e
 
 
 def _document(name: str, index: int, data: memoryview | bytes) -> Document:

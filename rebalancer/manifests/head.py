@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
@@ -70,7 +71,8 @@ def newest(head: Head) -> datetime | None:
         if (deleted := meta.deletion_timestamp) is not None:
             # The API sets it to when the grace period ends, which may be hours ahead.
             grace = meta.deletion_grace_period_seconds or 0
-            times.append(datetime.fromtimestamp(deleted.timestamp() - grace, deleted.tzinfo))
+            with suppress(OverflowError):  # a grace period of a billion years tells nothing of now
+                times.append(deleted - timedelta(seconds=grace))
     if (status := head.status) is not None:
         times.append(status.start_time)
         for condition in status.conditions or ():

@@ -24,13 +24,10 @@ from rebalancer.manifests.kinds import (
     absences,
     is_read,
 )
-from rebalancer.model.decode import Decoder, Object
+from rebalancer.model.decode import MALFORMED, Decoder, Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.model.quantity import resource_list
 from rebalancer.model.snapshot import Snapshot, build_snapshot
-from rebalancer.model.storage import PersistentVolume, PersistentVolumeClaim
-from rebalancer.model.workload import ResourceQuota
 
 Paths = Iterable[str | os.PathLike[str]]
 _LISTED = 5
@@ -105,7 +102,7 @@ class _Reading:
     def _item(self, document: Document, item: Item) -> None:
         try:
             head = head_of(item.raw)
-        except (msgspec.DecodeError, ValueError) as e:
+        except MALFORMED as e:
             self._unreadable(document, item, e)
             return
         kind, api_version = head.kind or item.kind, head.api_version or item.api_version
@@ -132,8 +129,7 @@ class _Reading:
                 return
         try:
             value = self._decoder.decode(kind, raw)
-            _check(value)
-        except (msgspec.DecodeError, ValueError) as e:
+        except MALFORMED as e:
             self._malformed.append(f"{kind} {_qualified(namespace, name)}: {field_error(e)}")
             return
         self._objects[kind, namespace, name] = (meta.resource_version, value)
@@ -158,7 +154,7 @@ class _Reading:
         """An object whose very head is malformed; it is worth a word if its kind is one that is read."""
         try:
             value = msgspec.json.decode(item.raw)
-        except (msgspec.DecodeError, ValueError):
+        except MALFORMED:
             value = None
         if not isinstance(value, dict):
             self._stranger(document, item, "")
@@ -256,22 +252,3 @@ def field_error(error: Exception) -> str:
     what = what[:1].lower() + what[1:]
     field = path.rstrip("`").lstrip(".")
     return f"{field}: {what}" if field else what
-
-
-def _check(value: Object) -> None:
-    """Decodes the quantities that the model keeps as written. Raises ValueError naming the field."""
-    fields: dict[str, dict[str, str | int | float]] = {}
-    if isinstance(value, Node):
-        fields = {"status.allocatable": value.status.allocatable}
-    elif isinstance(value, ResourceQuota):
-        fields = {
-            "spec.hard": value.spec.hard,
-            "status.hard": value.status.hard,
-            "status.used": value.status.used,
-        }
-    elif isinstance(value, PersistentVolume):
-        fields = {"spec.capacity": value.spec.capacity}
-    elif isinstance(value, PersistentVolumeClaim):
-        fields = {"spec.resources.requests": value.spec.resources.requests}
-    for field, quantities in fields.items():
-        resource_list(quantities, field)

@@ -13,6 +13,7 @@ from rebalancer.model.meta import ObjectMeta
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.pod_wire import TemplateWire, absent
+from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.storage import (
     CSIDriver,
@@ -71,6 +72,9 @@ WORKLOADS = frozenset(
 )
 KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})
 """Every kind that is read."""
+MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
+"""What decoding one object may raise, whatever is in it. Everybody who may create a pod could otherwise keep
+all other pods from being read."""
 
 
 class _RollingUpdate(Struct, frozen=True, rename="camel"):
@@ -130,7 +134,8 @@ class Decoder:
         """The value of one object of a kind in `KINDS`.
 
         An explicit null means what an absent field means. Raises msgspec.ValidationError (or its base
-        DecodeError for text that is no JSON), ValueError for a quantity: the message names the field.
+        DecodeError for text that is no JSON), ValueError for a quantity: the message names the field. From
+        objects that are made to do harm, anything of `MALFORMED`.
         """
         try:
             return self._decode(kind, raw)
@@ -165,6 +170,7 @@ class Decoder:
         if kind == "ControllerRevision":
             return self._revision.decode(raw).metadata
         value: Object = self._plain[kind](raw)
+        _check_quantities(value)
         return value
 
     def _workload_of(self, kind: str, wire: _Workload) -> Workload:
@@ -207,6 +213,28 @@ class Decoder:
             available_replicas=status.available_replicas,
             claim_templates=tuple(c.metadata.name for c in spec.volume_claim_templates),
         )
+
+
+def _check_quantities(value: Object) -> None:
+    """Decodes the quantities that the model keeps as written. Raises ValueError naming the field."""
+    fields: dict[str, dict[str, str | int | float]] = {}
+    if isinstance(value, Node):
+        fields = {"status.allocatable": value.status.allocatable}
+    elif isinstance(value, ResourceQuota):
+        fields = {
+            "spec.hard": value.spec.hard,
+            "status.hard": value.status.hard,
+            "status.used": value.status.used,
+        }
+    elif isinstance(value, PersistentVolume):
+        fields = {"spec.capacity": value.spec.capacity}
+    elif isinstance(value, PersistentVolumeClaim):
+        fields = {"spec.resources.requests": value.spec.resources.requests}
+    elif isinstance(value, CSIStorageCapacity):
+        sizes = {"capacity": value.capacity, "maximumVolumeSize": value.maximum_volume_size}
+        fields = {"": {name: size for name, size in sizes.items() if size is not None}}
+    for field, quantities in fields.items():
+        resource_list(quantities, field)
 
 
 def without_nulls(value: Any) -> Any:

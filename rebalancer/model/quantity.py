@@ -13,6 +13,10 @@ _FORM = re.compile(r"^([+-]?[0-9]*\.?[0-9]*)(?:([eE][+-]?[0-9]+)|(Ki|Mi|Gi|Ti|Pi
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
+_MOST = 30
+"""A power of ten beyond every amount there is: the API server keeps none above 2^63-1. What is larger is a
+mistake, or meant to keep whoever reckons with it busy: 1e999999 has a million digits."""
+
 
 class QuantityError(ValueError):
     """The text is not a Kubernetes quantity; the message quotes it."""
@@ -29,6 +33,8 @@ def parse(text: str) -> Decimal:
         value = Decimal(number + (exponent or ""))
     except InvalidOperation as e:
         raise QuantityError(f"{text!r} is not a quantity such as 500m, 1Gi or 2") from e
+    if value.adjusted() > _MOST:
+        raise QuantityError(f"{text[:20]!r} is more than there can be of anything")
     if suffix in _BINARY:
         return value * _BINARY[suffix]
     if suffix:
@@ -53,16 +59,18 @@ def amount(resource: str, text: str) -> int:
     return milli(text) if resource == "cpu" else units(text)
 
 
-def resource_list(quantities: dict[str, str | int | float] | None, path: str = "") -> dict[str, int]:
+def resource_list(quantities: dict[str, str | int | float] | None, path: str | None = None) -> dict[str, int]:
     """A ResourceList with each quantity as the scheduler's integer (`amount`).
 
-    Raises QuantityError, whose message ends with where it is if `path` says where the list is, in the form
-    of msgspec's own errors.
+    Raises QuantityError, whose message ends with where it is if `path` says where the list is ("" for the
+    object itself), in the form of msgspec's own errors.
     """
     amounts: dict[str, int] = {}
     for name, quantity in (quantities or {}).items():
         try:
             amounts[name] = amount(name, str(quantity))
         except QuantityError as e:
-            raise QuantityError(f"{e} - at `$.{path}.{name}`" if path else str(e)) from e
+            if path is None:
+                raise
+            raise QuantityError(f"{e} - at `$.{path}.{name}`".replace("$..", "$.")) from e
     return amounts

@@ -187,7 +187,10 @@ def test_an_object_that_cannot_be_reckoned_with_is_malformed(server: ApiServer) 
         snapshot = read(c)
     assert [p.name for p in snapshot.pods] == ["good"]
     (warning,) = snapshot.warnings
-    assert warning.startswith("Pod x/bad is malformed and left out: ")
+    assert warning == (
+        "Pod x/bad is malformed and left out: '1e999999' is more than there can be of anything "
+        "- at `$.spec.containers[].resources.requests.cpu`"
+    )
 
 
 def test_an_empty_list_may_be_null(server: ApiServer) -> None:

@@ -177,6 +177,31 @@ BROKEN = [
         "Node bad: status.allocatable.memory: '32 GB' is not a quantity such as 500m, 1Gi or 2",
     ),
     (
+        "a quantity with a million digits",
+        pod("bad")
+        | {"spec": {"containers": [{"name": "c", "resources": {"limits": {"memory": "1e999999"}}}]}},
+        (
+            "Pod shop/bad: spec.containers[].resources.limits.memory: '1e999999' is more than there can be "
+            "of anything"
+        ),
+    ),
+    (
+        "a node with a million digits of cpu",
+        node("bad") | {"status": {"allocatable": {"cpu": "-1e999999"}}},
+        "Node bad: status.allocatable.cpu: '-1e999999' is more than there can be of anything",
+    ),
+    (
+        "a wrong quantity of a storage capacity",
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIStorageCapacity",
+            "metadata": {"name": "bad", "namespace": "shop"},
+            "storageClassName": "s",
+            "capacity": "1 GB",
+        },
+        "CSIStorageCapacity shop/bad: capacity: '1 GB' is not a quantity such as 500m, 1Gi or 2",
+    ),
+    (
         "a wrong value of an enumeration",
         node("bad") | {"spec": {"taints": [{"key": "k", "effect": "Never"}]}},
         "Node bad: spec.taints[0].effect: invalid enum value 'Never'",
@@ -196,6 +221,20 @@ def test_a_malformed_object_is_named_and_skipped(broken: Object, says: str) -> N
     snapshot = snapshot_of(*CLUSTER, broken)
     assert told(snapshot) == [f"skipped a malformed object: {says}"]
     assert (len(snapshot.nodes), len(snapshot.pods)) == (2, 2)
+
+
+@pytest.mark.parametrize("seconds", [10**18, -(10**12)])
+def test_a_grace_period_beyond_all_times_does_not_keep_the_file_from_being_read(seconds: int) -> None:
+    times = {"deletionTimestamp": "2026-01-02T00:00:00Z", "deletionGracePeriodSeconds": seconds}
+    snapshot = snapshot_of(*CLUSTER, pod("going", **times))
+    assert snapshot.now == datetime.fromisoformat("2026-01-01T00:00:00Z").timestamp()
+    assert [p.name for p in snapshot.pods if p.terminating] == ["going"]
+
+
+def test_what_is_nested_too_deeply_is_told_of_the_file() -> None:
+    deep = json.dumps(listed(*CLUSTER, pod("bad"))).replace('"bad"', "[" * 9999 + "]" * 9999)
+    with pytest.raises(ManifestError, match="stdin: lists or objects in it are nested too deeply"):
+        read_snapshot(["-"], stdin=io.BytesIO(deep.encode()))
 
 
 def test_many_malformed_objects_are_counted() -> None:
