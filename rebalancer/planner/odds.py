@@ -1,9 +1,9 @@
 """Which move first, where the scheduler's choice decides whether the end can be reached.
 
 A plan is made anew once replacements have landed, so that a move is worth as much as the chance that it
-leaves: over each of its landings, the chance of the best move from there, less what the evictions cost. The
-scheduler most likely takes a best-scored node; scores are a guess, so that every other node the filter leaves
-keeps a small part of it.
+leaves: over each of its landings, the chance of the best move from there, less what the evictions cost. All
+nodes that the filter leaves count alike: other replacements of a wave, and pods of others, come between and
+change the scores. The plan itself follows the landings that the scores predict.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial, Verdict
 from rebalancer.spread.arrays import Ints
 
-TRUST = 0.5
-"""How likely the scheduler takes a best-scored node; the rest is shared by all that the filter leaves.
-Other replacements of a wave, and pods of others, come in between and change the scores."""
 TOLERANCE = 0.02
 """Moves on average by which a walk may be longer than the shortest and need not be compared with others."""
 COST = 0.05
@@ -220,14 +217,12 @@ class Odds:
             nodes,
             self._simulation.expected(step.pod, verdict.replacement, verdict.landing, after_gone=late),
         )
-        likelihood = np.full(len(nodes), (1 - TRUST) / len(nodes))
-        likelihood[best] += TRUST / max(1, int(best.sum()))
         ways: list[Landed] = []
         kinds = 2 * twins[nodes] + ~best
         for kind in np.unique(kinds):
             alike = kinds == kind
             landed = Step(step.pod, step.q, step.row, int(nodes[alike][0]), verdict, nodes, certain=False)
-            ways.append(Landed(landed, float(likelihood[alike].sum()), bool(best[alike][0])))
+            ways.append(Landed(landed, float(alike.mean()), bool(best[alike][0])))
         return tuple(sorted(ways, key=lambda w: (-w.likelihood, w.step.landed)))
 
 

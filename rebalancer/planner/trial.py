@@ -16,6 +16,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.classes import Classes
 from rebalancer.planner.component import Component
+from rebalancer.planner.groups import Group
 from rebalancer.planner.options import Certainty
 from rebalancer.planner.simulation import Landing, Simulation
 from rebalancer.planner.victims import Order
@@ -26,9 +27,9 @@ from rebalancer.spread.arrays import Ints, Rows
 class Verdict(Struct, frozen=True, eq=False):
     """A move that does no harm on any of `destinations` (nodes by number).
 
-    `certain`: these are all that the filter leaves; else the best-scored ones. `helps`: the pod's own
-    constraints keep the replacement out of the domain it left. `fixes`: violated groups (numbered over the
-    whole cluster) that it serves.
+    `certain`: these are all that the filter leaves; else the best-scored ones. `helps`: a constraint that the
+    pod carries, and that counts it, keeps the replacement out of the domain it left. `fixes`: violated groups
+    (numbered over the whole cluster) that it serves.
     """
 
     replacement: PodTemplate
@@ -120,10 +121,8 @@ class Trial:
         *,
         certain: bool,
     ) -> Verdict | Refusal:
-        carried = component.carried[q]
-        helps = any(_keeps_out(component.groups[i].rows, row, nodes) for i in carried)
-        tally = component.tally(placed)
-        fixes = []
+        carried, tally = component.carried[q], component.tally(placed)
+        fixes, helps = [], False
         for i in component.counted[q]:
             group, counts, before = component.groups[i], tally.counts[i], tally.excesses[i]
             leaves = int(group.rows[row])
@@ -133,12 +132,24 @@ class Trial:
                 after = group.excess_after(counts, leaves, np.unique(group.rows[nodes]))
                 if (after > before).any():
                     return Refusal(ReasonCode.WOULD_WORSEN, len(nodes))
-            if before > 0 and _keeps_out(group.rows, row, nodes):
+            leaves_it = _leaves(group.rows, row, nodes)
+            if before > 0 and leaves_it:
                 fixes.append(group.index)
+            if i in carried:
+                helps = helps or (self._closed(group, counts, row) if certain else leaves_it)
         return Verdict(replacement, landing, nodes, certain, helps, tuple(fixes))
 
+    def _closed(self, group: Group, counts: Ints, row: int) -> bool:
+        """Whether the constraint itself rejects the node that a pod leaves: the filter's own formula."""
+        leaves = int(group.rows[row])
+        if leaves < 0:
+            return not self._simulation.state.table.having([group.constraint.topology_key])[row]
+        less = counts.copy()
+        less[leaves] -= 1
+        return bool(counts[leaves] - group.minimum(less) > group.constraint.max_skew)
 
-def _keeps_out(domains: Ints, row: int, nodes: Rows) -> bool:
+
+def _leaves(domains: Ints, row: int, nodes: Rows) -> bool:
     """Whether no node lies in the domain of node `row`; if that is in none, whether all are in one."""
     if domains[row] < 0:
         return bool((domains[nodes] >= 0).all())
