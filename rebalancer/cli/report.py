@@ -53,6 +53,7 @@ def report(
 
     from rebalancer.planner import plan
     from rebalancer.report import build_report, render
+    from rebalancer.runtime.neighbours import neighbours
     from rebalancer.runtime.remembered import resting_owners
     from rebalancer.runtime.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
@@ -74,6 +75,7 @@ def report(
         generated_at=now if now is not None else time.time(),
         seconds=time.perf_counter() - began,
         cluster=loaded.cluster,
+        around=neighbours(loaded.snapshot),
     )
     if output_file is None:
         sys.stdout.write(render(document, output or Format.TABLE, stream=sys.stdout))

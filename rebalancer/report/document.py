@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from heapq import merge
 
 from msgspec import Struct, field
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import ConstraintResult, Move, Plan, Severity, Status
+from rebalancer.planner.findings import order
+from rebalancer.planner.plan import ConstraintResult, Finding, Move, Plan, Severity, Status
 from rebalancer.report.risk import Risk, risks
 
 API_VERSION = "rebalancer/v1"
@@ -150,12 +152,18 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def build_report(
-    plan: Plan, snapshot: Snapshot, *, generated_at: float, seconds: float, cluster: str = ""
+    plan: Plan,
+    snapshot: Snapshot,
+    *,
+    generated_at: float,
+    seconds: float,
+    cluster: str = "",
+    around: Iterable[Finding] = (),
 ) -> Report:
     """The report of a plan for a snapshot.
 
     `generated_at` in seconds since the epoch, `seconds` what reading and planning took, `cluster` the name
-    of the context ("" for files).
+    of the context ("" for files), `around` findings that are none of the plan's: of others that move pods.
     """
     labels = {n.name: n.labels for n in snapshot.nodes}
     return Report(
@@ -186,7 +194,8 @@ def build_report(
             for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
         ),
         findings=tuple(
-            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field) for f in plan.findings
+            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field)
+            for f in merge(plan.findings, sorted(around, key=order), key=order)
         ),
         risks=risks(plan, snapshot),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from rebalancer.cli.app import app
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Finding
 from rebalancer.runtime.neighbours import NeighbourWatch, neighbours
@@ -66,6 +69,9 @@ TABLE: list[tuple[str, Things, list[str]]] = [
 ]  # fmt: skip
 
 
+CODES = sorted({code for *_, codes in TABLE for code in codes})
+
+
 @pytest.mark.parametrize(("things", "codes"), [t[1:] for t in TABLE], ids=[t[0] for t in TABLE])
 def test_of(things: Things, codes: list[str]) -> None:
     assert [f.code for f in neighbours(snapshot(*things))] == codes
@@ -97,8 +103,8 @@ CASES: list[tuple[str, Things, str]] = [
      "note: Pod/default/d-1: a descheduler runs in this cluster"),
     ("Karpenter", (node("k").zone("a").taint("karpenter.sh/disrupted"),),
      "note: Node/k: Karpenter is taking away 1 node: "),
-    ("a drain", (node("k").zone("a").cordoned(), pod("x").on("k").owned_by("ReplicaSet", "x").terminating()),
-     "note: Node/k: a drain: 1 pod of this node"),
+    ("a drain", (node("m").zone("a").cordoned(), pod("x").on("m").owned_by("ReplicaSet", "x").terminating()),
+     "note: Node/m: a drain: 1 pod of this node"),
 ]  # fmt: skip
 
 
@@ -109,6 +115,40 @@ def test_a_cycle_by_hand_says_it(things: Things, says: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("note: ") == 1
     assert says in done.stderr
+
+
+def report(server: ApiServer, folder: Path) -> list[dict[str, Any]]:
+    """The findings that a report of the cluster has of its neighbours."""
+    made = json.loads(call(server, folder, "report", "-o", "json").stdout)
+    return [f for f in made["findings"] if f["code"] in CODES]
+
+
+def test_a_report_of_a_cluster_has_each_and_says_it_in_the_same_order(tmp_path: Path) -> None:
+    things = [t for case in CASES for t in case[1]]
+    with ApiServer(objects(*SKEWED, *things)) as server:
+        found = report(server, tmp_path)
+    with ApiServer(objects(*reversed(things), *SKEWED)) as server:
+        assert report(server, tmp_path) == found
+    assert [f["code"] for f in found] == ["descheduler-present", "drain-running", "karpenter-consolidating"]
+    assert found[1]["object"] == "Node/m"
+
+
+def test_a_report_of_a_file_has_them_and_one_without_them_has_none(tmp_path: Path) -> None:
+    def told(*things: Any) -> str:
+        file = tmp_path / "cluster.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(*SKEWED, *things)}))
+        done: str = CliRunner().invoke(app, ["report", "--snapshot", str(file)]).stdout
+        return done
+
+    assert "Pod/default/d-1 (descheduler-present): a descheduler runs in this cluster" in told(*CASES[0][1])
+    quiet = told()
+    assert quiet
+    assert not any(code in quiet for code in CODES)
+
+
+def test_the_documentation_lists_every_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()
+    assert all(f"| `{code}` |" in text for code in CODES)
 
 
 def test_a_cycle_by_hand_says_nothing_where_there_is_nobody(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rebalancer.planner.plan import Finding, Severity
 from rebalancer.planner.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 
-__all__ = ["FindingCode", "findings"]
+__all__ = ["FindingCode", "findings", "order"]
 
 _WEIGHT = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _CHECKS = (selecting.check, effect.check, node_labels.check, domains.check, together.check, volumes.check)
@@ -29,10 +29,11 @@ def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...
 
     Without nodes (manifests alone) only what does not depend on them.
     """
-    return tuple(sorted(_all(Survey(simulation, evictable)), key=_order))
+    return tuple(sorted(_all(Survey(simulation, evictable)), key=order))
 
 
-def _order(f: Finding) -> tuple[int, str, str, str]:
+def order(f: Finding) -> tuple[int, str, str, str]:
+    """A sort key."""
     return _WEIGHT[f.severity], f.code, f.object, f.field
 
 
