@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from enum import StrEnum
 
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
@@ -11,6 +12,16 @@ from rebalancer.planner.plan import Finding, Severity
 from rebalancer.planner.victims import KARPENTER_TAINTS, is_leaving
 from rebalancer.report.text import plural
 from rebalancer.runtime.observer import Observer
+
+
+class NeighbourCode(StrEnum):
+    """Each that is looked for; the same word in report, log and documentation."""
+
+    DESCHEDULER = "descheduler-present"
+    CONSOLIDATING = "karpenter-consolidating"
+    KARPENTER = "karpenter-present"
+    DRAIN = "drain-running"
+
 
 _NAME = "app.kubernetes.io/name"
 _POOL = "karpenter.sh/nodepool"
@@ -26,7 +37,7 @@ def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
     if found is not None:
         yield Finding(
             Severity.WARNING,
-            "descheduler-present",
+            NeighbourCode.DESCHEDULER.value,
             f"Pod/{found.key}",
             "a descheduler runs in this cluster: what one evicts the other may evict again",
             "turn off its RemovePodsViolatingTopologySpreadConstraint, or exclude these namespaces from one",
@@ -38,7 +49,7 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
     if going:
         yield Finding(
             Severity.WARNING,
-            "karpenter-consolidating",
+            NeighbourCode.CONSOLIDATING.value,
             f"Node/{going[0]}",
             f"Karpenter is taking away {plural(len(going), 'node')}: pods move meanwhile, plans may not hold",
             "let it finish; a disruption budget of the NodePool keeps it to other hours than these",
@@ -46,7 +57,7 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
     elif any(_POOL in n.labels for n in snapshot.nodes):
         yield Finding(
             Severity.INFO,
-            "karpenter-present",
+            NeighbourCode.KARPENTER.value,
             "Node/" + min(n.name for n in snapshot.nodes if _POOL in n.labels),
             "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
             "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
@@ -72,7 +83,7 @@ def _drains(snapshot: Snapshot) -> Iterable[Finding]:
         node, pods = min(leaving.items())
         yield Finding(
             Severity.WARNING,
-            "drain-running",
+            NeighbourCode.DRAIN.value,
             f"Node/{node}",
             f"a drain: {plural(pods, 'pod')} of this node, which takes no new ones, "
             + ("is going" if pods == 1 else "are going")

@@ -13,6 +13,7 @@ from rebalancer.planner import plan
 from rebalancer.planner.findings import FindingCode
 from rebalancer.planner.plan import Severity
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.runtime.neighbours import NeighbourCode
 from tests.support.build import (
     claim,
     daemon_set,
@@ -490,4 +491,5 @@ def test_the_plan_carries_the_findings() -> None:
 
 def test_the_documentation_lists_every_finding() -> None:
     text = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == {c.value for c in FindingCode}
+    codes = {c.value for codes in (FindingCode, NeighbourCode) for c in codes}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == codes
