@@ -21,7 +21,7 @@ from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.component import Component
 from rebalancer.planner.meeting import Meeting
-from rebalancer.planner.simulation import Leaving, Simulation
+from rebalancer.planner.simulation import Leaving, Simulation, key_of
 from rebalancer.planner.step import Step
 from rebalancer.policy.budgets import Allowance
 from rebalancer.policy.evictable import Evictable
@@ -75,8 +75,8 @@ def waves(
             for _, steps in queues:
                 if steps and steps[0].pod.key in joined:
                     steps.pop(0)
-            for _, step, nodes in members:
-                elsewhere.add(step, nodes)
+            for component, step, nodes in members:
+                elsewhere.add(component, step, nodes)
             for component, member, nodes in members:
                 if not member.certain:
                     unsure.add(id(component))
@@ -88,24 +88,64 @@ def waves(
 
 
 class _Elsewhere:
-    """What replacements of earlier waves would take where they may land but are not predicted to."""
+    """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
 
     def __init__(self, simulation: Simulation) -> None:
         nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._simulation = simulation
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
+        self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
         self._attached = np.zeros(len(nothing), dtype=np.bool_)
+        self._landed: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
+        self._meeting = Meeting()
 
-    def add(self, step: Step, nodes: Rows) -> None:
+    def add(self, component: Component, step: Step, nodes: Rows) -> None:
         """One more replacement that may land on any of the nodes."""
         others = nodes[nodes != step.landed]
         if not len(others):
             return
-        for resource, amount in _needs(step.verdict.replacement):
+        replacement = step.verdict.replacement
+        for resource, amount in _needs(replacement):
             self._needs[resource][others] += amount
+            self._taken[resource][step.landed] += amount
             self._total[resource] += amount
-        if step.verdict.replacement.attaches:
+        if replacement.attaches:
             self._attached[others] = True
+        self._landed[step.landed].append((component, step))
+        self._meeting.add(replacement)
+
+    def opens(
+        self, component: Component, replacement: PodTemplate, anywhere: Bools, free: Mapping[str, Ints]
+    ) -> Bools:
+        """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
+        short, enough = np.zeros_like(anywhere), np.ones_like(anywhere)
+        for resource, amount in _needs(replacement):
+            if resource in free:
+                short = short | (free[resource] < amount)
+                enough = enough & (free[resource] + self._taken[resource] >= amount)
+        rows = np.flatnonzero(
+            self._simulation.static(replacement)
+            & ~anywhere
+            & enough
+            & (short | self._meeting.touches(replacement))
+        )
+        keys = [
+            ("replacement", key_of(step.pod))
+            for row in rows
+            for other, step in self._landed.get(int(row), ())
+            if other is not component
+        ]
+        if not keys:
+            return np.zeros_like(anywhere)
+        state = self._simulation.state
+        away = [(key, state.pods[key]) for key in keys]
+        for key in keys:
+            state.remove(key)
+        found = self._simulation.framework(replacement).feasible(replacement)
+        for key, placed in away:
+            state.add(key, placed.template, placed.row)
+        return found & ~anywhere
 
     def leaves_room(self, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]) -> bool:
         """Whether, wherever those landed, one of the nodes has room for the replacement.
@@ -180,6 +220,10 @@ class _Wave:
                 and self._fits(replacement, anywhere, free)
             ):
                 sure = step.certain and elsewhere.leaves_room(replacement, held & freed, free)
+                if sure:
+                    wide = anywhere | elsewhere.opens(component, replacement, anywhere, free)
+                    sure = _as_judged(component, step, wide)
+                    anywhere = wide if sure else anywhere
                 settled.append((component, replace(step, certain=sure), np.flatnonzero(anywhere)))
         return settled
 
