@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
 from typing import Any
 
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.model.selectors import LabelSelector
 from rebalancer.planner.findings.subject import Subject
+from rebalancer.yaml import to_yaml
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*\Z")
-_RESERVED = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 Yaml = dict[str, Any]
 
 
 def yaml_of(value: Yaml | list[Yaml]) -> str:
-    """A tree of dicts, lists, strings and numbers as YAML; whatever could be read otherwise is quoted.
-
-    Of its own, because thousands of remedies are written and PyYAML takes a millisecond for each.
-    """
-    return "\n".join(_lines(value, ""))
-
-
-def _lines(value: Any, indent: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if isinstance(inner, dict | list) and inner:
-                yield f"{indent}{_scalar(key)}:"
-                yield from _lines(inner, indent if isinstance(inner, list) else indent + "  ")
-            else:
-                yield f"{indent}{_scalar(key)}: {_scalar(inner)}"
-    else:
-        for item in value:
-            if isinstance(item, dict):
-                first, *rest = _lines(item, indent + "  ")
-                yield f"{indent}- {first.strip()}"
-                yield from rest
-            else:
-                yield f"{indent}- {_scalar(item)}"
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str):
-        plain = _PLAIN.match(value) and value.lower() not in _RESERVED
-        return value if plain else json.dumps(value, ensure_ascii=False)
-    return json.dumps(value)
+    """A remedy's YAML, without the last line's end."""
+    return to_yaml(value).removesuffix("\n")
 
 
 def entry(subject: Subject, index: int, **changes: Any) -> str:

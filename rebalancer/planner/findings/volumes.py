@@ -31,13 +31,13 @@ def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
             meant = next((w.meant for w in survey.constraints(common) if w.index == c.index), c.meant)
             group = survey.group(common, meant)
             excess = group.excess(group.counts(survey.state))
-        skewed = f", and it is skewed by {excess} too much" if excess else ""
+        skewed = f", which exceeds maxSkew by {excess}" if excess else ""
         yield finding(
             Severity.WARNING if excess else Severity.INFO,
             FindingCode.PINNED_BY_ZONAL_VOLUMES,
             subject,
             f"{pinned} of its {subject.replicas} pods mount volumes that only some domains of {key} reach: "
-            f"they return to where their volumes are, and the constraint cannot be restored{skewed}",
+            f"replacements return to where their volumes are, so no eviction mends the constraint{skewed}",
             _remedy(survey, [v for (_, v), k in zip(volumes, keys, strict=True) if k]),
             c.field,
         )
