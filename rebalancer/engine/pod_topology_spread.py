@@ -59,7 +59,7 @@ class _Counted:
         counts = self.by_domain.counts
         if self._empty_selector and self._state.guests is not None:
             counts = self._with_guests(*self._state.guests)
-        return counts <= self._margin + minimum(counts, self._eligible, self._min_domains)
+        return counts <= self._margin + minimum(counts, self._min_domains, self._eligible)
 
     def _with_guests(self, row: int, guests: tuple[PodTemplate, ...]) -> Ints:
         """Upstream counts nominated pods (``updateWithPod``) for an empty selector, though no others."""

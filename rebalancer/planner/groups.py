@@ -8,6 +8,7 @@ import numpy as np
 
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
+from rebalancer.spread import skew
 from rebalancer.spread.arrays import Bools, Ints
 from rebalancer.spread.constraint import Constraint
 
@@ -37,15 +38,15 @@ class Group:
 
     def minimum(self, counts: Ints) -> int:
         """The global minimum; 0 with fewer eligible domains than minDomains."""
-        return int(counts.min()) if self.enough_domains and self.size else 0
+        return skew.minimum(counts, self.constraint.min_domains)
 
     def skew(self, counts: Ints) -> int:
         """Highest count minus the global minimum."""
-        return int(counts.max()) - self.minimum(counts) if self.size else 0
+        return skew.skew(counts, self.constraint.min_domains)
 
     def excess(self, counts: Ints) -> int:
         """What of the skew exceeds maxSkew."""
-        return max(0, self.skew(counts) - self.constraint.max_skew)
+        return skew.excess(counts, self.constraint.max_skew, self.constraint.min_domains)
 
     def excess_after(self, counts: Ints, leaves: int, into: Ints) -> Ints:
         """int64[len(into)]: the excess after a pod went from domain `leaves` to each of the domains `into`.

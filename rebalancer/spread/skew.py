@@ -13,12 +13,12 @@ NO_DOMAIN = (1 << 31) - 1
 """Upstream's minimum (MaxInt32) while no domain is eligible at all."""
 
 
-def minimum(counts: Ints, eligible: Bools, min_domains: int) -> int:
+def minimum(counts: Ints, min_domains: int, eligible: Bools | None = None) -> int:
     """The global minimum over the eligible domains; 0 while they are fewer than `min_domains`.
 
-    `counts` int64[D], `eligible` bool[D].
+    `counts` int64[D], `eligible` bool[D]; None = all of them.
     """
-    domains = int(np.count_nonzero(eligible))
+    domains = len(counts) if eligible is None else int(np.count_nonzero(eligible))
     if domains < min_domains:
         return 0
     if not domains:
@@ -26,13 +26,11 @@ def minimum(counts: Ints, eligible: Bools, min_domains: int) -> int:
     return int(counts.min() if domains == len(counts) else counts[eligible].min())
 
 
-def skew(counts: Ints, eligible: Bools, min_domains: int = 1) -> int:
-    """Highest count of an eligible domain minus the global minimum; 0 without eligible domains."""
-    if not eligible.any():
-        return 0
-    return int(counts[eligible].max()) - minimum(counts, eligible, min_domains)
+def skew(counts: Ints, min_domains: int) -> int:
+    """Highest count minus the global minimum; 0 without domains. `counts` int64[D]: the eligible ones."""
+    return int(counts.max()) - minimum(counts, min_domains) if len(counts) else 0
 
 
-def excess(counts: Ints, eligible: Bools, max_skew: int, min_domains: int = 1) -> int:
+def excess(counts: Ints, max_skew: int, min_domains: int) -> int:
     """What of the skew is beyond `max_skew`; 0 = satisfied."""
-    return max(0, skew(counts, eligible, min_domains) - max_skew)
+    return max(0, skew(counts, min_domains) - max_skew)
