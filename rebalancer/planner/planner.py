@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from msgspec.structs import replace
-
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.classes import Classes
-from rebalancer.planner.component import Component, components
+from rebalancer.planner.component import components
 from rebalancer.planner.explain import Explainer
 from rebalancer.planner.findings import findings
 from rebalancer.planner.groups import Group, Groups
+from rebalancer.planner.hard_phase import PASSES, HardPhase
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Blocked, Plan
 from rebalancer.planner.result import Part, Results, figures, leaves
-from rebalancer.planner.search import Search
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.soft import CROWDED_OUT
 from rebalancer.planner.soft_phase import SoftPhase
-from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.victims import victim_order
 from rebalancer.planner.waiting import Waiting, waits
-from rebalancer.planner.waves import Placed, waves
+from rebalancer.planner.waves import Placed, next_wave
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-
-PASSES = 3
-"""Times that the components are gone through: room that one frees may be what another lacks."""
 
 
 def plan(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
@@ -67,6 +61,12 @@ class Planner:
         self._classes = Classes(self._simulation, self._groups, self._evictable, live, order)
         self._waiting = Waiting(self._simulation, self._groups, waiting)
         self._trial = Trial(self._simulation, self._classes, order, self._waiting, options.certainty)
+        violated = [
+            (groups, classes)
+            for groups, classes in components(self._carried, self._classes.all)
+            if any(g.excess(self._before[g.index]) for g in groups)
+        ]
+        self._hard_phase = HardPhase(self._simulation, self._evictable, self._trial, violated, options.effort)
 
     def plan(self) -> Plan:
         """The plan."""
@@ -132,13 +132,13 @@ class Planner:
         """
         given_up: list[Blocked] = []
         for _ in range(PASSES):
-            more, late = soft.moves(_next_wave(kept), self._spend, self._waiting)
+            more, late = soft.moves(next_wave(kept), self._spend, self._waiting)
             kept += more
             made.enter_context(self._simulation.after(p.step.made for p in more))
             state = self._simulation.state
             if not more or not any(g.excess(g.counts(state)) for g in self._carried):
                 break
-            again, dropped = self._hard(parts, _next_wave(kept))
+            again, dropped = self._hard(parts, next_wave(kept))
             given_up += dropped
             if not again:
                 break
@@ -148,47 +148,9 @@ class Planner:
 
     def _hard(self, parts: dict[int, Part], first: int) -> tuple[list[Placed], list[Blocked]]:
         """Moves for hard constraints from the present state on, within the caps, in waves from `first`."""
-        placed, dropped = self._solved(parts, first)
+        placed, dropped = self._hard_phase.moves(parts, first)
         kept, capped = self._within_caps(placed)
         return kept, dropped + capped
-
-    def _solved(self, parts: dict[int, Part], first: int) -> tuple[list[Placed], list[Blocked]]:
-        """Walks for the components with an excess, in waves; and moves for which no wave was found.
-
-        What stays stuck gets further turns, from where the waves so far lead: room that one component freed,
-        or took, is there or gone by then.
-        """
-        violated = [
-            (groups, classes)
-            for groups, classes in components(self._carried, self._classes.all)
-            if any(g.excess(self._before[g.index]) for g in groups)
-        ]
-        placed: list[Placed] = []
-        dropped: Sequence[tuple[Component, Step]] = ()
-        with ExitStack() as made:
-            for turn in range(PASSES):
-                walks: list[tuple[Component, Sequence[Step]]] = []
-                with ExitStack() as walked:
-                    for i, (groups, classes) in enumerate(violated):
-                        component = Component(groups, classes, self._simulation)
-                        if not any(component.excesses(component.start)):
-                            continue
-                        search = Search(self._simulation, component, self._trial, self._options.effort)
-                        walk = search.run()
-                        parts[i] = (
-                            parts[i].further(walk) if i in parts else Part(groups, classes, walk, search)
-                        )
-                        # A later turn builds on landings that are only predicted.
-                        sure = turn == 0 and first == 1
-                        steps = [replace(s, certain=s.certain and sure) for s in walk.steps]
-                        walks.append((component, steps))
-                        walked.enter_context(self._simulation.after(s.made for s in steps))
-                more, dropped = waves(self._simulation, self._evictable, walks, _next_wave(placed, first))
-                placed += more
-                if not more:
-                    break
-                made.enter_context(self._simulation.after(p.step.made for p in more))
-        return placed, [Blocked(s.pod, CROWDED_OUT) for _, s in dropped]
 
     def _spend(self, pod: Pod, serves: Sequence[Group], row: int) -> Reason | None:
         left = [leaves(g, row) for g in serves]
@@ -231,7 +193,3 @@ class Planner:
                     ended.add(id(p.component))
                     crowded.append(Blocked(s.pod, CROWDED_OUT))
         return kept, crowded
-
-
-def _next_wave(placed: Sequence[Placed], first: int = 1) -> int:
-    return placed[-1].wave + 1 if placed else first

@@ -28,6 +28,13 @@ class Part(Struct, frozen=True, eq=False):
     walk: Walk
     search: Search
 
+    def ending(self, residual: int) -> Part:
+        """The component as moves leave it that were found together with those of others."""
+        walk = self.walk
+        bound = self.search.bound(residual)
+        ended = Walk(walk.steps, min(walk.least, residual), bound, residual, proved=False)
+        return Part(self.groups, self.classes, ended, self.search)
+
     def further(self, walk: Walk) -> Part:
         """The component with a walk that goes on from where the first one led."""
         w = self.walk

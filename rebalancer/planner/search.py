@@ -81,7 +81,8 @@ class Search:
 
     def bound(self, residual: int) -> int:
         """The fewest moves from the start to a final state with this excess."""
-        return self.potential.moves(self._component.start, residual) or 0
+        c = self._component
+        return self.potential.moves(c.start, residual) or 0 if c.classes else 0
 
     def _likeliest(self, walks: Walks, residual: int, most: int) -> tuple[Step, ...] | None:
         """The walk to `residual`, in `most` moves at most, that is worth most; None if none is found."""

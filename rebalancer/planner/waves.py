@@ -87,6 +87,11 @@ def waves(
     return done, dropped
 
 
+def next_wave(placed: Sequence[Placed], first: int = 1) -> int:
+    """The number of the wave after the last one."""
+    return placed[-1].wave + 1 if placed else first
+
+
 class _Elsewhere:
     """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
 
