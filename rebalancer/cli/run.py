@@ -35,7 +35,8 @@ def run(
     """
     from rebalancer.kube.connection import Connection
     from rebalancer.runtime.daemon import stop_on_signals
-    from rebalancer.runtime.observer import LogObserver, Observers
+    from rebalancer.runtime.logged import LogObserver
+    from rebalancer.runtime.observer import Observers
     from rebalancer.runtime.reload import Reloader
     from rebalancer.runtime.service import Service
     from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling

@@ -16,9 +16,9 @@ from rebalancer.policy.cooldown import MemoryRules
 from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.windows import Window
 from rebalancer.runtime.clock import Clock
-from rebalancer.runtime.cycle import CycleLimits
 from rebalancer.runtime.live import LiveOptions
 from rebalancer.runtime.memory import Memory
+from rebalancer.runtime.parts import CycleLimits
 from rebalancer.runtime.settle import SettleLimits
 from rebalancer.settings import Settings, plan_options
 

@@ -29,11 +29,11 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.windows import Window
 from rebalancer.runtime.cached import Abreast, CachedNodes, CachedReader
 from rebalancer.runtime.clock import Clock
-from rebalancer.runtime.cycle import CycleLimits, Parts
 from rebalancer.runtime.gates import CircuitGate, Gate, Gates, LeaderGate, PauseGate, TimeGate, WindowGate
 from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.notes import EventSetting
 from rebalancer.runtime.observer import Observer, Observers
+from rebalancer.runtime.parts import CycleLimits, Parts
 from rebalancer.runtime.settle import SettleLimits, Settler
 from rebalancer.telemetry.current import trace_annotations
 

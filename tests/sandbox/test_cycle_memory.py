@@ -21,10 +21,10 @@ from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.ledger import Fate, Ledger, decode
 from rebalancer.policy.options import Limit
 from rebalancer.policy.windows import Window
-from rebalancer.runtime.cycle import CycleLimits
 from rebalancer.runtime.live import LiveOptions, Surroundings
 from rebalancer.runtime.memory import Memory
 from rebalancer.runtime.outcome import End, MoveStatus
+from rebalancer.runtime.parts import CycleLimits
 from rebalancer.runtime.remembered import resting_owners
 from rebalancer.runtime.source import Source
 from rebalancer.sandbox import ApiServer, Cut, Reply

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.policy.cooldown import MemoryRules
-from rebalancer.runtime.observer import LogObserver, Observers
+from rebalancer.runtime.logged import LogObserver
+from rebalancer.runtime.observer import Observers
 from rebalancer.runtime.outcome import End
 from rebalancer.runtime.reload import Reloader
 from rebalancer.runtime.service import Service

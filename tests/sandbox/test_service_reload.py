@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.runtime.observer import LogObserver, Observer, Observers
+from rebalancer.runtime.logged import LogObserver
+from rebalancer.runtime.observer import Observer, Observers
 from rebalancer.runtime.reload import Reloader
 from rebalancer.runtime.service import Service
 from rebalancer.runtime.telemetry import observers_of, telemetry_options, telling

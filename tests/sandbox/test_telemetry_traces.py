@@ -19,7 +19,8 @@ from rebalancer.kube.eviction import Eviction
 from rebalancer.model.snapshot import KindRead
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.live import LiveOptions
-from rebalancer.runtime.observer import LogObserver, Observer
+from rebalancer.runtime.logged import LogObserver
+from rebalancer.runtime.observer import Observer
 from rebalancer.runtime.once import run_once
 from rebalancer.runtime.outcome import CycleReport, End
 from rebalancer.runtime.telemetry import observers_of, telling
