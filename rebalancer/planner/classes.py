@@ -13,9 +13,9 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.groups import Groups
-from rebalancer.planner.replacement import Replacements, edited
 from rebalancer.planner.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.replacement import edited
 from rebalancer.spread.arrays import Bools
 
 
@@ -62,7 +62,7 @@ class Classes:
     ) -> None:
         self.all: list[PodClass] = []
         self.why_not: dict[str, Reason] = {}
-        self._replacements = Replacements()
+        self._replacements = evictable.replacements
         self._index: dict[tuple[object, ...], PodClass] = {}
         self._signatures: dict[tuple[str, int], tuple[object, ...]] = {}
         self._simulation, self._groups, self._evictable = simulation, groups, evictable

@@ -11,6 +11,7 @@ from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.quota import Quotas
+from rebalancer.policy.replacement import Replacements
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on belong to system-cluster-critical and system-node-critical."""
@@ -25,7 +26,8 @@ class Evictable:
         self._snapshot = snapshot
         self._options = options
         self.budgets = Budgets(snapshot)
-        self.quotas = Quotas(snapshot)
+        self.replacements = Replacements()
+        self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
         self._threshold = options.priority_threshold
         self._threshold_unknown = False

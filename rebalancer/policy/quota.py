@@ -2,7 +2,8 @@
 
 Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating
 pod is charged until it is gone, so the replacement that a ReplicaSet makes at once needs room beside it; a
-StatefulSet makes its replacement when the victim's charge is given back. The API server judges by the
+StatefulSet makes its replacement when the victim's charge is given back. What counts is what the
+replacement will say (`replacement`): it may be more than the victim says. The API server judges by the
 quota's *status*: a limit whose use is not known yet admits nothing.
 """
 
@@ -21,6 +22,7 @@ from rebalancer.model.resources import Requests, pod_requests
 from rebalancer.model.selectors import Requirement
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import ResourceQuota, ScopeSelectorRequirement, Workload
+from rebalancer.policy.replacement import Replacements
 
 _PIECES = frozenset({"pods", "count/pods"})
 _EXPLICIT = frozenset({"cpu", "memory"})
@@ -45,7 +47,8 @@ class _Limit(Struct, frozen=True, eq=False):
 class Quotas:
     """All quotas of a snapshot, asked by pod."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, replacements: Replacements | None = None) -> None:
+        self._replacements = replacements or Replacements()
         self._by_namespace: dict[str, list[tuple[ResourceQuota, tuple[_Limit, ...]]]] = defaultdict(list)
         for q in snapshot.quotas:
             self._by_namespace[q.metadata.namespace].append((q, tuple(_limits(q))))
@@ -55,25 +58,31 @@ class Quotas:
 
         `promised`: what else is to be charged before, by "quota/limit" (`charges`).
         """
-        for quota, limits in self._by_namespace.get(pod.namespace, ()):
-            if not _covers(quota, pod):
-                continue
-            for limit in limits:
-                reason = _judge(quota, limit, pod, owner, (promised or {}).get(_key(quota, limit), 0))
-                if reason is not None:
-                    return reason
+        for asked, quota, limit in self._charged(pod, owner):
+            reason = _judge(quota, limit, pod, asked, owner, (promised or {}).get(_key(quota, limit), 0))
+            if reason is not None:
+                return reason
         return None
 
     def charges(self, pod: Pod, owner: Workload | None) -> Requests:
         """What pod and replacement are charged more than the pod alone, by "quota/limit"."""
-        if _waits(owner):
-            return {}
         return {
-            _key(quota, limit): _needs(limit, pod.template)
-            for quota, limits in self._by_namespace.get(pod.namespace, ())
-            if _covers(quota, pod)
-            for limit in limits
+            _key(quota, limit): _extra(limit, pod, asked, owner)
+            for asked, quota, limit in self._charged(pod, owner)
         }
+
+    def _charged(
+        self, pod: Pod, owner: Workload | None
+    ) -> Iterator[tuple[PodTemplate, ResourceQuota, _Limit]]:
+        """The replacement with each limit that it is charged under."""
+        there = self._by_namespace.get(pod.namespace, ())
+        if not there:
+            return
+        asked = self._replacements.of(pod.template, owner) if owner is not None else pod.template
+        for quota, limits in there:
+            if _covers(quota, pod, asked):
+                for limit in limits:
+                    yield asked, quota, limit
 
 
 class Charged:
@@ -102,6 +111,11 @@ def _waits(owner: Workload | None) -> bool:
     return owner is not None and owner.kind == "StatefulSet"
 
 
+def _extra(limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None) -> int:
+    """What the replacement is charged beyond what its victim has given back by then."""
+    return _needs(limit, asked) - (_needs(limit, pod.template) if _waits(owner) else 0)
+
+
 def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
     for name, hard in sorted(quota.status.hard.items()):
         of_limits = name.startswith("limits.")
@@ -117,10 +131,10 @@ def _limits(quota: ResourceQuota) -> Iterator[_Limit]:
 
 
 def _judge(
-    quota: ResourceQuota, limit: _Limit, pod: Pod, owner: Workload | None, promised: int
+    quota: ResourceQuota, limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None, promised: int
 ) -> Reason | None:
     where = f"ResourceQuota {quota.metadata.namespace}/{quota.metadata.name}"
-    silent = _silent(limit, pod.template)
+    silent = _silent(limit, asked)
     if silent:
         return Reason(
             ReasonCode.QUOTA,
@@ -129,7 +143,7 @@ def _judge(
             {},
             f"state {limit.name} in the owner's template, or have a LimitRange add it",
         )
-    needed = _needs(limit, pod.template)
+    needed = _needs(limit, asked)
     if not needed:
         return None
     if limit.used is None:
@@ -139,8 +153,7 @@ def _judge(
             {},
             "wait; if it stays so, look at kube-controller-manager",
         )
-    extra = 0 if _waits(owner) else needed
-    if limit.used + promised + extra <= limit.hard:
+    if limit.used + promised + _extra(limit, pod, asked, owner) <= limit.hard:
         return None
     unit = "m" if limit.resource == "cpu" else ""
     beside = "" if _waits(owner) else " while it terminates"
@@ -177,17 +190,16 @@ def _silent(limit: _Limit, template: PodTemplate) -> str:
     return ""
 
 
-def _covers(quota: ResourceQuota, pod: Pod) -> bool:
+def _covers(quota: ResourceQuota, pod: Pod, asked: PodTemplate) -> bool:
     """Whether the quota is charged for the pod, as far as it can be told: every scope has to match."""
     selector = quota.spec.scope_selector
     scopes = [ScopeSelectorRequirement(s) for s in quota.spec.scopes]
     if selector is not None:
         scopes += selector.match_expressions
-    return all(_in_scope(s, pod) for s in scopes)
+    return all(_in_scope(s, pod, asked) for s in scopes)
 
 
-def _in_scope(scope: ScopeSelectorRequirement, pod: Pod) -> bool:
-    t = pod.template
+def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool:
     if scope.scope_name == "PriorityClass":
         labels = {"PriorityClass": t.priority_class} if t.priority_class else {}
         return Requirement("PriorityClass", scope.operator, scope.values).matches(labels)  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ from rebalancer.engine.preemption import preempt
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.groups import Groups
-from rebalancer.planner.replacement import Replacements
 from rebalancer.planner.simulation import key_of
+from rebalancer.policy.replacement import Replacements
 from rebalancer.report.document import API_VERSION
 
 PRE_FILTER = "PreFilter"

@@ -39,14 +39,16 @@ def quota(
     }
 
 
-def contained(resources: Json, things: Any) -> list[Json]:
-    """The pods with these resources in their container."""
-    return [
-        merged(o, {"spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}})
-        if o["kind"] == "Pod"
-        else o
-        for o in patched("Pod", {}, things)
-    ]
+def contained(resources: Json, things: Any, template: Json | None = None) -> list[Json]:
+    """The pods with these resources in their container; in their owner's template the same, or others."""
+
+    def of(what: Json) -> Json:
+        return {"spec": {"containers": [{"name": "c", "image": "i", "resources": what}]}}
+
+    made = patched("Pod", of(resources), things)
+    for kind in ("ReplicaSet", "StatefulSet"):
+        made = patched(kind, {"spec": {"template": of(resources if template is None else template)}}, made)
+    return made
 
 
 def db() -> Any:
@@ -115,6 +117,55 @@ CASES: list[tuple[str, Any, Json, bool]] = [
     # A StatefulSet replaces when the charge was given back.
     ("a full quota, a StatefulSet", db(), quota(*FULL), True),
     ("a quota lowered below its use, a StatefulSet", db(), quota({"pods": "2"}, {"pods": "3"}), False),
+    # What the replacement asks for, where the owner's template says other than the pod.
+    (
+        "the template asks for more than there is room for",
+        contained({"requests": {"cpu": "100m"}}, web(), {"requests": {"cpu": "300m"}}),
+        quota({"cpu": "500m"}, {"cpu": "300m"}),
+        False,
+    ),
+    (
+        "the template asks for more, and there is just room",
+        contained({"requests": {"cpu": "100m"}}, web(), {"requests": {"cpu": "200m"}}),
+        quota({"cpu": "500m"}, {"cpu": "300m"}),
+        True,
+    ),
+    (
+        "the template asks for less, as an autoscaler raised the pod",
+        contained({"requests": {"cpu": "200m"}}, web(), {"requests": {"cpu": "100m"}}),
+        quota({"cpu": "799m"}, {"cpu": "600m"}),
+        False,
+    ),
+    (
+        "the template has the larger limit",
+        contained({"limits": {"memory": "64Mi"}}, web(), {"limits": {"memory": "128Mi"}}),
+        quota({"limits.memory": "319Mi"}, {"limits.memory": "192Mi"}),
+        False,
+    ),
+    (
+        "the template states what the pod does not",
+        contained({}, web(), {"requests": {"cpu": "100m"}}),
+        quota({"cpu": "100m"}, {"cpu": "0"}),
+        True,
+    ),
+    (
+        "a LimitRange had added what the template does not state",
+        contained({"requests": {"cpu": "100m"}}, web(), {}),
+        quota({"cpu": "400m"}, {"cpu": "300m"}),
+        True,
+    ),
+    (
+        "a StatefulSet that asks for more than its pods have, with room for the difference",
+        contained({"requests": {"cpu": "100m"}}, db(), {"requests": {"cpu": "150m"}}),
+        quota({"cpu": "350m"}, {"cpu": "300m"}),
+        True,
+    ),
+    (
+        "a StatefulSet that asks for more than its pods have, without",
+        contained({"requests": {"cpu": "100m"}}, db(), {"requests": {"cpu": "151m"}}),
+        quota({"cpu": "350m"}, {"cpu": "300m"}),
+        False,
+    ),
     # Scopes.
     (
         "NotTerminating is what a ReplicaSet's pods are",

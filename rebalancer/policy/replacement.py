@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import Container, PodTemplate
+from rebalancer.model.resources import Requests
 from rebalancer.model.workload import Workload
 from rebalancer.spread.constraint import resolve
 
@@ -49,13 +50,15 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     if set(tolerations) != set(pod.tolerations):
         changes["tolerations"] = tolerations
     # The larger of both: an autoscaler may have set the pod's requests, or someone resized it in place.
-    requests = {
-        r: max(pod.requests.get(r, 0), owner.requests.get(r, 0)) for r in {**pod.requests, **owner.requests}
-    }
+    requests = _larger(pod.requests, owner.requests)
     if requests != pod.requests:
         changes["requests"] = requests
         for field in ("nonzero_cpu", "nonzero_memory", "scored_cpu", "scored_memory"):
             changes[field] = max(getattr(pod, field), getattr(owner, field))
+    if (containers := _joined(pod.containers, owner.containers)) != pod.containers:
+        changes["containers"] = containers
+    if (inits := _joined(pod.init_containers, owner.init_containers)) != pod.init_containers:
+        changes["init_containers"] = inits
     if owner.scheduler_name != pod.scheduler_name:
         changes["scheduler_name"] = owner.scheduler_name
     if owner.spread is not pod.spread and owner.spread:
@@ -77,6 +80,25 @@ def edited(pod: PodTemplate, owner: PodTemplate) -> bool:
         or bool(pod.affinity and not owner.affinity)
         or not set(owner.host_ports) <= set(pod.host_ports)
     )
+
+
+def _larger(mine: Requests, theirs: Requests) -> Requests:
+    return {r: max(mine.get(r, 0), theirs.get(r, 0)) for r in {**mine, **theirs}}
+
+
+def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:
+    """The pod's containers, each with the larger amounts of both, then those that the template alone has.
+
+    The very containers of the pod where nothing differs.
+    """
+    by_name = {c.name: c for c in theirs}
+    joined = []
+    for c in mine:
+        other = by_name.pop(c.name, c)
+        requests, limits = _larger(c.requests, other.requests), _larger(c.limits, other.limits)
+        alike = requests == c.requests and limits == c.limits
+        joined.append(c if alike else msgspec.structs.replace(c, requests=requests, limits=limits))
+    return (*joined, *by_name.values())
 
 
 def _same(a: object, b: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import PodTemplate
-from rebalancer.planner.replacement import Replacements
+from rebalancer.policy.replacement import Replacements
 from tests.support.build import decoded as snapshot_of
 from tests.support.build import deployment, nodes
 from tests.support.plain import Json
@@ -147,6 +147,15 @@ def test_the_larger_requests_are_counted_on() -> None:
     _, replacement = made({"containers": container("100m")}, {"containers": container("250m")})
     assert replacement.requests["cpu"] == 250
     assert replacement.requests["memory"] == 64 << 20
+
+
+def test_containers_have_the_larger_amounts_and_the_templates_further_ones_join() -> None:
+    limited = {**container("100m")[0], "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}}}
+    proxy, helper = ({**container("50m")[0], "name": name} for name in ("proxy", "helper"))
+    one, replacement = made({"containers": [limited, proxy]}, {"containers": [*container("150m"), helper]})
+    shown = [(c.name, c.requests.get("cpu"), c.limits.get("cpu")) for c in replacement.containers]
+    assert shown == [("c", 150, 200), ("proxy", 50, None), ("helper", 50, None)]
+    assert replacement.containers[1] is one.containers[1]
 
 
 def test_one_template_has_one_replacement() -> None:
