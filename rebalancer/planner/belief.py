@@ -7,12 +7,14 @@ one of them; placements that no later move can tell apart count once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
 from rebalancer.planner.component import Component
+from rebalancer.planner.meeting import touch
 from rebalancer.planner.potential import Potential
 from rebalancer.planner.simulation import Made, Simulation
 from rebalancer.planner.trial import Trial, Verdict
@@ -71,8 +73,8 @@ class Beliefs:
         self._potential = potential
         self._nearer = nearer
         self.distinct = distinct
-        # In closed form only the counts of whole domains matter.
-        self._apart = distinct & (not potential.closed)
+        # In closed form only the counts of whole domains matter; to pods that touch each other, every node.
+        self._apart = distinct & (not potential.closed) | _touching(component)
         self._rows: Rows = np.flatnonzero(self._apart)
         self._alike: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
@@ -119,6 +121,14 @@ class Beliefs:
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""
         return self._potential.key(placed) + placed[:, self._rows].tobytes()
+
+
+def _touching(component: Component) -> bool:
+    """Whether which of several like nodes a replacement takes can matter to one of another class.
+
+    To one of its own class it does not: that finds as many nodes left, wherever the first one went.
+    """
+    return any(touch(a.replacement, b.replacement) for a, b in combinations(component.classes, 2))
 
 
 def moved(placed: Ints, q: int, row: int, landed: int) -> Ints:

@@ -1,4 +1,4 @@
-"""Whether two replacements that are placed at the same time can get in each other's way by more than room."""
+"""Whether pods can get in each other's way by more than room: ports, volumes and required (anti-)affinity."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import canonical
 
 
+def reacts(template: PodTemplate) -> bool:
+    """Whether a pod can touch another at all; of two that cannot, none is in the other's way."""
+    return bool(template.attaches or template.host_ports or _terms(template))
+
+
+def touch(one: PodTemplate, other: PodTemplate) -> bool:
+    """Whether where the one is placed can matter to the other."""
+    if one.attaches and other.attaches:
+        return True
+    ports = {(p.port, p.protocol) for p in one.host_ports}
+    if any((p.port, p.protocol) in ports for p in other.host_ports):
+        return True
+    return _selects(one, other) or _selects(other, one)
+
+
 class Meeting:
-    """The replacements of one wave, as far as ports, volumes and required (anti-)affinity go."""
+    """The replacements of one wave, as far as they can touch each other."""
 
     def __init__(self) -> None:
         self._members: dict[int, PodTemplate] = {}

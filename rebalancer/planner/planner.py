@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+import numpy as np
+from msgspec.structs import replace
+
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.belief import moved
 from rebalancer.planner.classes import Classes
-from rebalancer.planner.component import components
+from rebalancer.planner.component import Component, components
 from rebalancer.planner.explain import Explainer
 from rebalancer.planner.findings import findings
 from rebalancer.planner.groups import Group, Groups
@@ -26,6 +30,7 @@ from rebalancer.planner.waiting import Waiting, waits
 from rebalancer.planner.waves import Placed, next_wave
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
+from rebalancer.spread.arrays import Ints
 
 
 def plan(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
@@ -85,9 +90,9 @@ class Planner:
             if self._soft is not None:
                 more, late = self._balance_soft(self._soft, parts, kept, made)
                 given_up += more
-            after = [g.counts(self._simulation.state) for g in self._carried]
-            moved: set[object] = {key_of(p.step.pod) for p in kept}
-            blocked, reasons = results.explained(list(parts.values()), self._before, after, given_up, moved)
+            gone: set[object] = {key_of(p.step.pod) for p in kept}
+            after = self._after(kept)
+            blocked, reasons = results.explained(list(parts.values()), self._before, after, given_up, gone)
             left = any(g.excess(a) for g, a in zip(self._carried, after, strict=True))
             constraints = [
                 results.constraint(g, before, now, reasons.get(g.index, ()), results.workloads(g))
@@ -114,6 +119,16 @@ class Planner:
             assumptions=(*self._simulation.assumptions(), *self._rests_on_scores()),
             components=tuple(figures(p) for p in parts.values()),
         )
+
+    def _after(self, kept: Sequence[Placed]) -> list[Ints]:
+        """Each group's counts in the end. Where no move concerns it, they are those of now: what Pending pods
+        will add is not the plan's doing."""
+        concerned = {g for p in kept for g in self._groups.counted(p.step.pod.template)}
+        state = self._simulation.state
+        return [
+            g.counts(state) if g.index in concerned else before
+            for g, before in zip(self._carried, self._before, strict=True)
+        ]
 
     def _rests_on_scores(self) -> tuple[str, ...]:
         if self._soft is None:
@@ -176,20 +191,33 @@ class Planner:
         return kept, given_up
 
     def _still_hold(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Blocked]]:
-        """The moves that still have their room without those that a cap took out of the plan."""
+        """The moves that still hold without those that a cap took out of the plan, judged anew one by one."""
         kept: list[Placed] = []
         crowded: list[Blocked] = []
         ended: set[int] = set()
+        stands: dict[int, tuple[Component, Ints]] = {}
         with ExitStack() as made:
             for p in placed:
-                s = p.step
-                stateful = p.component.classes[s.q].stateful
-                landing = self._simulation.landing(s.pod, s.verdict.replacement, after_gone=stateful)
-                holds = landing.held.any() and landing.freed.any() and landing.anywhere[s.landed]
-                if holds and id(p.component) not in ended:
-                    kept.append(p)
-                    made.enter_context(self._simulation.after((s.made,)))
-                else:
-                    ended.add(id(p.component))
+                s, this = p.step, id(p.component)
+                if this not in stands:
+                    component = Component(p.component.groups, p.component.classes, self._simulation)
+                    stands[this] = (component, component.start)
+                component, now = stands[this]
+                verdict = None if this in ended else self._trial.best(component, now, s.q, s.row, s.pod)
+                if verdict is None or not verdict.helps or s.landed not in verdict.destinations:
+                    ended.add(this)
                     crowded.append(Blocked(s.pod, CROWDED_OUT))
-        return kept, crowded
+                    continue
+                stands[this] = (component, moved(now, s.q, s.row, s.landed))
+                nodes = np.union1d(p.destinations, verdict.destinations)
+                sure = s.certain and len(nodes) == len(p.destinations)
+                kept.append(replace(p, step=replace(s, certain=sure), destinations=nodes))
+                made.enter_context(self._simulation.after((s.made,)))
+        return _renumbered(kept), crowded
+
+
+def _renumbered(placed: Sequence[Placed]) -> list[Placed]:
+    """The moves in waves that follow one another without a gap, from the first one's number on."""
+    numbers = sorted({p.wave for p in placed})
+    first = numbers[0] if numbers else 1
+    return [replace(p, wave=first + numbers.index(p.wave)) for p in placed]

@@ -6,6 +6,7 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -25,16 +26,18 @@ from rebalancer.spread.arrays import Bools, Ints, Rows
 class Landing(Struct, frozen=True, eq=False):
     """Where the filter lets a replacement go, bool[N].
 
-    `held`: while the victims still hold their room. `freed`: once they are gone.
+    `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that open
+    only when pods end that somebody else deletes.
     """
 
     held: Bools
     freed: Bools
+    later: Bools
 
     @property
     def anywhere(self) -> Bools:
         """Every node that can come into question."""
-        return self.held | self.freed
+        return self.held | self.freed | self.later
 
 
 class Made(Struct, frozen=True, eq=False):
@@ -101,6 +104,10 @@ class Simulation:
         self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
+        self._ending: dict[int, list[Hashable]] = defaultdict(list)
+        for key, placed in self.state.pods.items():
+            if placed.terminating:
+                self._ending[placed.row].append(key)
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""
@@ -137,7 +144,23 @@ class Simulation:
             held = None if after_gone else framework.feasible(replacement)
             leaving.let_go()
             freed = framework.feasible(replacement)
-        return Landing(freed if held is None else held, freed)
+            held = freed if held is None else held
+            return Landing(held, freed, self._later(replacement, held | freed))
+
+    def _later(self, replacement: PodTemplate, anywhere: Bools) -> Bools:
+        """bool[N]: nodes beyond `anywhere` that are open once pods that terminate there are gone."""
+        rows = [r for r in self._ending if self.static(replacement)[r] and not anywhere[r]]
+        if not rows:
+            return self.state.table.none
+        state = self.state
+        gone = [(key, state.pods[key]) for r in rows for key in self._ending[r] if key in state.pods]
+        for key, _ in gone:
+            state.remove(key)
+        found = self.framework(replacement).feasible(replacement) & ~anywhere
+        for key, placed in gone:
+            state.add(key, placed.template, placed.row)
+            state.terminate(key)
+        return found
 
     @contextmanager
     def without(self, *victims: Pod) -> Iterator[Leaving]:

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.workload import Workload
 from rebalancer.planner.component import Component
-from rebalancer.planner.meeting import Meeting
+from rebalancer.planner.meeting import Meeting, reacts, touch
 from rebalancer.planner.simulation import Leaving, Simulation, key_of
 from rebalancer.planner.step import Step
 from rebalancer.policy.budgets import Allowance
@@ -76,7 +77,7 @@ def waves(
                 if steps and steps[0].pod.key in joined:
                     steps.pop(0)
             for component, step, nodes in members:
-                elsewhere.add(component, step, nodes)
+                elsewhere.add(component, step, np.union1d(nodes, step.destinations))
             for component, member, nodes in members:
                 if not member.certain:
                     unsure.add(id(component))
@@ -101,9 +102,8 @@ class _Elsewhere:
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
         self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
-        self._attached = np.zeros(len(nothing), dtype=np.bool_)
         self._landed: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
-        self._meeting = Meeting()
+        self._members: dict[tuple[bool, int, int], tuple[PodTemplate, Bools]] = {}
 
     def add(self, component: Component, step: Step, nodes: Rows) -> None:
         """One more replacement that may land on any of the nodes."""
@@ -115,10 +115,11 @@ class _Elsewhere:
             self._needs[resource][others] += amount
             self._taken[resource][step.landed] += amount
             self._total[resource] += amount
-        if replacement.attaches:
-            self._attached[others] = True
         self._landed[step.landed].append((component, step))
-        self._meeting.add(replacement)
+        kind = (reacts(replacement), id(component), id(replacement))
+        if kind not in self._members:
+            self._members[kind] = (replacement, self._simulation.state.table.none.copy())
+        self._members[kind][1][nodes] = True
 
     def opens(
         self, component: Component, replacement: PodTemplate, anywhere: Bools, free: Mapping[str, Ints]
@@ -133,7 +134,7 @@ class _Elsewhere:
             self._simulation.static(replacement)
             & ~anywhere
             & enough
-            & (short | self._meeting.touches(replacement))
+            & (short | self._touched(component, replacement))
         )
         keys = [
             ("replacement", key_of(step.pod))
@@ -152,13 +153,23 @@ class _Elsewhere:
             state.add(key, placed.template, placed.row)
         return found & ~anywhere
 
-    def leaves_room(self, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]) -> bool:
+    def _touched(self, component: Component, replacement: PodTemplate) -> Bools:
+        """bool[N]: nodes where one of another component that touches the replacement may be."""
+        nodes, any_ = self._simulation.state.table.none, reacts(replacement)
+        for (reacting, owner, _), (other, may_land) in self._members.items():
+            if (reacting or any_) and owner != id(component) and touch(other, replacement):
+                nodes = nodes | may_land
+        return nodes
+
+    def leaves_room(
+        self, component: Component, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]
+    ) -> bool:
         """Whether, wherever those landed, one of the nodes has room for the replacement.
 
         Either all that may land on some node leaves room there, or all of it together is too little to fill
         every node: per resource, the nodes that are filled most cheaply count.
         """
-        open_ = nodes & ~self._attached if replacement.attaches else nodes
+        open_ = nodes & ~self._touched(component, replacement)
         safe = open_
         filled = 0
         for resource, amount in _needs(replacement):
@@ -177,6 +188,7 @@ class _Wave:
         self._allowance = Allowance(evictable.budgets)
         self._charged = Charged(evictable.quotas)
         self._meeting = Meeting()
+        self._in_order: list[Workload | None] = []
         self._leaving = leaving
         self._nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
         self._reserved: dict[str, Ints] = defaultdict(self._nothing.copy)
@@ -186,6 +198,8 @@ class _Wave:
         """Takes the step in if, while victims hold their room, nothing in the wave can touch another."""
         replacement = step.verdict.replacement
         owner = component.classes[step.q].owner
+        if component.classes[step.q].ordered and owner in self._in_order:
+            return
         if not self._allowance.fits(step.pod) or self._meeting.touches(replacement):
             return
         if not self._charged.fits(step.pod, owner):
@@ -207,6 +221,8 @@ class _Wave:
         self._allowance.spend(step.pod)
         self._charged.spend(step.pod, owner)
         self._meeting.add(replacement)
+        if component.classes[step.q].ordered:
+            self._in_order.append(owner)
         self.members.append((component, step, held))
 
     def settled(self, elsewhere: _Elsewhere) -> list[tuple[Component, Step, Rows]]:
@@ -224,7 +240,7 @@ class _Wave:
                 and _as_judged(component, step, anywhere)
                 and self._fits(replacement, anywhere, free)
             ):
-                sure = step.certain and elsewhere.leaves_room(replacement, held & freed, free)
+                sure = step.certain and elsewhere.leaves_room(component, replacement, held & freed, free)
                 if sure:
                     wide = anywhere | elsewhere.opens(component, replacement, anywhere, free)
                     sure = _as_judged(component, step, wide)
