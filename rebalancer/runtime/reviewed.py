@@ -19,6 +19,8 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.annotations import EVICT
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
 
 _KIND = "Report"
 _API = "rebalancer/v1"
@@ -95,9 +97,10 @@ class ReviewedPlanner:
         """The plan of the approved evictions that still hold."""
         self.rejected = {}
         by_uid = {p.uid: p for p in snapshot.pods}
+        owners = Owners(snapshot, PolicyOptions())
         open_: dict[str, ReviewedEviction] = {}
         for e in self._reviewed.evictions:
-            reason = _changed(e, by_uid.get(e.uid))
+            reason = _changed(e, by_uid.get(e.uid), owners)
             if reason is None:
                 open_[e.uid] = e
             elif e.uid not in self._planned:
@@ -115,19 +118,28 @@ class ReviewedPlanner:
 _NOT_NEEDED = Reason(ReasonCode.NOT_NEEDED, "its eviction is not needed any more, or no longer helps")
 
 
-def _changed(e: ReviewedEviction, pod: Pod | None) -> Reason | None:
+def _changed(e: ReviewedEviction, pod: Pod | None, owners: Owners) -> Reason | None:
     if pod is None or (pod.namespace, pod.name) != (e.namespace, e.pod):
         return Reason(ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} of uid {e.uid} is gone")
     if pod.terminating:
         return Reason(ReasonCode.TERMINATING, f"pod {e.key} is being deleted already")
     if e.node and pod.node_name != e.node:
         return Reason(ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} is on {pod.node_name}, not on {e.node}")
-    owner = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner is not None else ""
+    owner = _owner(pod, owners)
     if e.owner and owner != e.owner:
         return Reason(
             ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} belongs to {owner or 'nobody'}, not to {e.owner}"
         )
     return None
+
+
+def _owner(pod: Pod, owners: Owners) -> str:
+    """Kind/name as a report has it: the Deployment's, where the pod's ReplicaSet has one."""
+    owner = owners.of(pod)
+    if owner is not None:
+        top = owners.top(owner)
+        return f"{top.kind}/{top.name}"
+    return f"{pod.owner.kind}/{pod.owner.name}" if pod.owner is not None else ""
 
 
 def _only(snapshot: Snapshot, uids: frozenset[str]) -> Snapshot:

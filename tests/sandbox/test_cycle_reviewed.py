@@ -14,7 +14,7 @@ from rebalancer.runtime.outcome import End
 from rebalancer.runtime.reviewed import Reviewed, read_reviewed
 from rebalancer.sandbox import ApiServer
 from tests.sandbox.test_cycle_once import DRY, SKEWED, Run
-from tests.support.build import nodes, objects, workload
+from tests.support.build import deployment, nodes, objects, workload
 
 
 def reviewed(path: Path, run: Run, **changes: Any) -> Reviewed:
@@ -44,6 +44,16 @@ def test_exactly_the_approved_pods_are_evicted(tmp_path: Path) -> None:
         assert {o.move.pod.uid for o in run.report.outcomes if o.evicted} == uids(plan)
         assert run.zones() == [2, 2, 2]
         assert run.story.rejected == {}
+
+
+def test_a_deployments_pods_are_known_by_its_name_as_the_report_has_it(tmp_path: Path) -> None:
+    things = (*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
+    with ApiServer(objects(*things)) as server:
+        plan = reviewed(tmp_path / "plan.json", Run(server, DRY))
+        assert {e.owner for e in plan.evictions} == {"Deployment/web"}
+        run = Run(server, reviewed=plan)
+        assert run.story.rejected == {}
+        assert run.evictions() == 1
 
 
 def test_what_is_out_of_balance_elsewhere_is_not_touched(tmp_path: Path) -> None:
