@@ -7,7 +7,7 @@ ports, inter-pod affinity, budgets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -34,17 +34,21 @@ class Component:
     policy's sake; `needs` int64[Q, R], `free` int64[R, N]: what a pod asks for, what nodes have left; `room`:
     int64[Q, N], how many more a node could take if the other classes' movable pods left it. `classes` are
     those with pods that may move; pods of other classes are part of `base`, the counts per domain that no
-    move changes.
+    move changes. `given`: int64[N] by resource, what pods of other components could leave free.
     """
 
     def __init__(
-        self, groups: tuple[Group, ...], classes: tuple[PodClass, ...], simulation: Simulation
+        self,
+        groups: tuple[Group, ...],
+        classes: tuple[PodClass, ...],
+        simulation: Simulation,
+        given: Mapping[str, Ints] | None = None,
     ) -> None:
         self.groups = groups
         self.classes = classes
         self._tallied: tuple[Ints, Tally] | None = None
         self.simulation = simulation
-        self.room: Ints = _room(simulation, classes)
+        self.room: Ints = _room(simulation, classes, given or {})
         self.local = {g.index: i for i, g in enumerate(groups)}
         n = simulation.state.table.size
         self.start: Ints = np.zeros((len(classes), n), dtype=np.int64)
@@ -58,7 +62,7 @@ class Component:
         self.counters = tuple(
             tuple(q for q in range(len(classes)) if i in self.counted[q]) for i in range(len(groups))
         )
-        self.needs, self.free = _resources(simulation, classes)
+        self.needs, self.free = _resources(simulation, classes, given or {})
         self.own_domain = tuple(_own_domain(g) for g in groups)
         self.base = tuple(
             g.counts(simulation.state) - self._of_classes(i, self.start) for i, g in enumerate(groups)
@@ -79,6 +83,24 @@ class Component:
             int(self.counts(i, self.start).max()) for i, own in enumerate(self.own_domain) if own.any()
         ]
         return np.minimum(self.room, max(fullest, default=0))
+
+    def yields(self) -> dict[str, Ints]:
+        """int64[N] by resource: what the movable pods take, and would leave free."""
+        given: dict[str, Ints] = {}
+        for c, movable in zip(self.classes, self.start - self.fixed, strict=True):
+            for resource, amount in (*c.template.requests.items(), (PODS, 1)):
+                given[resource] = given.get(resource, 0) + movable * amount
+        return given
+
+    def roomier(self, given: Mapping[str, Ints]) -> Component | None:
+        """The component with more room, if that can matter to it."""
+        other = Component(self.groups, self.classes, self.simulation, given)
+        pods = self.start.sum()
+        if (np.minimum(other.room, pods) != np.minimum(self.room, pods)).any():
+            return other
+        asked = self.needs.max(axis=0) * pods
+        tight = (self.free < asked[:, None]) & (other.free > self.free)
+        return other if len(self.classes) > 1 and tight.any() else None
 
     def _of_classes(self, group: int, placed: Ints) -> Ints:
         rows = list(self.counters[group])
@@ -117,16 +139,20 @@ def _own_domain(group: Group) -> Bools:
     return own
 
 
-def _resources(simulation: Simulation, classes: tuple[PodClass, ...]) -> tuple[Ints, Ints]:
+def _resources(
+    simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
+) -> tuple[Ints, Ints]:
     """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
     state = simulation.state
     names = sorted({r for c in classes for r, amount in c.replacement.requests.items() if amount > 0})
     needs = [[*(c.replacement.requests.get(r, 0) for r in names), 1] for c in classes]
-    free = [np.maximum(state.allocatable(r) - state.requested[r], 0) for r in (*names, PODS)]
+    free = [
+        np.maximum(state.allocatable(r) - state.requested[r] + given.get(r, 0), 0) for r in (*names, PODS)
+    ]
     return np.array(needs, dtype=np.int64).reshape(len(classes), len(names) + 1), np.stack(free)
 
 
-def _room(simulation: Simulation, classes: tuple[PodClass, ...]) -> Ints:
+def _room(simulation: Simulation, classes: tuple[PodClass, ...], others: Mapping[str, Ints]) -> Ints:
     """int64[Q, N]: room for more pods of each class, with the others' movable pods out of the way."""
     n = simulation.state.table.size
     movable = np.zeros((len(classes), n), dtype=np.int64)
@@ -135,7 +161,7 @@ def _room(simulation: Simulation, classes: tuple[PodClass, ...]) -> Ints:
             movable[q, row] = len(pods) - c.pinned.get(row, 0)
     rows = np.zeros((len(classes), n), dtype=np.int64)
     for q, c in enumerate(classes):
-        given: dict[str, Ints] = {}
+        given: dict[str, Ints] = dict(others)
         for p, other in enumerate(classes):
             if p != q:
                 for resource, amount in (*other.replacement.requests.items(), ("pods", 1)):

@@ -25,8 +25,10 @@ from rebalancer.planner.simulation import Simulation
 from rebalancer.planner.soft import CROWDED_OUT
 from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
+from rebalancer.planner.waiting import Waiting
 from rebalancer.planner.waves import Placed, next_wave, waves
 from rebalancer.policy.evictable import Evictable
+from rebalancer.spread.arrays import Ints
 
 PASSES = 3
 """Times that the components are gone through: room that one frees may be what another lacks."""
@@ -40,11 +42,18 @@ class HardPhase:
     """Plans moves for hard constraints from the simulation's present state on. It leaves that as it was."""
 
     def __init__(
-        self, simulation: Simulation, evictable: Evictable, trial: Trial, violated: Violated, effort: int
+        self,
+        simulation: Simulation,
+        evictable: Evictable,
+        trial: Trial,
+        waiting: Waiting,
+        violated: Violated,
+        effort: int,
     ) -> None:
         self._simulation = simulation
         self._evictable = evictable
         self._trial = trial
+        self._waiting = waiting
         self._violated = violated
         self._effort = effort
 
@@ -75,6 +84,11 @@ class HardPhase:
         """Each component by itself, in turns, until a turn adds nothing."""
         placed: list[Placed] = []
         dropped: Sequence[tuple[Component, Step]] = ()
+        yields = [Component(*v, self._simulation).yields() for v in self._violated]
+        total: dict[str, Ints] = {}
+        for given in yields:
+            for resource, amount in given.items():
+                total[resource] = total.get(resource, 0) + amount
         with ExitStack() as made:
             for turn in range(PASSES):
                 walks: list[tuple[Component, Sequence[Step]]] = []
@@ -83,7 +97,8 @@ class HardPhase:
                         component = Component(groups, classes, self._simulation)
                         if not any(component.excesses(component.start)):
                             continue
-                        search = Search(self._simulation, component, self._trial, self._effort)
+                        others = {r: a - yields[i].get(r, 0) for r, a in total.items()}
+                        search = Search(self._simulation, component, self._trial, self._effort, others)
                         walk = search.run()
                         known = parts.get(i)
                         parts[i] = known.further(walk) if known else Part(groups, classes, walk, search)
@@ -92,7 +107,7 @@ class HardPhase:
                         steps = [replace(s, certain=s.certain and sure) for s in walk.steps]
                         walks.append((component, steps))
                         walked.enter_context(self._simulation.after(s.made for s in steps))
-                more, dropped = waves(self._simulation, self._evictable, walks, next_wave(placed, first))
+                more, dropped = self._waves(walks, next_wave(placed, first))
                 placed += more
                 if not more:
                     break
@@ -114,7 +129,10 @@ class HardPhase:
             effort.renew(BEAM)
             beam = Beam(self._simulation, component, self._trial, Potential(component, effort), effort)
             steps = beam.run(0).steps
-            found, _ = waves(
-                self._simulation, self._evictable, [(component, steps)], next_wave(placed, first)
-            )
+            found, _ = self._waves([(component, steps)], next_wave(placed, first))
             return found
+
+    def _waves(
+        self, walks: Sequence[tuple[Component, Sequence[Step]]], first: int
+    ) -> tuple[list[Placed], list[tuple[Component, Step]]]:
+        return waves(self._simulation, self._evictable, walks, first, self._waiting)

@@ -71,7 +71,9 @@ class Planner:
             for groups, classes in components(self._carried, self._classes.all)
             if any(g.excess(self._before[g.index]) for g in groups)
         ]
-        self._hard_phase = HardPhase(self._simulation, self._evictable, self._trial, violated, options.effort)
+        self._hard_phase = HardPhase(
+            self._simulation, self._evictable, self._trial, self._waiting, violated, options.effort
+        )
 
     def plan(self) -> Plan:
         """The plan."""

@@ -53,6 +53,8 @@ class Potential:
         """The least total excess of any final state."""
         c = self._component
         now = sum(c.excesses(placed))
+        if not now:
+            return 0
         if self._band is not None:
             g = c.groups[0]
             return least_excess(c.counts(0, placed), self._band, g.constraint.max_skew, g.enough_domains, now)
@@ -62,6 +64,14 @@ class Potential:
         self._moves[self.cells(placed).key, target.residual] = target.moves
         self._courses[placed.tobytes(), target.residual] = self._course(placed, target)
         return target.residual
+
+    def start_least(self) -> int:
+        """`least` of the component's start."""
+        return self.least(self._component.start)
+
+    def start_moves(self, residual: int) -> int | None:
+        """`moves` of the component's start."""
+        return self.moves(self._component.start, residual)
 
     def moves(self, placed: Ints, residual: int) -> int | None:
         """The fewest moves to a total excess of at most `residual`; None if nothing gets there."""

@@ -9,6 +9,8 @@ has the best odds. Bounded in candidates tried, not in time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rebalancer.planner.beam import Beam
 from rebalancer.planner.component import Component
 from rebalancer.planner.effort import Effort
@@ -18,6 +20,7 @@ from rebalancer.planner.simulation import Simulation
 from rebalancer.planner.step import Step, Walk
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.walks import Walks
+from rebalancer.spread.arrays import Ints
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
@@ -34,14 +37,27 @@ ALIKE = 0.02
 
 
 class Search:
-    """Finds the best walk of one component. It leaves the simulation's state as it was."""
+    """Finds the best walk of one component. It leaves the simulation's state as it was.
 
-    def __init__(self, simulation: Simulation, component: Component, trial: Trial, effort: int) -> None:
+    `given`: int64[N] by resource, what other components' pods may leave free before the plan ends; it counts
+    for what is proved, not for where the search goes.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        component: Component,
+        trial: Trial,
+        effort: int,
+        given: Mapping[str, Ints] | None = None,
+    ) -> None:
         self._simulation = simulation
         self._component = component
         self._trial = trial
         self._effort = Effort(effort)
         self.potential = Potential(component, self._effort)
+        roomier = component.roomier(given) if given and component.classes else None
+        self._roomier = Potential(roomier, Effort(0)) if roomier is not None else self.potential
 
     def run(self) -> Walk:
         """The least excess, then the fewest moves, then the most certain ones, that can be walked to."""
@@ -54,35 +70,46 @@ class Search:
         self._effort.renew(FIRST)
         sure = walks.sure()
         if sure is not None:
-            return Walk(tuple(sure), least, self.bound(least), least, proved=self.potential.exact)
+            return self._surely(sure, least)
         beam = Beam(self._simulation, c, self._trial, self.potential, self._effort)
         self._effort.renew(BEAM)
         lowest = beam.run(least)
         residual, steps = lowest.height[0], lowest.steps
         self._effort.renew()
         if residual == least and (sure := walks.sure()) is not None:
-            return Walk(tuple(sure), least, self.bound(least), least, proved=self.potential.exact)
+            return self._surely(sure, least)
         found = None
         if residual > least and beam.exhausted:
             # Predicted are the first of equally good nodes; the scheduler takes any of them.
-            found = self._likeliest(walks, least, self.bound(least) + DETOURS)
+            found = self._likeliest(walks, least, self._fewest(least) + DETOURS)
         if found is not None:
             residual, steps = least, found
         elif steps:
             walks = walks if residual == least else self._walks(residual)
-            most = min(len(steps), self.bound(residual) + DETOURS)
+            most = min(len(steps), self._fewest(residual) + DETOURS)
             steps = self._likeliest(walks, residual, most) or steps
         self._effort.renew(FIRST)
-        proved = not steps and self.potential.exact and residual == least
+        proved = not steps and residual == least and self._proved((), least)
         return Walk(walks.marked(steps), least, self.bound(residual), residual, proved)
+
+    def _fewest(self, residual: int) -> int:
+        """The fewest moves to this excess with the room that there is."""
+        return self.potential.start_moves(residual) or 0
 
     def _walks(self, residual: int) -> Walks:
         return Walks(self._simulation, self._component, self._trial, self.potential, self._effort, residual)
 
     def bound(self, residual: int) -> int:
-        """The fewest moves from the start to a final state with this excess."""
-        c = self._component
-        return self.potential.moves(c.start, residual) or 0 if c.classes else 0
+        """The fewest moves from the start to a final state with this excess, wherever others' pods go."""
+        return self._roomier.start_moves(residual) or 0 if self._component.classes else 0
+
+    def _surely(self, steps: Sequence[Step], least: int) -> Walk:
+        return Walk(tuple(steps), least, self.bound(least), least, self._proved(steps, least))
+
+    def _proved(self, steps: Sequence[Step], least: int) -> bool:
+        """Whether no other end has less excess, and none as little with fewer moves."""
+        best = self._roomier
+        return best.exact and best.start_least() == least and self.bound(least) == len(steps)
 
     def _likeliest(self, walks: Walks, residual: int, most: int) -> tuple[Step, ...] | None:
         """The walk to `residual`, in `most` moves at most, that is worth most; None if none is found."""
@@ -103,7 +130,7 @@ class Search:
                 break
         if worth <= LEAST:
             return None
-        for allowed in range(self.bound(residual), len(found) if found else most + 1):
+        for allowed in range(self._fewest(residual), len(found) if found else most + 1):
             if (lucky := odds.lucky(allowed)) is not None:
                 return lucky
         if found is not None:

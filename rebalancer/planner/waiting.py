@@ -14,7 +14,8 @@ import numpy as np
 
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.groups import Groups
-from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.simulation import Simulation, key_of
+from rebalancer.spread.arrays import Bools
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -36,16 +37,37 @@ class Waiting:
         self._waiting: Counter[int] = Counter()
         for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
             t = pod.template
-            if id(t) not in self._templates:
-                nodes = np.flatnonzero(simulation.framework(t).feasible(t))
-                if len(nodes) == 1:
-                    simulation.state.add(("placed", pod.uid or pod.key), t, int(nodes[0]))
-                    continue
+            if id(t) not in self._templates and self._settled(pod):
+                continue
             self._templates[id(t)] = t
             self._waiting[id(t)] += 1
 
+    def _settled(self, pod: Pod) -> bool:
+        """Places a pod that has one node to go to, or may go to the one that it is nominated for."""
+        state, t, key = self._simulation.state, pod.template, key_of(pod)
+        nominated = state.nominated.get(key)
+        if nominated is not None:
+            # For others its nomination holds the room; to itself it is not in the way.
+            state.unnominate(key)
+        nodes = np.flatnonzero(self._simulation.framework(t).feasible(t))
+        if nominated is not None and nominated.row in nodes:
+            nodes = nodes[nodes == nominated.row]
+        if len(nodes) == 1:
+            state.add(("placed", key), t, int(nodes[0]))
+            return True
+        if nominated is not None:
+            state.nominate(key, t, nominated.row)
+        return False
+
+    def any_placeable(self) -> bool:
+        """Whether in the simulation's present state there is a node for one of them."""
+        return any(self._simulation.framework(t).feasible(t).any() for t in self._templates.values())
+
     def interferes(self, victim: Pod, replacement: PodTemplate) -> bool:
-        """Whether a waiting pod could spoil the move: take the slot, or the last room, it makes."""
+        """Whether a waiting pod could spoil the move: take the slot, or the last room, it makes.
+
+        Or, with that, raise the excess of any constraint that counts it: that would be the move's doing.
+        """
         row = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
         concerned = [
@@ -56,6 +78,7 @@ class Waiting:
         if not concerned:
             return False
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
+        open_before = {id(t): simulation.framework(t).feasible(t) for t in concerned}
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
@@ -66,6 +89,8 @@ class Waiting:
                     nodes = simulation.framework(t).feasible(t)
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
                         return True
+                    if self._raises(t, nodes & ~open_before[id(t)]):
+                        return True
                     taken = taken | nodes
                     last += [(t, int(n)) for n in np.flatnonzero(nodes)]
                 if (simulation.framework(replacement).feasible(replacement) & ~taken).any():
@@ -74,6 +99,17 @@ class Waiting:
                 alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
                 if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
                     return True
+        return False
+
+    def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:
+        """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""
+        if not nodes.any():
+            return False
+        for group in (self._groups.all[i] for i in self._groups.counted(waiting)):
+            counts = group.counts(self._simulation.state)
+            into = np.unique(group.rows[nodes])
+            if group.size and (group.excess_after(counts, -1, into) > group.excess(counts)).any():
+                return True
         return False
 
     def _concerned(self, waiting: PodTemplate, victim: PodTemplate, row: int) -> bool:

@@ -24,6 +24,7 @@ from rebalancer.planner.component import Component
 from rebalancer.planner.meeting import Meeting, reacts, touch
 from rebalancer.planner.simulation import Leaving, Simulation, key_of
 from rebalancer.planner.step import Step
+from rebalancer.planner.waiting import Waiting
 from rebalancer.policy.budgets import Allowance
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged
@@ -47,10 +48,12 @@ def waves(
     evictable: Evictable,
     walks: Sequence[tuple[Component, Sequence[Step]]],
     first: int = 1,
+    waiting: Waiting | None = None,
 ) -> tuple[list[Placed], list[tuple[Component, Step]]]:
     """The steps of all walks in waves, numbered from `first`, and those that hold in no wave.
 
-    Leaves the simulation's state as it was.
+    Where the victims of a wave together would make room for a `waiting` pod, its moves go one by one, as far
+    as no such pod is in their way. Leaves the simulation's state as it was.
     """
     queues = [(component, list(steps)) for component, steps in walks if steps]
     done: list[Placed] = []
@@ -61,12 +64,12 @@ def waves(
         number = first - 1
         while any(steps for _, steps in queues):
             number += 1
-            with simulation.without() as leaving:
-                wave = _Wave(simulation, evictable, leaving)
-                for component, steps in queues:
-                    if steps and len(wave.members) < LARGEST:
-                        wave.join(component, steps[0])
-                members = wave.settled(elsewhere)
+            heads = [(component, steps[0]) for component, steps in queues if steps]
+            members, opened = _wave(simulation, evictable, heads, elsewhere, waiting)
+            if opened and waiting is not None:
+                free = [h for h in heads if not waiting.interferes(h[1].pod, h[1].verdict.replacement)]
+                each = (_wave(simulation, evictable, [h], elsewhere, None)[0] for h in free)
+                members = next((m for m in each if m), [])
             if not members:
                 # Even alone in a wave the first step of every walk fails: others took its room.
                 for component, steps in queues:
@@ -86,6 +89,23 @@ def waves(
                 done.append(Placed(component, step, number, np.union1d(nodes, step.destinations)))
                 made.enter_context(simulation.after((step.made,)))
     return done, dropped
+
+
+def _wave(
+    simulation: Simulation,
+    evictable: Evictable,
+    heads: Sequence[tuple[Component, Step]],
+    elsewhere: _Elsewhere,
+    waiting: Waiting | None,
+) -> tuple[list[tuple[Component, Step, Rows]], bool]:
+    """A wave of some of these steps, with all nodes in question for each; and whether it lets in a pod that
+    waits."""
+    with simulation.without() as leaving:
+        wave = _Wave(simulation, evictable, leaving)
+        for component, step in heads:
+            if len(wave.members) < LARGEST:
+                wave.join(component, step)
+        return wave.settled(elsewhere), waiting is not None and waiting.any_placeable()
 
 
 def next_wave(placed: Sequence[Placed], first: int = 1) -> int:
