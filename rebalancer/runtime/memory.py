@@ -7,7 +7,7 @@ process that is killed in between leaves a trace, and one that evicts beside thi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -15,20 +15,17 @@ from msgspec.structs import replace
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.eviction import Result
 from rebalancer.kube.ledger import LedgerConflictError
-from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy import circuit as breaker
 from rebalancer.policy.circuit import CircuitLimits
-from rebalancer.policy.cooldown import MemoryRules, cut_off, first_seen, resting, stabilizing
+from rebalancer.policy.cooldown import MemoryRules, cut_off, resting
 from rebalancer.policy.fingerprint import constraint_id, fingerprint
 from rebalancer.policy.ledger import MOST_ENTRIES, Circuit, Entry, Fate, Ledger, Totals
-from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import Owners
 from rebalancer.runtime.clock import Clock
 from rebalancer.runtime.outcome import MoveStatus, Outcome
-from rebalancer.spread.constraint import Constraint
+from rebalancer.runtime.young import young
 
 log = logging.getLogger(__name__)
 
@@ -114,39 +111,11 @@ class Memory:
         return resting(self.ledger, self.rules, now=self._clock.now(), cycle=self._cycle, cluster=cluster)
 
     def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
-        """Owner → why it is left alone, because a violation of its pods is too young. Remembers them.
-
-        Violations of soft constraints come and go: a young one does not hold back an owner with a violation
-        of a hard one that has lasted.
-        """
+        """Owner → why it is left alone, because a violation of its pods is too young. Remembers them."""
         if self.rules.stabilization <= 0:
             return {}
-        now = self._clock.now()
-        violated = {
-            constraint_id(c.constraint): c.constraint for c in plan.constraints if c.in_scope and c.excess
-        }
-        first = not self.ledger.looked
-        ages = {
-            i: _youngest(snapshot, c) if first and i not in self.ledger.violated else None
-            for i, c in violated.items()
-        }
-        since = first_seen(self.ledger, ages, now=now)
+        since, found = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
         self.ledger = replace(self.ledger, violated=since)
-        young = {
-            i: reason
-            for i, began in since.items()
-            if (reason := stabilizing(began, self.rules, now)) is not None
-        }
-        if not young:
-            return {}
-        owners = Owners(snapshot, PolicyOptions())
-        counted = {i: _owners(snapshot, c, owners) for i, c in violated.items() if i in young or c.hard}
-        lasting = {o for i, keys in counted.items() if i not in young for o in keys}
-        found: dict[str, Reason] = {}
-        for i, reason in young.items():
-            for owner in counted[i]:
-                if violated[i].hard or owner not in lasting:
-                    found.setdefault(owner, reason)
         return found
 
     def canary(self, evicted: int) -> Reason | None:
@@ -309,29 +278,3 @@ def _merged(theirs: Ledger, mine: Ledger) -> Ledger:
     theirs_left = [e for e in theirs.entries if (e.cycle, e.uid) not in own]
     entries = sorted((*theirs_left, *mine.entries), key=lambda e: e.at)
     return replace(mine, entries=tuple(entries), violated={**theirs.violated, **mine.violated})
-
-
-def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
-    """The live pods that a constraint counts."""
-    verdicts: dict[int, bool] = {}
-    for p in snapshot.pods:
-        if p.namespace != constraint.namespace or not p.node_name or p.finished or p.terminating:
-            continue
-        key = id(p.template)
-        if key not in verdicts:
-            verdicts[key] = constraint.counts(p.namespace, p.template.labels)
-        if verdicts[key]:
-            yield p
-
-
-def _owners(snapshot: Snapshot, constraint: Constraint, owners: Owners) -> list[str]:
-    """The topmost owners of the live pods that a constraint counts, each once."""
-    found = (owners.of(pod) for pod in _counted(snapshot, constraint))
-    return list(dict.fromkeys(owners.top(o).key for o in found if o is not None))
-
-
-def _youngest(snapshot: Snapshot, constraint: Constraint) -> float | None:
-    """When the youngest of the counted pods was made."""
-    made = [p.created for p in _counted(snapshot, constraint)]
-    known = [c for c in made if c is not None]
-    return max(known) if known and len(known) == len(made) else None
