@@ -18,6 +18,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.groups import Groups
+from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Rows
@@ -26,7 +27,8 @@ from rebalancer.spread.arrays import Rows
 class Foresight:
     """Answers for the moves of one plan, made from `snapshot`, whose nodes must not have changed since.
 
-    `pods`: all pods now (`WatchCache.pods`). `config`: the scheduler's, None for its defaults.
+    `pods`: all pods now (`WatchCache.pods`). `config`: the scheduler's, None for its defaults. `certainty`:
+    the plan's.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class Foresight:
         plan: Plan,
         config: SchedulerConfig | None,
         pods: Callable[[], Iterable[Pod]],
+        certainty: Certainty = "certain",
     ) -> None:
         self._snapshot = snapshot
         self._plan = plan
         self._config = config
         self._pods = pods
+        self._certainty = certainty
         self._simulation: Simulation | None = None
         self._known: dict[Hashable, Pod] = {}
 
@@ -58,7 +62,8 @@ class Foresight:
         if not move.certain:
             best = simulation.preferred(pod, move.replacement, landing)
             if not self._soft(move):
-                return self._worse(simulation, pod, best)
+                # Only a policy that trusts the scores lets them say where the replacement may not go.
+                return self._worse(simulation, pod, best if self._certainty == "likely" else nodes)
             astray = sorted({table.names[n] for n in best} - set(move.destinations))
             if astray:
                 return _changed(

@@ -35,7 +35,12 @@ _NOT_CARRIED = Reason(
     {},
     _REMEDY[ReasonCode.NOT_CARRIED],
 )
-
+_NO_WALK = Reason(
+    ReasonCode.SIMULATION_LIMIT,
+    "its move would do no harm by itself, but no sequence of moves was found that ends with less excess",
+    {},
+    "a larger planner.effort searches longer",
+)
 
 _MESSAGE = {
     ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
@@ -140,7 +145,9 @@ class Explainer:
             return _NOT_CARRIED
         if (pinned := _pinned(group, c, replacement, row)) is not None:
             return pinned
-        if refusal is None or refusal.code == ReasonCode.NO_FEASIBLE_NODE:
+        if refusal is None:
+            return _NO_WALK
+        if refusal.code == ReasonCode.NO_FEASIBLE_NODE:
             return self._no_node(group, counts, replacement, pod)
         message = {
             ReasonCode.WOULD_RETURN: f"its replacement could come back ({refusal.nodes} nodes are open)",

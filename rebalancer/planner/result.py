@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.classes import Classes, PodClass
 from rebalancer.planner.component import Component
 from rebalancer.planner.explain import Explainer
@@ -80,7 +80,11 @@ class Results:
                 here = list(self._explainer.protected(g, before[g.index], self._classes.all))
                 if g.excess(after[g.index]):
                     late = [b for b in given_up if g.index in self._groups.counted(b.pod.template)]
-                    stuck = [b for b in self._explainer.stuck(component, g) if b.pod.key not in blocked]
+                    known = {b.pod.key for b in given_up}
+                    stuck = [b for b in self._explainer.stuck(component, g) if b.pod.key not in known]
+                    if late:
+                        # They wait for those that were given up.
+                        stuck = [b for b in stuck if b.reason.code is not ReasonCode.SIMULATION_LIMIT]
                     here += stuck
                     reasons[g.index] = self._explainer.of_group(g, after[g.index], [*late, *here])
                 for b in here:

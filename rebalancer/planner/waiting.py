@@ -12,10 +12,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.groups import Groups
+from rebalancer.planner.meeting import touch
 from rebalancer.planner.simulation import Simulation, key_of
-from rebalancer.spread.arrays import Bools
+from rebalancer.spread.arrays import Bools, Ints
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -93,13 +95,30 @@ class Waiting:
                         return True
                     taken = taken | nodes
                     last += [(t, int(n)) for n in np.flatnonzero(nodes)]
-                if (simulation.framework(replacement).feasible(replacement) & ~taken).any():
+                open_ = simulation.framework(replacement).feasible(replacement)
+                if (open_ & ~taken).any() or self._room_for_all(concerned, open_, replacement):
                     continue
                 # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
                 alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
                 if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
                     return True
         return False
+
+    def _room_for_all(self, waiting: list[PodTemplate], nodes: Bools, replacement: PodTemplate) -> bool:
+        """Whether one of the nodes has room for the replacement with all that wait on it."""
+        state = self._simulation.state
+        load: dict[str, Ints] = {}
+        for t in waiting:
+            open_ = self._simulation.framework(t).feasible(t)
+            if touch(t, replacement):
+                nodes = nodes & ~open_
+            for resource, amount in (*t.requests.items(), (PODS, 1)):
+                load[resource] = load.get(resource, 0) + open_ * (amount * self._waiting[id(t)])
+        for resource, amount in (*replacement.requests.items(), (PODS, 1)):
+            if amount > 0:
+                free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
+                nodes = nodes & (free >= amount)
+        return bool(nodes.any())
 
     def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:
         """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""

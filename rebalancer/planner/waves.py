@@ -150,17 +150,12 @@ class _Elsewhere:
             if resource in free:
                 short = short | (free[resource] < amount)
                 enough = enough & (free[resource] + self._taken[resource] >= amount)
-        rows = np.flatnonzero(
-            self._simulation.static(replacement)
-            & ~anywhere
-            & enough
-            & (short | self._touched(component, replacement))
-        )
+        room = self._simulation.static(replacement) & ~anywhere & enough & short
         keys = [
             ("replacement", key_of(step.pod))
-            for row in rows
-            for other, step in self._landed.get(int(row), ())
-            if other is not component
+            for row, landed in self._landed.items()
+            for other, step in landed
+            if other is not component and (room[row] or touch(step.verdict.replacement, replacement))
         ]
         if not keys:
             return np.zeros_like(anywhere)

@@ -131,7 +131,9 @@ def _watched_look(
     look: dict[str, Any] = {"nodes_max_age": 0.0}
     if options.execute:
         abreast = Abreast(cache, objects, clock)
-        foresight = Foresight(snapshot, made, options.planning.scheduler, cache.pods)
+        foresight = Foresight(
+            snapshot, made, options.planning.scheduler, cache.pods, options.planning.certainty
+        )
 
         def foresee(move: Move) -> Reason | None:
             behind = abreast.why_not(made.constraints[i].constraint for i in move.fixes)
