@@ -13,6 +13,7 @@ from tests.support.build import node, nodes, objects, stateful_set, workload
 from tests.support.cells import Cells, moved
 from tests.support.exhaustive import adaptive, fixed
 from tests.support.flight import Step
+from tests.support.hand_counted import HAND_COUNTED
 from tests.support.judge import State, feasible, total_excess
 from tests.support.owners import evictable, evicted, replacement, waits_for_end
 from tests.support.plain import Json, node_of
@@ -26,37 +27,7 @@ def cells_of(*things: Any) -> Cells:
 
 
 CASES: list[tuple[str, list[Any], tuple[int, int]]] = [
-    (
-        "two zones [3,1]: one move gives [2,2]",
-        [nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 3, "b-0": 1})],
-        (0, 1),
-    ),
-    (
-        "[4,4,0,0]: excess falls only with the second move, four are needed",
-        [nodes(a=1, b=1, c=1, d=1), workload("web").spread("zone").placed({"a-0": 4, "b-0": 4})],
-        (0, 4),
-    ),
-    (
-        "web [3,1,1] beside web+api [3,4,4]: every move of web would raise the other",
-        [
-            nodes(a=1, b=1, c=1),
-            workload("web").labels(tier="x").spread("zone").placed({"a-0": 3, "b-0": 1, "c-0": 1}),
-            workload("api")
-            .labels(tier="x")
-            .spread("zone", selector={"tier": "x"})
-            .placed({"b-0": 3, "c-0": 3}),
-        ],
-        (1, 0),
-    ),
-    (
-        "one selector under maxSkew 1 and 3: the loose pod goes while it is kept out, the strict ones finish",
-        [
-            nodes(a=1, b=1),
-            workload("strict").labels(app="web").spread("zone", 1).placed({"a-0": 4}),
-            workload("loose").labels(app="web").spread("zone", 3).placed({"a-0": 2}),
-        ],
-        (0, 3),
-    ),
+    *HAND_COUNTED,
     (
         "one selector under maxSkew 1 and 3: the loose pods alone end at a skew of 3",
         [

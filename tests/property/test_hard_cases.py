@@ -8,6 +8,7 @@ import pytest
 
 from rebalancer.planner import plan
 from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
+from tests.support.hand_counted import HAND_COUNTED
 from tests.support.judge import State, feasible
 from tests.support.plain import Json
 from tests.support.plans import told
@@ -15,41 +16,11 @@ from tests.support.scenarios import SCENARIOS, scenario
 from tests.support.verdict import judge_plan
 
 CASES: list[tuple[str, list[Any], tuple[int, int]]] = [
-    (
-        "two zones [3,1]: one move gives [2,2]",
-        [nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 3, "b-0": 1})],
-        (0, 1),
-    ),
+    *HAND_COUNTED,
     (
         "zones [2,1,1] are satisfied: nothing moves",
         [nodes(a=1, b=1, c=1), workload("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1})],
         (0, 0),
-    ),
-    (
-        "[4,4,0,0]: excess falls only with the second move",
-        [nodes(a=1, b=1, c=1, d=1), workload("web").spread("zone").placed({"a-0": 4, "b-0": 4})],
-        (0, 4),
-    ),
-    (
-        "web [3,1,1] beside a constraint over web and api [3,4,4]: any move would raise it",
-        [
-            nodes(a=1, b=1, c=1),
-            workload("web").labels(tier="x").spread("zone").placed({"a-0": 3, "b-0": 1, "c-0": 1}),
-            workload("api")
-            .labels(tier="x")
-            .spread("zone", selector={"tier": "x"})
-            .placed({"b-0": 3, "c-0": 3}),
-        ],
-        (1, 0),
-    ),
-    (
-        "one selector under maxSkew 1 and 3",
-        [
-            nodes(a=1, b=1),
-            workload("strict").labels(app="web").spread("zone", 1).placed({"a-0": 4}),
-            workload("loose").labels(app="web").spread("zone", 3).placed({"a-0": 2}),
-        ],
-        (0, 3),
     ),
     (
         "of two workloads with the same room to go to, the one that fits only there goes there",

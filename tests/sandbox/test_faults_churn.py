@@ -18,7 +18,8 @@ from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.auth import User
 from tests.sandbox.test_service import free_port, get
 from tests.support.build import deployment, nodes, objects, pod
-from tests.support.pair import SETTINGS, Process, until, witnessed
+from tests.support.pair import SETTINGS, Process, witnessed
+from tests.support.waiting import until
 
 RATE = 1000
 CHURNING = 1200

@@ -27,9 +27,10 @@ from rebalancer.settings import load_settings
 from tests.sandbox.test_cycle_cli import moving
 from tests.sandbox.test_cycle_memory import Machine
 from tests.sandbox.test_cycle_once import EXECUTE, SKEWED
-from tests.sandbox.test_service import BRISK, daemon, evictions, until
+from tests.sandbox.test_service import BRISK, daemon, evictions
 from tests.support.api import FakeTime
 from tests.support.build import nodes, objects, pdb, workload
+from tests.support.waiting import until
 from tests.support.witness import Witness
 
 THINGS = (

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from rebalancer.sandbox import Delay
-from tests.support.pair import EVICTIONS, Pair, until
+from tests.support.pair import EVICTIONS, Pair
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 AFTERWARDS = 3.0

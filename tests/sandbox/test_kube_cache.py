@@ -22,6 +22,7 @@ from tests.sandbox.api_objects import node, pod
 from tests.support.api import connected
 from tests.support.build import deployment, objects, pdb, stateful_set
 from tests.support.build import node as build_node
+from tests.support.waiting import until
 from tests.support.watching import (
     BOOKMARK_EVERY,
     QUICK,
@@ -29,7 +30,6 @@ from tests.support.watching import (
     caught_up,
     seen,
     touch,
-    until,
     watching,
 )
 

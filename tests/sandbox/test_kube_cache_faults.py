@@ -19,6 +19,7 @@ from rebalancer.sandbox import ApiServer, Cut, Delay, Garbage, Gone, Reply
 from rebalancer.sandbox.auth import User
 from tests.sandbox.api_objects import node, pod
 from tests.support.api import connected
+from tests.support.waiting import until
 from tests.support.watching import (
     BOOKMARK_EVERY,
     QUICK,
@@ -27,7 +28,6 @@ from tests.support.watching import (
     seen,
     touch,
     truth,
-    until,
     watching,
 )
 

@@ -18,17 +18,9 @@ from rebalancer.kube.errors import ForbiddenError, NotFoundError
 from rebalancer.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from rebalancer.sandbox.auth import User
 from tests.support.api import connected
+from tests.support.waiting import until
 
 QUICK = ElectionOptions(duration=1.0, renew_deadline=0.7, retry=0.1)
-
-
-def until(true: Callable[[], object], timeout: float = 5.0) -> float:
-    """Waits until it is true; the seconds it took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < timeout, "it did not come about in time"
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 class Referee:

@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from rebalancer.sandbox import ApiServer, Delay
 from tests.sandbox.test_cycle_cli import BIN, call, environment, moving
 from tests.sandbox.test_cycle_once import SKEWED
 from tests.support.build import objects
+from tests.support.waiting import until
 
 BRISK = """
 evictions: {canary: 0, stabilization: 0s, coolDown: 0s, perSecond: 0}
@@ -43,13 +44,6 @@ def get(port: int, path: str) -> tuple[int, str]:
         return e.code, e.read().decode()
     except OSError:
         return 0, ""
-
-
-def until(what: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 class Process:

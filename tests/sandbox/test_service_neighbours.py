@@ -18,8 +18,9 @@ from rebalancer.runtime.observer import Observer
 from rebalancer.sandbox import ApiServer
 from tests.sandbox.test_cycle_cli import call
 from tests.sandbox.test_cycle_once import SKEWED
-from tests.sandbox.test_service import BRISK, daemon, until
+from tests.sandbox.test_service import BRISK, daemon
 from tests.support.build import node, objects, pod, snapshot
+from tests.support.waiting import until
 
 Things = Iterable[Any]
 

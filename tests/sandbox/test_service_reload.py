@@ -22,10 +22,11 @@ from rebalancer.sandbox import ApiServer
 from rebalancer.settings import Settings, load_settings, plan_options
 from rebalancer.telemetry import logs
 from tests.sandbox.test_cycle_once import EXECUTE, SKEWED
-from tests.sandbox.test_service import BRISK, daemon, get, until
+from tests.sandbox.test_service import BRISK, daemon, get
 from tests.sandbox.test_telemetry_traces import cycle
 from tests.support.api import connected
 from tests.support.build import objects
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +18,7 @@ from rebalancer.sandbox import Cluster, Event
 from rebalancer.sandbox.auth import Access, User
 from tests.support.build import deployment, nodes, objects, pdb
 from tests.support.relay import Relay
+from tests.support.waiting import until
 from tests.support.witness import Witness
 
 BIN = Path(sys.executable).parent / "rebalancer"
@@ -174,12 +174,3 @@ def witnessed(cluster: Cluster) -> Witness:
 
     cluster.store.subscribe(intended)
     return witness
-
-
-def until(true: Callable[[], object], seconds: float = 30.0) -> float:
-    """Waits until it is true; the seconds it took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, "it did not come about in time"
-        time.sleep(0.02)
-    return time.monotonic() - began

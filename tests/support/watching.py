@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.reflector import WatchOptions
 from rebalancer.kube.retry import Backoff
 from rebalancer.sandbox import ApiServer
+from tests.support.waiting import until
 
 QUICK = WatchOptions(
     timeout=(2, 3),
@@ -40,15 +41,6 @@ def watching(
         yield cache
     finally:
         cache.stop()
-
-
-def until(true: Callable[[], object], timeout: float = 10.0) -> float:
-    """Waits until it is true; the seconds it took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < timeout, "it did not come about in time"
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 def truth(server: ApiServer, kind: str = "Pod") -> dict[str, str]:
