@@ -41,7 +41,8 @@ def _sample(info: inspect.Type, field: str) -> Any:
                 return {"rebalancer.io/evict": "never"}
             if field in DISKS:
                 return {DISKS[field]: "x"}
-            return {"pods": "2"} if field in ("hard", "used", "capacity", "allocatable") else {"a": "b"}
+            amounts = ("hard", "used", "capacity", "allocatable", "requests")
+            return {"pods": "2"} if field in amounts else {"a": "b"}
         case inspect.VarTupleType() | inspect.ListType():
             return [_sample(info.item_type, field)]
         case inspect.BoolType():
