@@ -124,11 +124,15 @@ class Beliefs:
 
 
 def _touching(component: Component) -> bool:
-    """Whether which of several like nodes a replacement takes can matter to one of another class.
+    """Whether which of several like nodes a replacement takes can matter to a later one.
 
-    To one of its own class it does not: that finds as many nodes left, wherever the first one went.
+    To one of its own class it does not as long as they keep apart, or together, by node only: that finds as
+    many nodes left, wherever the first one went.
     """
-    return any(touch(a.replacement, b.replacement) for a, b in combinations(component.classes, 2))
+    replacements = [c.replacement for c in component.classes]
+    return any(touch(one, other) for one, other in combinations(replacements, 2)) or any(
+        touch(one, one, beyond_node=True) for one in replacements
+    )
 
 
 def moved(placed: Ints, q: int, row: int, landed: int) -> Ints:

@@ -72,6 +72,11 @@ class Classes:
             for there in c.by_row.values():
                 there.sort(key=order)  # type: ignore[arg-type]
 
+    @property
+    def highest_priority(self) -> int:
+        """The highest that a replacement can have."""
+        return max((c.replacement.priority for c in self.all), default=0)
+
     def _add(self, pod: Pod) -> None:
         state, groups = self._simulation.state, self._groups
         carried = groups.carried(pod.template)

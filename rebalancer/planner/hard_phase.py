@@ -67,10 +67,13 @@ class HardPhase:
             best = min((placed, further, anew), key=lambda p: (sum(self._left(p)), len(p)))
             if best is not placed:
                 placed, dropped = best, []
-                for i, left in enumerate(self._left(placed)):
-                    if i in parts and left != parts[i].walk.residual:
-                        parts[i] = parts[i].ending(left)
         return placed, [Blocked(s.pod, CROWDED_OUT) for _, s in dropped]
+
+    def ended(self, parts: dict[int, Part]) -> None:
+        """Makes the parts say what excess each component is left with in the simulation's present state."""
+        for i, left in enumerate(self._left([])):
+            if i in parts and left != parts[i].walk.residual:
+                parts[i] = parts[i].ending(left)
 
     def _left(self, placed: Sequence[Placed]) -> list[int]:
         """The excess of each component after these moves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rebalancer.engine.pod_topology_spread import HOSTNAME
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import canonical
 
@@ -11,14 +12,15 @@ def reacts(template: PodTemplate) -> bool:
     return bool(template.attaches or template.host_ports or _terms(template))
 
 
-def touch(one: PodTemplate, other: PodTemplate) -> bool:
-    """Whether where the one is placed can matter to the other."""
-    if one.attaches and other.attaches:
-        return True
-    ports = {(p.port, p.protocol) for p in one.host_ports}
-    if any((p.port, p.protocol) in ports for p in other.host_ports):
-        return True
-    return _selects(one, other) or _selects(other, one)
+def touch(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = False) -> bool:
+    """Whether where the one is placed can matter to the other; `beyond_node`: on other nodes, too."""
+    if not beyond_node:
+        if one.attaches and other.attaches:
+            return True
+        ports = {(p.port, p.protocol) for p in one.host_ports}
+        if any((p.port, p.protocol) in ports for p in other.host_ports):
+            return True
+    return _selects(one, other, beyond_node) or _selects(other, one, beyond_node)
 
 
 class Meeting:
@@ -56,9 +58,11 @@ def _terms(template: PodTemplate) -> tuple[PodAffinityTerm, ...]:
     )
 
 
-def _selects(one: PodTemplate, other: PodTemplate) -> bool:
+def _selects(one: PodTemplate, other: PodTemplate, beyond_node: bool = False) -> bool:
     """Whether a required term of `one` may select `other`; a namespaceSelector may select any namespace."""
     for term in _terms(one):
+        if beyond_node and term.topology_key == HOSTNAME:
+            continue
         if term.label_selector is None:
             continue
         namespaces = term.namespaces or (one.namespace,)

@@ -64,7 +64,7 @@ class Planner:
                 self._simulation, self._evictable, options, live, waiting, order, len(self._carried)
             )
         self._classes = Classes(self._simulation, self._groups, self._evictable, live, order)
-        self._waiting = Waiting(self._simulation, self._groups, waiting)
+        self._waiting = Waiting(self._simulation, self._groups, waiting, self._classes.highest_priority)
         self._trial = Trial(self._simulation, self._classes, order, self._waiting, options.certainty)
         violated = [
             (groups, classes)
@@ -92,6 +92,7 @@ class Planner:
             if self._soft is not None:
                 more, late = self._balance_soft(self._soft, parts, kept, made)
                 given_up += more
+            self._hard_phase.ended(parts)
             gone: set[object] = {key_of(p.step.pod) for p in kept}
             after = self._after(kept)
             blocked, reasons = results.explained(list(parts.values()), self._before, after, given_up, gone)

@@ -29,7 +29,7 @@ class Part(Struct, frozen=True, eq=False):
     search: Search
 
     def ending(self, residual: int) -> Part:
-        """The component as moves leave it that were found together with those of others."""
+        """The component as the plan leaves it, otherwise than its own walk would."""
         walk = self.walk
         bound = self.search.bound(residual)
         ended = Walk(walk.steps, min(walk.least, residual), bound, residual, proved=False)
@@ -139,7 +139,9 @@ class Results:
         if fixed and not any(g.constraint.hard for g in fixed):
             reason += "; rests on the scheduler's scores, as the constraint is soft"
         elif not s.certain:
-            reason += "; depends on where earlier replacements land, so it is planned anew before it is made"
+            reason += (
+                "; how this ends depends on where replacements land: after each wave a new plan is made"
+            )
         return Move(
             pod=s.pod,
             owner=self._owners.top(owner),

@@ -6,7 +6,6 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,6 +18,7 @@ from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.meeting import reacts, touch
 from rebalancer.planner.victims import is_leaving
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
@@ -104,10 +104,10 @@ class Simulation:
         self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
         self._static: dict[int, tuple[PodTemplate, Bools]] = {}
-        self._ending: dict[int, list[Hashable]] = defaultdict(list)
-        for key, placed in self.state.pods.items():
-            if placed.terminating:
-                self._ending[placed.row].append(key)
+        ending = {key: placed for key, placed in self.state.pods.items() if placed.terminating}
+        self._ending: list[Hashable] = list(ending)
+        self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
+        self._reacting = [i for i, p in enumerate(ending.values()) if reacts(p.template)]
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""
@@ -145,22 +145,37 @@ class Simulation:
             leaving.let_go()
             freed = framework.feasible(replacement)
             held = freed if held is None else held
-            return Landing(held, freed, self._later(replacement, held | freed))
+            if self._ending:
+                return self._with_ends(replacement, held, freed)
+        return Landing(held, freed, self.state.table.none)
 
-    def _later(self, replacement: PodTemplate, anywhere: Bools) -> Bools:
-        """bool[N]: nodes beyond `anywhere` that are open once pods that terminate there are gone."""
-        rows = [r for r in self._ending if self.static(replacement)[r] and not anywhere[r]]
-        if not rows:
-            return self.state.table.none
-        state = self.state
-        gone = [(key, state.pods[key]) for r in rows for key in self._ending[r] if key in state.pods]
+    def _with_ends(self, replacement: PodTemplate, held: Bools, freed: Bools) -> Landing:
+        """The landing with regard to pods that somebody else deletes: it has to hold once they are gone, too.
+
+        That may open nodes, and, where the replacement has to be near one of them, close some.
+        """
+        state, closed = self.state, self.static(replacement) & ~held & ~freed
+        affinity = replacement.affinity
+        near = affinity is not None and affinity.pod_affinity is not None
+        which = set(np.flatnonzero(near | closed[self._ending_rows]).tolist())
+        which.update(self._reacting if not reacts(replacement) else range(len(self._ending)))
+        gone = [
+            (key, state.pods[key])
+            for key in (self._ending[i] for i in sorted(which))
+            if key in state.pods
+            and (near or closed[state.pods[key].row] or touch(state.pods[key].template, replacement))
+        ]
+        if not gone:
+            return Landing(held, freed, state.table.none)
         for key, _ in gone:
             state.remove(key)
-        found = self.framework(replacement).feasible(replacement) & ~anywhere
+        later = self.framework(replacement).feasible(replacement)
         for key, placed in gone:
             state.add(key, placed.template, placed.row)
             state.terminate(key)
-        return found
+        if not later.any():
+            return Landing(later, later, later)
+        return Landing(held, freed, later & ~held & ~freed)
 
     @contextmanager
     def without(self, *victims: Pod) -> Iterator[Leaving]:

@@ -31,8 +31,12 @@ def waits(pod: Pod) -> bool:
 class Waiting:
     """The waiting pods of a snapshot whose place is not settled, counted by template."""
 
-    def __init__(self, simulation: Simulation, groups: Groups, pods: Iterable[Pod]) -> None:
-        """Places, in the scheduler's order, what has one node to go to; keeps the rest."""
+    def __init__(self, simulation: Simulation, groups: Groups, pods: Iterable[Pod], first: int) -> None:
+        """Places, in the scheduler's order, what has one node to go to; keeps the rest.
+
+        `first`: the highest priority that a replacement can have.
+        """
+        self._first = first
         self._simulation = simulation
         self._groups = groups
         self._templates: dict[int, PodTemplate] = {}
@@ -45,8 +49,14 @@ class Waiting:
             self._waiting[id(t)] += 1
 
     def _settled(self, pod: Pod) -> bool:
-        """Places a pod that has one node to go to, or may go to the one that it is nominated for."""
+        """Places a pod that has one node to go to, or may go to the one that it is nominated for.
+
+        Unless a replacement may come first: one of higher priority, or any, where the pod's scheduler may not
+        even run.
+        """
         state, t, key = self._simulation.state, pod.template, key_of(pod)
+        if t.priority < self._first or self._simulation.uncertainties(t):
+            return False
         nominated = state.nominated.get(key)
         if nominated is not None:
             # For others its nomination holds the room; to itself it is not in the way.
