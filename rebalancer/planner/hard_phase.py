@@ -60,14 +60,17 @@ class HardPhase:
     def moves(self, parts: dict[int, Part], first: int) -> tuple[list[Placed], list[Blocked]]:
         """The moves, in waves from `first`, and those for which no wave was found; `parts` are filled."""
         placed, dropped = self._turns(parts, first)
-        excess = sum(self._left(placed))
-        if excess and 1 < len(self._violated) <= TOGETHER:
+        if 1 < len(self._violated) <= TOGETHER and self._may_gain(parts, self._left(placed)):
             further = placed + self._together(placed, first)
             anew = self._together([], first)
             best = min((placed, further, anew), key=lambda p: (sum(self._left(p)), len(p)))
             if best is not placed:
                 placed, dropped = best, []
         return placed, [Blocked(s.pod, CROWDED_OUT) for _, s in dropped]
+
+    def _may_gain(self, parts: dict[int, Part], left: Sequence[int]) -> bool:
+        """Whether the room of others is what keeps one of the components from less excess."""
+        return any(i in parts and excess > parts[i].search.lowest() for i, excess in enumerate(left))
 
     def ended(self, parts: dict[int, Part]) -> None:
         """Makes the parts say what excess each component is left with in the simulation's present state."""

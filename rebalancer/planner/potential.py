@@ -43,6 +43,7 @@ class Potential:
         self._component = component
         self.closed = _closed_form_applies(component)
         self._band = _band(component) if self.closed else None
+        self._start_least: int | None = None
         self._structure = CellStructure(component)
         self._cells: dict[bytes, Cells] = {}
         self._moves: dict[tuple[bytes, int], int | None] = {}
@@ -67,7 +68,9 @@ class Potential:
 
     def start_least(self) -> int:
         """`least` of the component's start."""
-        return self.least(self._component.start)
+        if self._start_least is None:
+            self._start_least = self.least(self._component.start)
+        return self._start_least
 
     def start_moves(self, residual: int) -> int | None:
         """`moves` of the component's start."""

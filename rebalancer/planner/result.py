@@ -139,9 +139,7 @@ class Results:
         if fixed and not any(g.constraint.hard for g in fixed):
             reason += "; rests on the scheduler's scores, as the constraint is soft"
         elif not s.certain:
-            reason += (
-                "; how this ends depends on where replacements land: after each wave a new plan is made"
-            )
+            reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
         return Move(
             pod=s.pod,
             owner=self._owners.top(owner),

@@ -65,7 +65,7 @@ class Search:
         now = sum(c.excesses(c.start))
         if not c.classes:
             return Walk((), now, 0, now, proved=True)
-        least = self.potential.least(c.start)
+        least = self.potential.start_least()
         walks = self._walks(least)
         self._effort.renew(FIRST)
         sure = walks.sure()
@@ -98,6 +98,11 @@ class Search:
 
     def _walks(self, residual: int) -> Walks:
         return Walks(self._simulation, self._component, self._trial, self.potential, self._effort, residual)
+
+    def lowest(self) -> int:
+        """The least excess of any final state, wherever others' pods go."""
+        c = self._component
+        return self._roomier.start_least() if c.classes else sum(c.excesses(c.start))
 
     def bound(self, residual: int) -> int:
         """The fewest moves from the start to a final state with this excess, wherever others' pods go."""

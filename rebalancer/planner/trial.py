@@ -21,6 +21,7 @@ from rebalancer.planner.options import Certainty
 from rebalancer.planner.simulation import Landing, Simulation
 from rebalancer.planner.victims import Order
 from rebalancer.planner.waiting import Waiting
+from rebalancer.policy.quota import unseen
 from rebalancer.spread.arrays import Ints, Rows
 
 
@@ -67,6 +68,7 @@ class Trial:
         self._classes = classes
         self._waiting = waiting
         self._certainty = certainty
+        self._admitted = not unseen(simulation.state.snapshot)
         self.order = order
 
     def may_go(self, pod: Pod) -> bool:
@@ -90,7 +92,7 @@ class Trial:
             yield Refusal(ReasonCode.PENDING_PODS)
             return
         nodes = np.flatnonzero(landing.anywhere)
-        sure = not self._simulation.uncertainties(replacement)
+        sure = self._admitted and not self._simulation.uncertainties(replacement)
         if sure:
             yield self._hold(component, placed, q, row, replacement, landing, nodes, certain=True)
         elif self._certainty == "certain":

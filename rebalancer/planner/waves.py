@@ -123,6 +123,7 @@ class _Elsewhere:
         self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
         self._landed: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
+        self._reacting: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
         self._members: dict[tuple[bool, int, int], tuple[PodTemplate, Bools]] = {}
 
     def add(self, component: Component, step: Step, nodes: Rows) -> None:
@@ -136,6 +137,8 @@ class _Elsewhere:
             self._taken[resource][step.landed] += amount
             self._total[resource] += amount
         self._landed[step.landed].append((component, step))
+        if reacts(replacement):
+            self._reacting[step.landed].append((component, step))
         kind = (reacts(replacement), id(component), id(replacement))
         if kind not in self._members:
             self._members[kind] = (replacement, self._simulation.state.table.none.copy())
@@ -151,12 +154,14 @@ class _Elsewhere:
                 short = short | (free[resource] < amount)
                 enough = enough & (free[resource] + self._taken[resource] >= amount)
         room = self._simulation.static(replacement) & ~anywhere & enough & short
-        keys = [
+        there = [(row, self._landed[row]) for row in np.flatnonzero(room).tolist() if row in self._landed]
+        others = self._landed.items() if reacts(replacement) else self._reacting.items()
+        keys = dict.fromkeys(
             ("replacement", key_of(step.pod))
-            for row, landed in self._landed.items()
+            for row, landed in (*there, *others)
             for other, step in landed
             if other is not component and (room[row] or touch(step.verdict.replacement, replacement))
-        ]
+        )
         if not keys:
             return np.zeros_like(anywhere)
         state = self._simulation.state
