@@ -13,6 +13,7 @@ from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.storage import claim_volumes, reads
 from rebalancer.engine.version import FIRST, LAST
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.unread import consequence
 
 VOLUME_KINDS = (
     "PersistentVolumeClaim",
@@ -22,12 +23,42 @@ VOLUME_KINDS = (
     "CSIDriver",
     "CSIStorageCapacity",
 )
+DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment", "HorizontalPodAutoscaler")
+"""Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
 SELECTING_KINDS = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 
 
 def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) -> tuple[str, ...]:
     """Sentences; none = the filter's verdict is certain."""
     return (*_scheduler(state, profile, template), *_pod(template), *_hidden(state, profile, template))
+
+
+def doubtful_namespaces(state: ClusterState, template: PodTemplate) -> bool:
+    """Whether a required term between the pod and others hangs on labels of namespaces that were not read."""
+    if reads(state.snapshot, "Namespace"):
+        return False
+    terms = state.terms.of(template)
+    if any(t.by_labels for t, _ in (*terms.required, *terms.required_anti)):
+        return True
+    # Pods that are there keep others away by terms of their own.
+    return any(
+        t.by_labels
+        and template.namespace not in t.namespaces
+        and t.selector is not None
+        and t.selector.matches(template.labels)
+        for t in (measure.term for measure in state.terms.carried["required anti"])
+    )
+
+
+def unread(state: ClusterState) -> tuple[str, ...]:
+    """What a whole plan rests on because a kind was not read, in sentences."""
+    snapshot, carried = state.snapshot, state.terms.carried
+    kinds = [k for k in DECISIVE_KINDS if not reads(snapshot, k)]
+    if not reads(snapshot, "Namespace") and any(
+        measure.term.by_labels for kind in ("required", "required anti") for measure in carried[kind]
+    ):
+        kinds.append("Namespace")
+    return tuple(f"{k}s were not read: {consequence(k)}" for k in kinds)
 
 
 def assumptions(state: ClusterState, profile: Profile) -> tuple[str, ...]:
@@ -80,11 +111,8 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
         found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
         if found is not None and found.spec.in_tree:
             yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
-    terms = state.terms.of(template)
-    if hidden("Namespace") and any(
-        t.namespace_selector is not None for t, _ in (*terms.required, *terms.required_anti)
-    ):
-        yield "the pod's affinity selects namespaces by label, and Namespaces were not read"
+    if doubtful_namespaces(state, template):
+        yield "affinity between the pod and others selects namespaces by label, and Namespaces were not read"
     hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
     if not template.spread and hard_defaults and (kinds := hidden(*SELECTING_KINDS)):
         yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.certainty import assumptions, uncertainties
+from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
@@ -177,8 +177,8 @@ class Framework:
         return uncertainties(self.state, self.profile, template)
 
     def assumptions(self) -> tuple[str, ...]:
-        """What every verdict rests on, in sentences."""
-        return assumptions(self.state, self.profile)
+        """What every verdict rests on, in sentences; and every plan, for want of kinds that were not read."""
+        return (*assumptions(self.state, self.profile), *unread(self.state))
 
     def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
         key = id(template), node_name

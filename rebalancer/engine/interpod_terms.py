@@ -31,6 +31,11 @@ class Term(Struct, frozen=True):
     namespace_selector: Selector | None
     selector: Selector | None
 
+    @property
+    def by_labels(self) -> bool:
+        """Whether labels of namespaces decide; an empty namespaceSelector means all, whatever they are."""
+        return self.namespace_selector is not None and not self.namespace_selector.empty
+
     def matches(self, template: PodTemplate, namespace_labels: Mapping[str, str]) -> bool:
         """Whether it selects an incoming pod; `namespace_labels` are those of the pod's namespace."""
         inside = template.namespace in self.namespaces or (

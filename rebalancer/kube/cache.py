@@ -157,6 +157,7 @@ class WatchCache:
             source=f"cluster {self._source.who}",
             server_version=self._version,
             kinds=known,
+            refused=self._stores.keys() - set(known),
             warnings=(w for s in self._stores.values() for w in s.warnings()),
             reads=(
                 KindRead(kind=s.kind, objects=s.objects, known=not s.denied, age=s.age or 0.0)

@@ -109,6 +109,7 @@ def read_snapshot(
         source=f"cluster {connection.who}",
         server_version=version,
         kinds=(listing.kind for listing in listings if listing.known),
+        refused=(listing.kind for listing in listings if not listing.known),
         warnings=(w for listing in listings for w in listing.warnings),
         reads=(listing.read for listing in listings if listing.read is not None),
     )

@@ -24,7 +24,7 @@ from rebalancer.manifests.kinds import (
     absences,
     is_read,
 )
-from rebalancer.model.decode import MALFORMED, Decoder, Object
+from rebalancer.model.decode import KINDS, MALFORMED, Decoder, Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot, build_snapshot
@@ -82,6 +82,7 @@ class _Reading:
         self._decoder = Decoder()
         self._objects: dict[tuple[str, str, str], tuple[str, Object]] = {}
         self._kinds: set[str] = set()
+        self._every_kind_asked = False
         self._unused: Counter[str] = Counter()
         self._malformed: list[str] = []
         self._strangers: Counter[str] = Counter()
@@ -147,7 +148,9 @@ class _Reading:
                 )
             elif self._captured is None or time > self._captured:
                 self._captured = time
-        self._kinds.update(k for k in says.get(CAPTURED_KINDS, "").split(",") if is_read(k, ""))
+        if asked := says.get(CAPTURED_KINDS):
+            self._kinds.update(k for k in asked.split(",") if is_read(k, ""))
+            self._every_kind_asked = True
         self._version = says.get(SERVER_VERSION, self._version)
 
     def _unreadable(self, document: Document, item: Item, error: Exception) -> None:
@@ -206,6 +209,7 @@ class _Reading:
             source=source,
             server_version=self._version,
             kinds=self._kinds,
+            refused=KINDS - self._kinds if self._every_kind_asked else (),
             warnings=warnings,
         )
 

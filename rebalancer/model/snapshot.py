@@ -56,8 +56,9 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
     the same plan. `kinds` are the kinds that were read (an empty list of them counts); what is not in it is
-    unknown, not absent. `now` is the clock of every age, in seconds since the epoch. `reads` tells how it was
-    read; no decision rests on it.
+    unknown, not absent. `refused` are those of the others that were asked for and may not be read, as far as
+    the source says so: a file without an object of a kind does not say whether there is one. `now` is the
+    clock of every age, in seconds since the epoch. `reads` tells how it was read; no decision rests on it.
     """
 
     nodes: tuple[Node, ...]
@@ -66,6 +67,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     source: str = ""
     server_version: str = ""
     kinds: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
     reads: tuple[KindRead, ...] = ()
     namespaces: Mapping[str, Namespace] = {}
@@ -112,6 +114,7 @@ def build_snapshot(
     source: str = "",
     server_version: str = "",
     kinds: Iterable[str] = (),
+    refused: Iterable[str] = (),
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
@@ -125,6 +128,7 @@ def build_snapshot(
         source=source,
         server_version=server_version,
         kinds=kinds,
+        refused=refused,
         warnings=warnings,
         reads=reads,
     )
@@ -137,6 +141,7 @@ def assemble(
     source: str = "",
     server_version: str = "",
     kinds: Iterable[str] = (),
+    refused: Iterable[str] = (),
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
@@ -156,6 +161,7 @@ def assemble(
         source=source,
         server_version=server_version,
         kinds=frozenset(kinds),
+        refused=frozenset(refused),
         warnings=tuple(warnings),
         reads=tuple(reads),
         namespaces=named(Namespace),

@@ -24,6 +24,7 @@ from rebalancer.planner.simulation import Landing, Simulation
 from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Verdict
 from rebalancer.planner.waiting import Waiting
+from rebalancer.policy.quota import unseen
 from rebalancer.spread.arrays import Bools, Rows
 
 
@@ -72,6 +73,7 @@ class SoftTrial:
         self._classes = classes
         self._waiting = waiting
         self._certainty = certainty
+        self._admitted = not unseen(simulation.state.snapshot)
         self._waits = list({id(p.template): p.template for p in unplaced}.values())
         self._unplaced: dict[int, list[PodTemplate]] = {}
         for t in self._waits:
@@ -147,7 +149,9 @@ class SoftTrial:
             nodes = np.union1d(nodes, also)
         if self._simulation.leaving[nodes].any():
             return SoftRefusal(ReasonCode.NODE_LEAVING)
-        if self._certainty == "certain" and self._simulation.uncertainties(replacement):
+        if self._certainty == "certain" and (
+            not self._admitted or self._simulation.uncertainties(replacement)
+        ):
             return SoftRefusal(ReasonCode.NOT_CERTAIN)
         for g in _groups(component, c.counted):
             if g.constraint.hard and needs.effect(g, row).worse[g.rows[nodes]].any():

@@ -85,6 +85,11 @@ class Quotas:
                     yield asked, quota, limit
 
 
+def unseen(snapshot: Snapshot) -> bool:
+    """Whether there may be quotas that this tool has no right to see: any replacement may then be refused."""
+    return "ResourceQuota" in snapshot.refused
+
+
 class Charged:
     """What one wave charges to quotas before its victims are gone."""
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.engine.certainty import assumptions
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.explain import summary
@@ -174,7 +175,7 @@ class _Explained:
             preemption = preempt(framework, template, diagnosis) if table.size else None
             message = summary(diagnosis, table.size, preemption)
             openable = tuple(table.names[i] for i in (preemption.possible if preemption else ()))
-        notes = list(framework.assumptions())
+        notes = list(assumptions(framework.state, framework.profile))
         if changed:
             notes.append("the replacement differs from the pod: its owner's template has changed")
         if fitting > (most := framework.profile.nodes_to_find(table.size)):
