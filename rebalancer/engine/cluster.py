@@ -21,6 +21,7 @@ from rebalancer.engine.storage import Storage
 from rebalancer.engine.version import ServerVersion
 from rebalancer.engine.volume_use import VolumeUse
 from rebalancer.model.pod import HostPort, Pod, PodTemplate
+from rebalancer.model.quantity import MOST
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64
@@ -244,11 +245,14 @@ class ClusterState:
         return found
 
     def allocatable(self, resource: str) -> Ints:
-        """int64[N]: what pods may request of a resource in all (`PODS`: how many pods)."""
+        """int64[N]: what pods may request of a resource in all (`PODS`: how many pods).
+
+        Less than `MOST`, so that a pod that asks for that or more fits nowhere.
+        """
         found = self._allocatable.get(resource)
         if found is None:
             found = np.fromiter(
-                (int64(n.allocatable.get(resource, 0)) for n in self.table.nodes), dtype=np.int64
+                (min(n.allocatable.get(resource, 0), MOST - 1) for n in self.table.nodes), dtype=np.int64
             )
             self._allocatable[resource] = found
         return found

@@ -18,6 +18,11 @@ _MOST = 30
 mistake, or meant to keep whoever reckons with it busy: 1e999999 has a million digits."""
 
 
+MOST = 1 << 53
+"""As much as a pod or a node is taken to ask for or to have of a resource: 8 Pi. What is beyond is never met,
+and sums over the pods of a node stay far inside 64 bits, times the 100 that scores multiply them by."""
+
+
 class QuantityError(ValueError):
     """The text is not a Kubernetes quantity; the message quotes it."""
 
@@ -59,8 +64,13 @@ def amount(resource: str, text: str) -> int:
     return milli(text) if resource == "cpu" else units(text)
 
 
+def bounded(value: int) -> int:
+    """The value as far as it is within `MOST`."""
+    return max(-MOST, min(MOST, value))
+
+
 def resource_list(quantities: dict[str, str | int | float] | None, path: str | None = None) -> dict[str, int]:
-    """A ResourceList with each quantity as the scheduler's integer (`amount`).
+    """A ResourceList with each quantity as the scheduler's integer (`amount`), at most `MOST`.
 
     Raises QuantityError, whose message ends with where it is if `path` says where the list is ("" for the
     object itself), in the form of msgspec's own errors.
@@ -68,7 +78,7 @@ def resource_list(quantities: dict[str, str | int | float] | None, path: str | N
     amounts: dict[str, int] = {}
     for name, quantity in (quantities or {}).items():
         try:
-            amounts[name] = amount(name, str(quantity))
+            amounts[name] = bounded(amount(name, str(quantity)))
         except QuantityError as e:
             if path is None:
                 raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rebalancer.model.pod import Container
+from rebalancer.model.quantity import bounded
 
 Requests = dict[str, int]
 
@@ -40,7 +41,10 @@ def pod_requests(
     *,
     defaults: Mapping[str, int] | None = None,
 ) -> Requests:
-    """A pod's effective requests; `defaults` stand in for what a container does not ask for at all."""
+    """A pod's effective requests, each at most `quantity.MOST`.
+
+    `defaults` stand in for what a container does not ask for at all.
+    """
 
     def of(c: Container) -> Mapping[str, int]:
         return {**defaults, **c.requests} if defaults else c.requests
@@ -64,4 +68,4 @@ def pod_requests(
         if name in ("cpu", "memory") or name.startswith("hugepages-"):
             total[name] = value
     add(total, overhead)
-    return total
+    return {name: bounded(value) for name, value in total.items()}
