@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
     PAUSED = "paused"
     ON_DELETE = "on-delete-revisions"
     REPLACEMENT_NOT_READY = "replacement-not-ready"
+    NODE_NOT_READY = "node-not-ready"
     LOCAL_STORAGE = "local-storage"
     PVC_POD = "pvc-pod"
     RESOURCE_CLAIMS = "resource-claims"

@@ -12,6 +12,8 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.quota import Quotas
 from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.shared_claims import SharedClaims
+from rebalancer.policy.silent_nodes import SilentNodes
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on belong to system-cluster-critical and system-node-critical."""
@@ -29,6 +31,8 @@ class Evictable:
         self.replacements = Replacements()
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
+        self._shared_claims = SharedClaims(snapshot)
+        self._silent_nodes = SilentNodes(snapshot)
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:
@@ -44,6 +48,8 @@ class Evictable:
             self._by_nature(pod)
             or self._by_scope(pod)
             or self._by_owner(pod)
+            or self._silent_nodes.why_not(pod, self.owners.of(pod))
+            or self._shared_claims.why_not(pod)
             or self._by_setting(pod)
             or self.quotas.why_not(pod, self.owners.of(pod))
         )
