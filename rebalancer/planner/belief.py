@@ -41,14 +41,16 @@ class Outlook(Struct, frozen=True, eq=False):
 class Advance(Struct, frozen=True, eq=False):
     """What a move makes of an outlook: the one after it, and every node the replacement may land on.
 
-    It does no harm on any landing of any belief. `sure`: on each, the replacement stays out of the domain it
-    left and the end comes nearer.
+    `open`: the nodes that are open to it in each belief, at once and later. The move does no harm on any
+    landing of any belief. `sure`: on each, the replacement stays out of the domain it left and the end comes
+    nearer.
     """
 
     outlook: Outlook
     destinations: Rows
     verdict: Verdict
     sure: bool
+    open: tuple[Rows, ...] = ()
 
 
 class Beliefs:
@@ -102,7 +104,12 @@ class Beliefs:
         alike = np.isin(self._alike, self._alike[np.concatenate(destinations)])
         complete = outlook.complete and len(after) <= MOST
         kept = Outlook(tuple(after.values())[:MOST], complete)
-        return Advance(kept, np.flatnonzero(alike), verdicts[0], sure and complete)
+        open_ = {
+            nodes.tobytes(): nodes
+            for v in verdicts
+            for nodes in (np.flatnonzero(v.landing.held & v.landing.freed),)
+        }
+        return Advance(kept, np.flatnonzero(alike), verdicts[0], sure and complete, tuple(open_.values()))
 
     def landings(self, placed: Ints, q: int, pod: Pod, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""

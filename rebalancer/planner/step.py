@@ -14,7 +14,8 @@ class Step(Struct, frozen=True, eq=False):
     """One move of a walk: the victim of class `q` on node `row`, and the node where the plan lands it.
 
     `destinations`: every node in question. `certain`: the walk ends as predicted wherever this replacement
-    and those of the earlier moves land.
+    and those of the earlier moves land. `open`: the nodes that are surely open, for each way in which earlier
+    replacements of the component may have landed.
     """
 
     pod: Pod
@@ -24,6 +25,7 @@ class Step(Struct, frozen=True, eq=False):
     verdict: Verdict
     destinations: Rows
     certain: bool
+    open: tuple[Rows, ...] = ()
 
     @property
     def made(self) -> Made:

@@ -67,7 +67,8 @@ class Walks:
             nodes = advance.destinations if advance is not None else s.destinations
             certain = certain and advance is not None and advance.sure and len(advance.outlook.beliefs) == 1
             certain = certain and not self._effort.gone
-            marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain))
+            open_ = advance.open if advance is not None else ()
+            marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain, open_))
         return tuple(marked)
 
     @property
@@ -157,4 +158,4 @@ class Walks:
 
 def _step(pod: Pod, q: int, row: int, advance: Advance) -> Step:
     landed = advance.outlook.beliefs[0].made[-1].row
-    return Step(pod, q, row, landed, advance.verdict, advance.destinations, advance.sure)
+    return Step(pod, q, row, landed, advance.verdict, advance.destinations, advance.sure, advance.open)

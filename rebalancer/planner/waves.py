@@ -9,7 +9,7 @@ the plan predicts.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
@@ -17,12 +17,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.cluster import PODS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.workload import Workload
 from rebalancer.planner.component import Component
-from rebalancer.planner.meeting import Meeting, reacts, touch
-from rebalancer.planner.simulation import Leaving, Simulation, key_of
+from rebalancer.planner.elsewhere import Elsewhere, needs
+from rebalancer.planner.meeting import Meeting
+from rebalancer.planner.simulation import Leaving, Simulation
 from rebalancer.planner.step import Step
 from rebalancer.planner.waiting import Waiting
 from rebalancer.policy.budgets import Allowance
@@ -58,7 +58,7 @@ def waves(
     queues = [(component, list(steps)) for component, steps in walks if steps]
     done: list[Placed] = []
     dropped: list[tuple[Component, Step]] = []
-    elsewhere = _Elsewhere(simulation)
+    elsewhere = Elsewhere(simulation)
     unsure: set[int] = set()
     with ExitStack() as made:
         number = first - 1
@@ -95,7 +95,7 @@ def _wave(
     simulation: Simulation,
     evictable: Evictable,
     heads: Sequence[tuple[Component, Step]],
-    elsewhere: _Elsewhere,
+    elsewhere: Elsewhere,
     waiting: Waiting | None,
 ) -> tuple[list[tuple[Component, Step, Rows]], bool]:
     """A wave of some of these steps, with all nodes in question for each; and whether it lets in a pod that
@@ -111,93 +111,6 @@ def _wave(
 def next_wave(placed: Sequence[Placed], first: int = 1) -> int:
     """The number of the wave after the last one."""
     return placed[-1].wave + 1 if placed else first
-
-
-class _Elsewhere:
-    """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
-        self._simulation = simulation
-        self._needs: dict[str, Ints] = defaultdict(nothing.copy)
-        self._taken: dict[str, Ints] = defaultdict(nothing.copy)
-        self._total: Counter[str] = Counter()
-        self._landed: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
-        self._reacting: dict[int, list[tuple[Component, Step]]] = defaultdict(list)
-        self._members: dict[tuple[bool, int, int], tuple[PodTemplate, Bools]] = {}
-
-    def add(self, component: Component, step: Step, nodes: Rows) -> None:
-        """One more replacement that may land on any of the nodes."""
-        others = nodes[nodes != step.landed]
-        if not len(others):
-            return
-        replacement = step.verdict.replacement
-        for resource, amount in _needs(replacement):
-            self._needs[resource][others] += amount
-            self._taken[resource][step.landed] += amount
-            self._total[resource] += amount
-        self._landed[step.landed].append((component, step))
-        if reacts(replacement):
-            self._reacting[step.landed].append((component, step))
-        kind = (reacts(replacement), id(component), id(replacement))
-        if kind not in self._members:
-            self._members[kind] = (replacement, self._simulation.state.table.none.copy())
-        self._members[kind][1][nodes] = True
-
-    def opens(
-        self, component: Component, replacement: PodTemplate, anywhere: Bools, free: Mapping[str, Ints]
-    ) -> Bools:
-        """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
-        short, enough = np.zeros_like(anywhere), np.ones_like(anywhere)
-        for resource, amount in _needs(replacement):
-            if resource in free:
-                short = short | (free[resource] < amount)
-                enough = enough & (free[resource] + self._taken[resource] >= amount)
-        room = self._simulation.static(replacement) & ~anywhere & enough & short
-        there = [(row, self._landed[row]) for row in np.flatnonzero(room).tolist() if row in self._landed]
-        others = self._landed.items() if reacts(replacement) else self._reacting.items()
-        keys = dict.fromkeys(
-            ("replacement", key_of(step.pod))
-            for row, landed in (*there, *others)
-            for other, step in landed
-            if other is not component and (room[row] or touch(step.verdict.replacement, replacement))
-        )
-        if not keys:
-            return np.zeros_like(anywhere)
-        state = self._simulation.state
-        away = [(key, state.pods[key]) for key in keys]
-        for key in keys:
-            state.remove(key)
-        found = self._simulation.framework(replacement).feasible(replacement)
-        for key, placed in away:
-            state.add(key, placed.template, placed.row)
-        return found & ~anywhere
-
-    def _touched(self, component: Component, replacement: PodTemplate) -> Bools:
-        """bool[N]: nodes where one of another component that touches the replacement may be."""
-        nodes, any_ = self._simulation.state.table.none, reacts(replacement)
-        for (reacting, owner, _), (other, may_land) in self._members.items():
-            if (reacting or any_) and owner != id(component) and touch(other, replacement):
-                nodes = nodes | may_land
-        return nodes
-
-    def leaves_room(
-        self, component: Component, replacement: PodTemplate, nodes: Bools, free: Mapping[str, Ints]
-    ) -> bool:
-        """Whether, wherever those landed, one of the nodes has room for the replacement.
-
-        Either all that may land on some node leaves room there, or all of it together is too little to fill
-        every node: per resource, the nodes that are filled most cheaply count.
-        """
-        open_ = nodes & ~self._touched(component, replacement)
-        safe = open_
-        filled = 0
-        for resource, amount in _needs(replacement):
-            if resource in free:
-                safe = safe & (free[resource] - self._needs[resource] >= amount)
-                to_fill = np.cumsum(np.sort(free[resource][open_] - amount + 1))
-                filled += int(np.searchsorted(to_fill, self._total[resource], side="right"))
-        return bool(safe.any()) or filled < int(np.count_nonzero(open_))
 
 
 class _Wave:
@@ -245,28 +158,54 @@ class _Wave:
             self._in_order.append(owner)
         self.members.append((component, step, held))
 
-    def settled(self, elsewhere: _Elsewhere) -> list[tuple[Component, Step, Rows]]:
+    def settled(self, elsewhere: Elsewhere) -> list[tuple[Component, Step, Rows]]:
         """The members that hold once all victims are gone too, each with all nodes in question."""
         self._leaving.let_go()
         self._reserved.clear()
         free = self._free()
-        settled = []
+        fitting: list[tuple[Component, Step, Bools, Bools]] = []
         for component, step, held in self.members:
             replacement = step.verdict.replacement
             freed = self._simulation.framework(replacement).feasible(replacement)
             anywhere = held | freed
-            if (
-                freed.any()
-                and _as_judged(component, step, anywhere)
-                and self._fits(replacement, anywhere, free)
-            ):
-                sure = step.certain and elsewhere.leaves_room(component, replacement, held & freed, free)
-                if sure:
-                    wide = anywhere | elsewhere.opens(component, replacement, anywhere, free)
-                    sure = _as_judged(component, step, wide)
-                    anywhere = wide if sure else anywhere
-                settled.append((component, replace(step, certain=sure), np.flatnonzero(anywhere)))
+            judged = freed.any() and _as_judged(component, step, anywhere)
+            if judged and self._fits(replacement, anywhere, free):
+                fitting.append((component, step, anywhere, held & freed))
+        load: dict[str, Ints] = defaultdict(self._nothing.copy)
+        for _, step, anywhere, _ in fitting:
+            _charge(load, step, anywhere, 1)
+        settled = []
+        for component, step, anywhere, sure in fitting:
+            _charge(load, step, anywhere, -1)
+            left = {resource: room - load[resource] for resource, room in free.items()}
+            step, nodes = self._certainty(elsewhere, component, step, anywhere, sure, left)
+            settled.append((component, step, np.flatnonzero(nodes)))
+            _charge(load, step, anywhere, 1)
         return settled
+
+    def _certainty(
+        self,
+        elsewhere: Elsewhere,
+        component: Component,
+        step: Step,
+        anywhere: Bools,
+        sure: Bools,
+        left: Mapping[str, Ints],
+    ) -> tuple[Step, Bools]:
+        """The step, certain if it is so wherever earlier replacements landed, and all nodes in question.
+
+        `left`: what the others of the wave leave free on each node, if all of them land there.
+        """
+        replacement = step.verdict.replacement
+        certain = step.certain and all(
+            elsewhere.leaves_room(component, replacement, nodes, left)
+            for nodes in (np.flatnonzero(sure), *step.open)
+        )
+        if certain:
+            wide = anywhere | elsewhere.opens(component, replacement, anywhere, self._free())
+            certain = _as_judged(component, step, wide)
+            anywhere = wide if certain else anywhere
+        return replace(step, certain=certain), anywhere
 
     def _free(self) -> dict[str, Ints]:
         state = self._simulation.state
@@ -274,18 +213,20 @@ class _Wave:
 
     def _fits(self, replacement: PodTemplate, nodes: Bools, free: dict[str, Ints]) -> bool:
         """Whether all that may land on any of the nodes fits there together; reserves it if so."""
-        needs = _needs(replacement)
-        for resource, amount in needs:
+        asked = needs(replacement)
+        for resource, amount in asked:
             if (self._reserved[resource][nodes] + amount > free.get(resource, self._nothing)[nodes]).any():
                 return False
-        for resource, amount in needs:
+        for resource, amount in asked:
             self._reserved[resource][nodes] += amount
         return True
 
 
-def _needs(replacement: PodTemplate) -> list[tuple[str, int]]:
-    """What a replacement takes of each resource."""
-    return [(r, a) for r, a in (*replacement.requests.items(), (PODS, 1)) if a > 0]
+def _charge(load: dict[str, Ints], step: Step, anywhere: Bools, sign: int) -> None:
+    """Adds what a replacement takes on every node that it may land on, or takes it off again."""
+    nodes = np.union1d(np.flatnonzero(anywhere), step.destinations)
+    for resource, amount in needs(step.verdict.replacement):
+        load[resource][nodes] += sign * amount
 
 
 def _as_judged(component: Component, step: Step, anywhere: Bools) -> bool:
