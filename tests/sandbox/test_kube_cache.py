@@ -152,6 +152,7 @@ def test_an_optional_kind_that_is_forbidden_is_a_warning(server: ApiServer, conn
     with watching(connection) as cache:
         snapshot = cache.snapshot(0.0)
         assert "PodDisruptionBudget" not in snapshot.kinds
+        assert snapshot.refused == {"PodDisruptionBudget"}
         (warning,) = snapshot.warnings
         assert "budgets are not planned with" in warning
         assert 'resources: ["poddisruptionbudgets"]' in warning

@@ -137,6 +137,7 @@ def test_a_kind_that_may_not_be_read_is_unknown_not_empty(server: ApiServer) -> 
         server.faults.add(Reply(403), verb="list", resource="poddisruptionbudgets")
         snapshot = read(c)
     assert "PodDisruptionBudget" not in snapshot.kinds
+    assert snapshot.refused == {"PodDisruptionBudget"}
     (warning,) = snapshot.warnings
     assert warning.startswith("poddisruptionbudgets.policy cannot be listed: budgets are not planned with")
     assert '{apiGroups: ["policy"], resources: ["poddisruptionbudgets"], verbs: ["list"]}' in warning

@@ -111,6 +111,20 @@ class PodShape(Builder):
         )
         return self
 
+    def near(self, key: str, **labels: str) -> Self:
+        """With required affinity to pods of these labels in its namespace."""
+        return self._to_pods("podAffinity", key, labels)
+
+    def away_from(self, key: str, **labels: str) -> Self:
+        """With required anti-affinity to pods of these labels in its namespace."""
+        return self._to_pods("podAntiAffinity", key, labels)
+
+    def _to_pods(self, kind: str, key: str, labels: dict[str, str]) -> Self:
+        affinity = self._spec.setdefault("affinity", {}).setdefault(kind, {})
+        term = {"labelSelector": {"matchLabels": labels}, "topologyKey": KEYS.get(key, key)}
+        affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
+        return self
+
     def host_port(self, port: int, protocol: str = "TCP") -> Self:
         """Taking a port of its node."""
         ports = self._spec["containers"][0].setdefault("ports", [])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tests.support import filters
+from tests.support.affinity import inter_pod_affinity, minds
 from tests.support.plain import (
     Json,
     finished,
@@ -93,6 +94,7 @@ def feasible(state: State, pod: Json) -> list[str]:
     around = state.holding()
     claims, volumes = state.kind("PersistentVolumeClaim"), state.kind("PersistentVolume")
     constraints = [(g, g.counts(state.nodes, state.counted())) for g in groups_of(pod, state.nodes)]
+    particular = any(map(minds, (pod, *around)))
     return [
         name
         for name, node in sorted(state.nodes.items())
@@ -101,6 +103,7 @@ def feasible(state: State, pod: Json) -> list[str]:
         and filters.volume_binding(pod, node, claims, volumes)
         and filters.node_ports(pod, node, around)
         and filters.node_resources_fit(pod, node, around)
+        and (not particular or inter_pod_affinity(pod, node, state.nodes, around, state.kind("Namespace")))
     ]
 
 

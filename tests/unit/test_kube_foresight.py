@@ -12,6 +12,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Move
 from tests.support.build import decoded, node, nodes, snapshot, workload
 from tests.support.build_object import Builder
@@ -21,10 +22,12 @@ from tests.support.scenarios import SCENARIOS, scenario
 class World:
     """Pods that come and go under a plan."""
 
-    def __init__(self, cluster: Snapshot, options: PlanOptions | None = None) -> None:
+    def __init__(
+        self, cluster: Snapshot, options: PlanOptions | None = None, certainty: Certainty = "certain"
+    ) -> None:
         self.pods = {p.uid: p for p in cluster.pods}
         self.plan = plan(cluster, options)
-        self.look = Foresight(cluster, self.plan, None, lambda: list(self.pods.values()))
+        self.look = Foresight(cluster, self.plan, None, lambda: list(self.pods.values()), certainty)
 
     def change(self, pod: Pod, **changes: object) -> None:
         """The same pod, otherwise."""
@@ -199,6 +202,28 @@ def test_an_excess_that_is_there_already_is_no_obstacle_unless_it_grows() -> Non
     guard = next(p for p in w.pods.values() if p.name.startswith("guard"))
     for i in range(8):
         w.add(guard, f"new-{i}", node_name="a-0")
+    assert w.code(move) is None
+
+
+def guarded_zone(certainty: Certainty) -> tuple[World, Move]:
+    """A move, taken for a likely one, that may land on b-0, or on c-0, where guards came since the plan."""
+    owner = workload("web").labels(tier="front").spread("zone", 1).placed({"a-0": 3, "b-0": 1, "c-0": 1})
+    w = World(snapshot(nodes(a=1, b=1, c=1), owner), certainty=certainty)
+    (move,) = w.plan.moves
+    assert move.destinations == ("b-0", "c-0")
+    guard = workload("guard").labels(tier="front").spread("hostname", 3, selector={"tier": "front"})
+    came = snapshot(nodes(a=1, b=1, c=1), guard.placed({"c-0": 3})).pods
+    w.pods.update((p.uid, p) for p in came)
+    return w, msgspec.structs.replace(move, certain=False)
+
+
+def test_a_likely_move_is_asked_of_every_node_that_the_filter_leaves() -> None:
+    w, move = guarded_zone("certain")
+    assert w.code(move) is ReasonCode.WOULD_WORSEN
+
+
+def test_a_policy_that_trusts_the_scores_asks_the_best_scored_only() -> None:
+    w, move = guarded_zone("likely")
     assert w.code(move) is None
 
 

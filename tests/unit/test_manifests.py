@@ -349,6 +349,8 @@ def test_an_empty_typed_list_and_the_capture_s_own_list_are_evidence() -> None:
     text = json.dumps(listed(*CLUSTER, **metadata)) + budgets
     snapshot = read_snapshot(["-"], stdin=io.BytesIO(text.encode()))
     assert snapshot.kinds == {"Node", "Pod", "PodDisruptionBudget", "Service"}
+    assert snapshot.refused == KINDS - snapshot.kinds, "a capture asks for all"
+    assert snapshot_of(*CLUSTER).refused == frozenset(), "a plain file does not say what was asked for"
 
 
 NO_CLUSTER = [

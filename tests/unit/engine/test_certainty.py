@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.cluster import ClusterState
-from tests.support.build import claim, nodes, pod, volume
+from rebalancer.planner import PlanOptions, plan
+from tests.support.build import claim, nodes, pod, snapshot, volume, workload
 from tests.unit.engine.judge import Asked
 
 
@@ -51,3 +54,126 @@ def test_kinds_that_were_not_read_do_not_crash_and_are_named() -> None:
     assert framework.feasible(asked.template).all()
     (doubt,) = uncertainties(state, framework.profile, asked.template)
     assert "PersistentVolume, CSINode" in doubt
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TEAM = {"matchLabels": {"team": "x"}}
+
+
+def particular(who: Any, kind: str, **term: Any) -> Any:
+    """The pod, or owner, with a required term over nodes that selects every pod unless told otherwise."""
+    whole = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname", **term}
+    who._spec["affinity"] = {kind: {REQUIRED: [whole]}}
+    return who
+
+
+def guard() -> Any:
+    return pod("guard", "other").on("a-0")
+
+
+TERMS: list[tuple[str, Any, bool]] = [
+    (
+        "an existing pod keeps a team's namespaces away",
+        [particular(guard(), "podAntiAffinity", namespaceSelector=TEAM), pod("new")],
+        False,
+    ),
+    (
+        "it keeps pods of other labels away",
+        [
+            particular(
+                guard(),
+                "podAntiAffinity",
+                namespaceSelector=TEAM,
+                labelSelector={"matchLabels": {"app": "x"}},
+            ),
+            pod("new"),
+        ],
+        True,
+    ),
+    (
+        "it names the namespace beside the labels",
+        [particular(guard(), "podAntiAffinity", namespaceSelector=TEAM, namespaces=["default"]), pod("new")],
+        True,
+    ),
+    (
+        "it keeps all namespaces away",
+        [particular(guard(), "podAntiAffinity", namespaceSelector={}), pod("new")],
+        True,
+    ),
+    ("it keeps its own namespace away", [particular(guard(), "podAntiAffinity"), pod("new")], True),
+    (
+        "it likes a team's namespaces, which binds nobody else",
+        [particular(guard(), "podAffinity", namespaceSelector=TEAM), pod("new")],
+        True,
+    ),
+    (
+        "the pod itself keeps away from a team's pods",
+        [particular(pod("new"), "podAntiAffinity", namespaceSelector=TEAM)],
+        False,
+    ),
+    (
+        "the pod itself needs a team's pods",
+        [particular(pod("new"), "podAffinity", namespaceSelector=TEAM)],
+        False,
+    ),
+    (
+        "the pod itself keeps away from everybody",
+        [particular(pod("new"), "podAntiAffinity", namespaceSelector={})],
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("sentence", "things", "certain"), TERMS, ids=[c[0] for c in TERMS])
+def test_labels_of_namespaces_that_were_not_read_are_a_doubt(
+    sentence: str, things: Any, certain: bool
+) -> None:
+    del sentence
+    asked = Asked(nodes(a=2), things)
+    assert asked.doubts == ""
+    state = ClusterState.of(without(asked.snapshot, "Namespace"))
+    doubts = uncertainties(state, asked.framework.profile, asked.template)
+    assert (not doubts) is certain
+
+
+def without(read: Any, *kinds: str, refused: bool = False) -> Any:
+    """The snapshot, these kinds not having been read, or having been refused."""
+    return msgspec.structs.replace(
+        read, kinds=read.kinds - set(kinds), refused=frozenset(kinds if refused else ())
+    )
+
+
+def uneven(*more: Any) -> Any:
+    return snapshot(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}), *more)
+
+
+def test_a_pod_that_may_be_kept_out_by_a_hidden_namespace_is_not_moved_and_the_plan_says_so() -> None:
+    there = particular(pod("guard", "other").on("b-0"), "podAntiAffinity", namespaceSelector=TEAM)
+    made = plan(without(uneven(there), "Namespace"))
+    assert made.moves == ()
+    assert {b.reason.code.value for b in made.blocked} == {"not-certain"}
+    assert made.assumptions[-1].startswith("Namespaces were not read: ")
+    assert not any("Namespace" in a for a in plan(without(uneven(), "Namespace")).assumptions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "consequence"),
+    [
+        ("ResourceQuota", "a quota that would stop a replacement is not seen"),
+        ("PodDisruptionBudget", "budgets are not planned with"),
+        ("Deployment", "rollouts and pauses"),
+        ("HorizontalPodAutoscaler", "a change of replicas"),
+    ],
+)
+def test_a_plan_names_the_decisive_kinds_that_were_not_read(kind: str, consequence: str) -> None:
+    made = plan(without(uneven(), kind))
+    assert [m.certain for m in made.moves] == [True]
+    assert made.assumptions[-1].startswith(f"{kind}s were not read: {consequence}")
+    assert not any(kind in a for a in plan(uneven()).assumptions)
+
+
+def test_where_quotas_may_not_be_seen_no_replacement_is_certain() -> None:
+    """Refused is more than absent: a file of a cluster without quotas has none either."""
+    blind = without(uneven(), "ResourceQuota", refused=True)
+    assert plan(blind).moves == ()
+    assert [m.certain for m in plan(blind, PlanOptions(certainty="likely")).moves] == [False]

@@ -1,0 +1,135 @@
+"""Pods that stay where they are for what they share, or for a node that may not let them go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import plan
+from tests.support.build import (
+    claim,
+    node,
+    nodes,
+    pod,
+    replica_set,
+    snapshot,
+    stateful_set,
+    volume,
+    workload,
+)
+from tests.support.build_object import Builder, metadata
+from tests.support.plain import Json
+from tests.unit.policy.judged import code, judged, patched, web
+
+ONE, MANY = ["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"]
+
+
+def mounting(things: Any, name: str = "data") -> list[Json]:
+    """The pods, and their owners' templates, mounting one claim."""
+    volumes = {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}}]}
+    made = patched("Pod", {"spec": volumes}, things)
+    for kind in ("ReplicaSet", "StatefulSet"):
+        made = patched(kind, {"spec": {"template": {"spec": volumes}}}, made)
+    return made
+
+
+def stored(*, asked: list[str] = ONE, given: list[str] | None = ONE, name: str = "data") -> list[Json]:
+    """The claim, bound to a volume that can do more, or less; `given` None: not bound yet."""
+    spec = {"accessModes": asked, **({} if given is not None else {"volumeName": None})}
+    made = patched("PersistentVolumeClaim", {"spec": spec}, claim(name, f"pv-{name}"))
+    bound = volume(f"pv-{name}", name)
+    return made + patched("PersistentVolume", {"spec": {"accessModes": given}}, bound) if given else made
+
+
+def driver(*, attaches: bool) -> Json:
+    meta = metadata("CSIDriver", "", "csi.example")
+    api = "storage.k8s.io/v1"
+    return {"apiVersion": api, "kind": "CSIDriver", "metadata": meta, "spec": {"attachRequired": attaches}}
+
+
+def alone() -> Any:
+    return replica_set("web").placed({"a-0": 1})
+
+
+PINNED = ReasonCode.PINNED_BY_VOLUME
+SHARED: list[tuple[str, Any, ReasonCode | None]] = [
+    ("pods of one owner share a claim of one node", [mounting(web()), stored()], PINNED),
+    ("another owner's pod shares it", [mounting([alone(), pod("other").on("a-0")]), stored()], PINNED),
+    ("a pod has it for itself", [mounting(alone()), stored()], None),
+    ("the other has ended", [mounting([alone(), pod("other").on("a-0").phase("Failed")]), stored()], None),
+    (
+        "the other is on its way out",
+        [mounting([alone(), pod("other").on("a-0").terminating()]), stored()],
+        None,
+    ),
+    ("the other waits for a node", [mounting([alone(), pod("other")]), stored()], None),
+    (
+        "the other is of another namespace",
+        [mounting([alone(), pod("other", "ops").on("a-0")]), stored()],
+        None,
+    ),
+    ("a claim for many nodes", [mounting(web()), stored(asked=MANY, given=MANY)], None),
+    ("a volume for many nodes, asked for by one", [mounting(web()), stored(given=MANY)], None),
+    ("readers on many nodes", [mounting(web()), stored(given=["ReadOnlyMany"])], None),
+    ("a claim that has no volume yet, by its own modes", [mounting(web()), stored(given=None)], PINNED),
+    ("a claim that is in no snapshot", mounting(web()), None),
+    ("a driver that attaches", [mounting(web()), stored(), driver(attaches=True)], PINNED),
+    ("a driver that attaches nothing", [mounting(web()), stored(), driver(attaches=False)], None),
+]
+
+
+@pytest.mark.parametrize(("sentence", "things", "expected"), SHARED, ids=[c[0] for c in SHARED])
+def test_a_shared_volume_of_one_node_keeps_its_pods(
+    sentence: str, things: Any, expected: ReasonCode | None
+) -> None:
+    del sentence
+    assert code(*things) is expected
+
+
+def test_the_reason_names_the_claim_and_how_many_share_it() -> None:
+    reason = judged(mounting(web()), stored())
+    assert reason is not None
+    assert reason.message.startswith("shares claim default/data with 2 other pods")
+    assert reason.numbers == {"others": 2}
+    assert "ReadWriteMany" in reason.remedy
+
+
+def test_no_move_is_planned_for_pods_that_share_a_volume_of_one_node() -> None:
+    spread = mounting(workload("web").spread("hostname", 1).placed({"a-0": 3}))
+    made = plan(snapshot(nodes(a=2), spread, stored()))
+    assert made.moves == ()
+    assert {b.reason.code for b in made.blocked} == {PINNED}
+
+
+def silent(name: str) -> Builder:
+    return node(name).zone("a").not_ready()
+
+
+def db(name: str = "web") -> Any:
+    return stateful_set(name).parallel()
+
+
+NODES: list[tuple[str, Any, ReasonCode | None]] = [
+    ("a StatefulSet's pod, on a silent node", db().placed({"dead": 1}), ReasonCode.NODE_NOT_READY),
+    ("its pod on another node", db().placed({"a-0": 1, "dead": 1}), None),
+    ("a ReplicaSet's pod, on a silent node", replica_set("web").placed({"dead": 1}), None),
+]
+
+
+@pytest.mark.parametrize(("sentence", "things", "expected"), NODES, ids=[c[0] for c in NODES])
+def test_who_waits_for_a_pods_end_is_not_left_waiting(
+    sentence: str, things: Any, expected: ReasonCode | None
+) -> None:
+    del sentence
+    assert code(silent("dead"), things) is expected
+
+
+def test_no_move_is_planned_off_a_silent_node_for_a_stateful_set() -> None:
+    things = db().spread("zone", 1, affinity_policy="Honor").tolerates("node.kubernetes.io/unreachable")
+    made = plan(snapshot(silent("a-0"), nodes(b=1), things.placed({"a-0": 3, "b-0": 1}).unready(0, 1, 2)))
+    assert made.moves == ()
+    assert {b.reason.code for b in made.blocked} == {ReasonCode.NODE_NOT_READY}
+    assert "StatefulSet web makes no replacement" in made.blocked[0].reason.message
+    assert made.blocked[0].reason.remedy
