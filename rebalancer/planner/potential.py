@@ -158,8 +158,12 @@ class Potential:
         final = placed.copy()
         for c in np.flatnonzero(change.any(axis=0)):
             rows = np.flatnonzero(cells.of == c)
-            for q in np.flatnonzero(change[:, c]):
-                _distribute(final, int(q), rows, int(change[q, c]))
+            # First what leaves, so that what comes finds the emptiest nodes.
+            for q in sorted(np.flatnonzero(change[:, c]).tolist(), key=lambda q: (change[q, c] > 0, q)):
+                _distribute(final, self._component.fixed, q, rows, int(change[q, c]))
+        if sum(self._component.excesses(final)) > target.residual:
+            # Which pod of a cell goes where is not the program's concern: this is not how it gets there.
+            return Course(target.moves, gives)
         return Course(target.moves, gives, final)
 
     def _through(self, placed: Ints, target: Ints, q: int, row: int, landed: int) -> Ints | None:
@@ -217,12 +221,14 @@ class Potential:
         )
 
 
-def _distribute(final: Ints, q: int, rows: Rows, change: int) -> None:
+def _distribute(final: Ints, fixed: Ints, q: int, rows: Rows, change: int) -> None:
     """Adds `change` pods of class q to the nodes, or takes them away, the emptiest or fullest first."""
     step = 1 if change > 0 else -1
     for _ in range(abs(change)):
-        here = final[q, rows]
-        final[q, rows[int(np.argmin(here) if step > 0 else np.argmax(here))]] += step
+        here = final[:, rows].sum(axis=0) * step
+        if step < 0:
+            here = np.where(final[q, rows] > fixed[q, rows], here, np.iinfo(np.int64).max)
+        final[q, rows[int(np.argmin(here))]] += step
 
 
 def _band(component: Component) -> Band:
