@@ -68,6 +68,19 @@ def test_a_kind_that_may_not_be_read_stays_unknown(tmp_path: Path) -> None:
     assert "no Service in the snapshot" in run("report", "--snapshot", file).stdout
 
 
+def test_quotas_that_may_not_be_seen_keep_every_pod_live_and_in_the_file(tmp_path: Path) -> None:
+    """Whatever would be made in place of a pod could be refused. The report says so in both."""
+    file = tmp_path / "cluster.json"
+    with ApiServer(scenario("zone_outage")) as server:
+        server.faults.add(Reply(403), resource="resourcequotas")
+        at = ("--kubeconfig", server.kubeconfig(tmp_path / "config"))
+        run("snapshot", "-o", file, *at)
+        for found in (report(*at), report("--snapshot", file)):
+            assert found["evictions"] == []
+            assert {b["reason"] for b in found["blocked"]} == {"not-certain"}
+            assert found["assumptions"][-1].startswith("ResourceQuotas were not read: ")
+
+
 def test_a_list_that_begins_anew_is_written_once(tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     many = [pod(f"p{i:04}").on("a") for i in range(600)]

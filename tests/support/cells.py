@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.support import filters
+from tests.support.affinity import minds
 from tests.support.judge import State, groups
 from tests.support.owners import evictable, replacement, waits_for_end
 from tests.support.plain import Json, amounts, key_of, labels_of, namespace_of, node_of, requests, terminating
@@ -65,7 +66,7 @@ class Cells:
     def of(state: State) -> Cells:
         """The cells of a state; Pending pods bring their constraints and nothing else.
 
-        Raises UnsupportedError where a replacement is of another kind than its pod.
+        Raises UnsupportedError where a replacement is of another kind than its pod, or minds other pods.
         """
         nodes = tuple(sorted(state.nodes))
         found = tuple(groups(state))
@@ -79,6 +80,8 @@ class Cells:
         for pod in state.holding():
             if node_of(pod) not in place:
                 continue
+            if minds(pod):
+                raise UnsupportedError(f"{pod['metadata']['name']} has required terms to other pods")
             here = place[node_of(pod)]
             if terminating(pod):
                 for name, value in requests(pod).items():
