@@ -17,12 +17,8 @@ from msgspec import Struct
 from rebalancer.model.pod import Pod
 from rebalancer.planner.belief import moved
 from rebalancer.planner.candidates import candidates
-from rebalancer.planner.component import Component
-from rebalancer.planner.effort import Effort
-from rebalancer.planner.potential import Potential
-from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.step import Step
-from rebalancer.planner.trial import Trial
 from rebalancer.spread.arrays import Ints
 
 WIDTHS = (2, 8, 32, 128)
@@ -58,26 +54,20 @@ class Beam:
     `exhausted`: no other walk along predicted landings leads lower.
     """
 
-    def __init__(
-        self, simulation: Simulation, component: Component, trial: Trial, potential: Potential, effort: Effort
-    ) -> None:
-        self._simulation = simulation
-        self._component = component
-        self._trial = trial
-        self._potential = potential
+    def __init__(self, on: Ground) -> None:
+        self._on = on
         self._onward: dict[tuple[object, ...], list[Spot]] = {}
-        self._effort = effort
         self.exhausted = False
 
     def run(self, least: int) -> Spot:
         """The lowest spot found, by the fewest moves found; `least`: an excess that nothing lies below."""
-        start = self._component.start
-        lowest = Spot(start, tuple(self._height(i, start) for i in range(len(self._component.groups))))
+        start = self._on.component.start
+        lowest = Spot(start, tuple(self._height(i, start) for i in range(len(self._on.component.groups))))
         first = lowest
         for width in WIDTHS:
             found = self._run(first, width, least)
             lowest = min(lowest, found, key=lambda s: (s.height[0], len(s.steps)))
-            if self.exhausted or self._effort.gone or lowest.height[0] <= least:
+            if self.exhausted or self._on.effort.gone or lowest.height[0] <= least:
                 break
         return lowest
 
@@ -98,7 +88,7 @@ class Beam:
             waited += 1
             if level and level[0].height[0] < lowest.height[0]:
                 lowest, waited = level[0], 0
-        self.exhausted = whole and not level and not self._effort.gone
+        self.exhausted = whole and not level and not self._on.effort.gone
         return lowest
 
     def _after(self, spot: Spot) -> Iterator[Spot]:
@@ -106,45 +96,45 @@ class Beam:
         key = spot.key
         if key not in self._onward:
             found = list(self._moves(spot))
-            if self._effort.gone:
+            if self._on.effort.gone:
                 return
             self._onward[key] = found
         for after in self._onward[key]:
             yield Spot(after.placed, after.heights, (*spot.steps, after.steps[-1]))
 
     def _moves(self, spot: Spot) -> Iterator[Spot]:
-        with self._simulation.after(s.made for s in spot.steps):
-            twins = self._potential.twins(spot.placed)
+        with self._on.simulation.after(s.made for s in spot.steps):
+            twins = self._on.potential.twins(spot.placed)
             taken: set[tuple[int, int]] = set()
-            for q, row, pod in candidates(self._simulation, self._component, self._trial, twins):
+            for q, row, pod in candidates(self._on.simulation, self._on.component, self._on.trial, twins):
                 kind = (q, int(twins[row]))
                 if kind in taken:
                     continue
-                if self._effort.gone:
+                if self._on.effort.gone:
                     return
-                self._effort.candidates()
+                self._on.effort.candidates()
                 step = self._step(spot, q, row, pod)
                 if step is not None:
                     taken.add(kind)
                     placed = moved(spot.placed, q, row, step.landed)
                     heights = tuple(
-                        self._height(i, placed) if i in self._component.counted[q] else height
+                        self._height(i, placed) if i in self._on.component.counted[q] else height
                         for i, height in enumerate(spot.heights)
                     )
                     yield Spot(placed, heights, (step,))
 
     def _step(self, spot: Spot, q: int, row: int, pod: Pod) -> Step | None:
-        verdict = self._trial.best(self._component, spot.placed, q, row, pod)
+        verdict = self._on.trial.best(self._on.component, spot.placed, q, row, pod)
         if verdict is None or not verdict.helps:
             return None
-        landed = self._simulation.expected(
-            pod, verdict.replacement, verdict.landing, after_gone=self._component.classes[q].stateful
+        landed = self._on.simulation.expected(
+            pod, verdict.replacement, verdict.landing, after_gone=self._on.component.classes[q].stateful
         )
         return Step(pod, q, row, int(landed[0]), verdict, verdict.destinations, certain=False)
 
     def _height(self, i: int, placed: Ints) -> Height:
-        group = self._component.groups[i]
-        counts = self._component.counts(i, placed)
+        group = self._on.component.groups[i]
+        counts = self._on.component.counts(i, placed)
         over = group.excess(counts)
         if not over:
             return 0, 0

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from rebalancer.model.pod import Pod
 from rebalancer.planner.component import Component
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.meeting import touch
-from rebalancer.planner.potential import Potential
-from rebalancer.planner.simulation import Made, Simulation
-from rebalancer.planner.trial import Trial, Verdict
+from rebalancer.planner.simulation import Made
+from rebalancer.planner.trial import Verdict
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 MOST = 32
@@ -60,23 +60,12 @@ class Beliefs:
     `distinct`: bool[N], nodes that are never taken for one another, because victims may come from them.
     """
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        component: Component,
-        trial: Trial,
-        potential: Potential,
-        nearer: Callable[[Ints, int, int, int], bool],
-        distinct: Bools,
-    ) -> None:
-        self._simulation = simulation
-        self._component = component
-        self._trial = trial
-        self._potential = potential
+    def __init__(self, on: Ground, nearer: Callable[[Ints, int, int, int], bool], distinct: Bools) -> None:
+        self._on = on
         self._nearer = nearer
         self.distinct = distinct
         # In closed form only the counts of whole domains matter; to pods that touch each other, every node.
-        self._apart = distinct & (not potential.closed) | _touching(component)
+        self._apart = distinct & (not on.potential.closed) | _touching(on.component)
         self._rows: Rows = np.flatnonzero(self._apart)
         self._alike: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: beliefs that only swap them are not kept apart."""
@@ -88,8 +77,8 @@ class Beliefs:
         verdicts: list[Verdict] = []
         sure = True
         for belief in outlook.beliefs:
-            with self._simulation.after(belief.made):
-                verdict = self._trial.best(self._component, belief.placed, q, row, pod)
+            with self._on.simulation.after(belief.made):
+                verdict = self._on.trial.best(self._on.component, belief.placed, q, row, pod)
                 if verdict is None:
                     return None
                 landings = self.landings(belief.placed, q, pod, verdict)
@@ -113,11 +102,11 @@ class Beliefs:
 
     def landings(self, placed: Ints, q: int, pod: Pod, verdict: Verdict) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""
-        late = self._component.classes[q].stateful
-        best = self._simulation.expected(pod, verdict.replacement, verdict.landing, after_gone=late)
+        late = self._on.component.classes[q].stateful
+        best = self._on.simulation.expected(pod, verdict.replacement, verdict.landing, after_gone=late)
         nodes = np.concatenate((best[:1], verdict.destinations))
         own = np.where(self._apart[nodes], nodes, -1)
-        kinds = self._potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own
+        kinds = self._on.potential.twins(placed)[nodes] * (len(self.distinct) + 1) + own
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
         for i, number in enumerate(first):
             alike = np.unique(self._alike[nodes[kind == i]])
@@ -127,7 +116,7 @@ class Beliefs:
 
     def _key(self, placed: Ints) -> bytes:
         """Equal for placements that differ by landings on interchangeable nodes only."""
-        return self._potential.key(placed) + placed[:, self._rows].tobytes()
+        return self._on.potential.key(placed) + placed[:, self._rows].tobytes()
 
 
 def _touching(component: Component) -> bool:

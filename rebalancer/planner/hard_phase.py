@@ -16,6 +16,7 @@ from rebalancer.planner.beam import Beam
 from rebalancer.planner.classes import PodClass
 from rebalancer.planner.component import Component
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.groups import Group
 from rebalancer.planner.plan import Blocked
 from rebalancer.planner.potential import Potential
@@ -133,7 +134,8 @@ class HardPhase:
                 return []
             effort = Effort(self._effort)
             effort.renew(BEAM)
-            beam = Beam(self._simulation, component, self._trial, Potential(component, effort), effort)
+            potential = Potential(component, effort)
+            beam = Beam(Ground(self._simulation, component, self._trial, potential, effort))
             steps = beam.run(0).steps
             found, _ = self._waves([(component, steps)], next_wave(placed, first))
             return found

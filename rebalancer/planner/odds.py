@@ -13,12 +13,9 @@ from msgspec import Struct
 
 from rebalancer.planner.belief import moved
 from rebalancer.planner.candidates import candidates
-from rebalancer.planner.component import Component
-from rebalancer.planner.effort import Effort
-from rebalancer.planner.potential import Potential
-from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.step import Step
-from rebalancer.planner.trial import Trial, Verdict
+from rebalancer.planner.trial import Verdict
 from rebalancer.spread.arrays import Ints
 
 TOLERANCE = 0.02
@@ -55,23 +52,8 @@ class Odds:
     `thorough`: landings that the scores do not predict are followed, too, not only counted.
     """
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        component: Component,
-        trial: Trial,
-        potential: Potential,
-        effort: Effort,
-        residual: int,
-        allowed: int,
-        *,
-        thorough: bool,
-    ) -> None:
-        self._simulation = simulation
-        self._component = component
-        self._trial = trial
-        self._potential = potential
-        self._effort = effort
+    def __init__(self, on: Ground, residual: int, allowed: int, *, thorough: bool) -> None:
+        self._on = on
         self._residual = residual
         self._allowed = allowed
         self._thorough = thorough
@@ -80,13 +62,13 @@ class Odds:
 
     def best(self) -> tuple[float, tuple[Step, ...] | None]:
         """The best worth, and its walk along predicted landings; None if no such walk gets there."""
-        return self._outcome(self._component.start, ()).worth, self._walk(self._component.start, ())
+        return self._outcome(self._on.component.start, ()).worth, self._walk(self._on.component.start, ())
 
     def of(self, first: Step) -> float:
         """The worth of a walk that begins with this move."""
-        for landings in self._open(self._component.start, ()):
+        for landings in self._open(self._on.component.start, ()):
             if (landings[0].step.q, landings[0].step.row) == (first.q, first.row):
-                return self._expected(self._component.start, (), landings, -np.inf).worth
+                return self._expected(self._on.component.start, (), landings, -np.inf).worth
         return 0.0
 
     def lucky(self, allowed: int) -> tuple[Step, ...] | None:
@@ -97,19 +79,19 @@ class Odds:
             if self._there(placed):
                 return steps
             key = _key(placed, steps)
-            needed = self._potential.moves(placed, self._residual)
+            needed = self._on.potential.moves(placed, self._residual)
             if needed is None or needed > allowed - len(steps) or key in hopeless:
                 return None
             best = self._outcome(placed, steps).landings
             for landings in dict.fromkeys((best, *self._open(placed, steps))):
                 for way in landings:
                     found = onward(self._moved(placed, way.step), (*steps, way.step))
-                    if found is not None or self._effort.gone:
+                    if found is not None or self._on.effort.gone:
                         return found
             hopeless.add(key)
             return None
 
-        return onward(self._component.start, ())
+        return onward(self._on.component.start, ())
 
     def _walk(self, placed: Ints, steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
         if self._there(placed):
@@ -122,7 +104,7 @@ class Odds:
         return None
 
     def _there(self, placed: Ints) -> bool:
-        return sum(self._component.excesses(placed)) <= self._residual
+        return sum(self._on.component.excesses(placed)) <= self._residual
 
     def _moved(self, placed: Ints, step: Step) -> Ints:
         return moved(placed, step.q, step.row, step.landed)
@@ -137,7 +119,7 @@ class Odds:
         found = self._known.get(key)
         if found is None:
             found = self._best(placed, steps)
-            if not self._effort.gone:
+            if not self._on.effort.gone:
                 self._known[key] = found
         return found
 
@@ -151,7 +133,7 @@ class Odds:
             outcome = self._expected(placed, steps, landings, best.worth)
             if outcome.worth > best.worth:
                 best = outcome
-            if best.worth >= 1.0 - COST * (needed + TOLERANCE) or self._effort.gone:
+            if best.worth >= 1.0 - COST * (needed + TOLERANCE) or self._on.effort.gone:
                 break
         return best
 
@@ -178,7 +160,7 @@ class Odds:
         """Moves that the rest takes at least; None if they are more than are left."""
         if self._there(placed):
             return 0
-        needed = self._potential.moves(placed, self._residual)
+        needed = self._on.potential.moves(placed, self._residual)
         return needed if needed is not None and needed <= self._allowed - len(steps) else None
 
     def _open(self, placed: Ints, steps: tuple[Step, ...]) -> list[tuple[Landed, ...]]:
@@ -189,20 +171,20 @@ class Odds:
         return self._moves[key]
 
     def _tried(self, placed: Ints, steps: tuple[Step, ...]) -> list[tuple[Landed, ...]]:
-        course = self._potential.course(placed, self._residual)
+        course = self._on.potential.course(placed, self._residual)
         if course is None:
             return []
         found: list[tuple[Landed, ...]] = []
-        with self._simulation.after(s.made for s in steps):
-            twins = self._potential.twins(placed)
+        with self._on.simulation.after(s.made for s in steps):
+            twins = self._on.potential.twins(placed)
             taken: set[tuple[int, int]] = set()
             for q, row, pod in candidates(
-                self._simulation, self._component, self._trial, twins, course.gives
+                self._on.simulation, self._on.component, self._on.trial, twins, course.gives
             ):
-                if (q, int(twins[row])) in taken or self._effort.gone:
+                if (q, int(twins[row])) in taken or self._on.effort.gone:
                     continue
-                self._effort.candidates()
-                verdict = self._trial.best(self._component, placed, q, row, pod)
+                self._on.effort.candidates()
+                verdict = self._on.trial.best(self._on.component, placed, q, row, pod)
                 if verdict is not None and verdict.helps:
                     taken.add((q, int(twins[row])))
                     step = Step(pod, q, row, -1, verdict, verdict.destinations, certain=False)
@@ -212,10 +194,10 @@ class Odds:
     def _landings(self, step: Step, verdict: Verdict, twins: Ints) -> tuple[Landed, ...]:
         """One for each set of interchangeable nodes, predicted ones apart."""
         nodes = verdict.destinations
-        late = self._component.classes[step.q].stateful
+        late = self._on.component.classes[step.q].stateful
         best = np.isin(
             nodes,
-            self._simulation.expected(step.pod, verdict.replacement, verdict.landing, after_gone=late),
+            self._on.simulation.expected(step.pod, verdict.replacement, verdict.landing, after_gone=late),
         )
         ways: list[Landed] = []
         kinds = 2 * twins[nodes] + ~best

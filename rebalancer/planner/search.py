@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from rebalancer.planner.beam import Beam
 from rebalancer.planner.component import Component
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.odds import Odds
 from rebalancer.planner.potential import Potential
 from rebalancer.planner.simulation import Simulation
@@ -51,11 +52,10 @@ class Search:
         effort: int,
         given: Mapping[str, Ints] | None = None,
     ) -> None:
-        self._simulation = simulation
         self._component = component
-        self._trial = trial
         self._effort = Effort(effort)
         self.potential = Potential(component, self._effort)
+        self._on = Ground(simulation, component, trial, self.potential, self._effort)
         roomier = component.roomier(given) if given and component.classes else None
         self._roomier = Potential(roomier, Effort(0)) if roomier is not None else self.potential
 
@@ -66,12 +66,12 @@ class Search:
         if not c.classes:
             return Walk((), now, 0, now, proved=True)
         least = self.potential.start_least()
-        walks = self._walks(least)
+        walks = Walks(self._on, least)
         self._effort.renew(FIRST)
         sure = walks.sure()
         if sure is not None:
             return self._surely(sure, least)
-        beam = Beam(self._simulation, c, self._trial, self.potential, self._effort)
+        beam = Beam(self._on)
         self._effort.renew(BEAM)
         lowest = beam.run(least)
         residual, steps = lowest.height[0], lowest.steps
@@ -85,7 +85,7 @@ class Search:
         if found is not None:
             residual, steps = least, found
         elif steps:
-            walks = walks if residual == least else self._walks(residual)
+            walks = walks if residual == least else Walks(self._on, residual)
             most = min(len(steps), self._fewest(residual) + DETOURS)
             steps = self._likeliest(walks, residual, most) or steps
         self._effort.renew(FIRST)
@@ -95,9 +95,6 @@ class Search:
     def _fewest(self, residual: int) -> int:
         """The fewest moves to this excess with the room that there is."""
         return self.potential.start_moves(residual) or 0
-
-    def _walks(self, residual: int) -> Walks:
-        return Walks(self._simulation, self._component, self._trial, self.potential, self._effort, residual)
 
     def lowest(self) -> int:
         """The least excess of any final state, wherever others' pods go."""
@@ -120,16 +117,7 @@ class Search:
         """The walk to `residual`, in `most` moves at most, that is worth most; None if none is found."""
         for thorough in (True, False):
             self._effort.renew(UNSURE)
-            odds = Odds(
-                self._simulation,
-                self._component,
-                self._trial,
-                self.potential,
-                self._effort,
-                residual,
-                most,
-                thorough=thorough,
-            )
+            odds = Odds(self._on, residual, most, thorough=thorough)
             worth, found = odds.best()
             if not self._effort.gone:
                 break

@@ -13,39 +13,23 @@ import numpy as np
 from rebalancer.model.pod import Pod
 from rebalancer.planner.belief import Advance, Belief, Beliefs, Outlook
 from rebalancer.planner.candidates import Candidate, candidates
-from rebalancer.planner.component import Component
-from rebalancer.planner.effort import Effort
-from rebalancer.planner.potential import Potential
-from rebalancer.planner.simulation import Simulation
+from rebalancer.planner.ground import Ground
 from rebalancer.planner.step import Step
-from rebalancer.planner.trial import Trial
 from rebalancer.spread.arrays import Ints
 
 
 class Walks:
     """Looks for walks of one component to a total excess of at most `residual`, as far as the effort goes."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        component: Component,
-        trial: Trial,
-        potential: Potential,
-        effort: Effort,
-        residual: int,
-    ) -> None:
-        self._simulation = simulation
-        self._component = component
-        self._trial = trial
-        self._potential = potential
-        self._effort = effort
+    def __init__(self, on: Ground, residual: int) -> None:
+        self._on = on
         self._residual = residual
         self._known: dict[tuple[bytes, int], tuple[Step, ...] | None] = {}
-        course = potential.course(component.start, residual)
-        distinct = np.zeros(component.start.shape[1], dtype=np.bool_)
+        course = on.potential.course(on.component.start, residual)
+        distinct = np.zeros(on.component.start.shape[1], dtype=np.bool_)
         if course is not None:
             distinct |= course.gives.any(axis=0)
-        self._beliefs = Beliefs(simulation, component, trial, potential, self._nearer, distinct)
+        self._beliefs = Beliefs(on, self._nearer, distinct)
 
     def sure(self) -> list[Step] | None:
         """The steps of a sure walk; None if none is found."""
@@ -66,23 +50,23 @@ class Walks:
             now = advance.outlook if advance is not None else None
             nodes = advance.destinations if advance is not None else s.destinations
             certain = certain and advance is not None and advance.sure and len(advance.outlook.beliefs) == 1
-            certain = certain and not self._effort.gone
+            certain = certain and not self._on.effort.gone
             open_ = advance.open if advance is not None else ()
             marked.append(Step(s.pod, s.q, s.row, s.landed, s.verdict, nodes, certain, open_))
         return tuple(marked)
 
     @property
     def _start(self) -> Outlook:
-        return Outlook((Belief(self._component.start),))
+        return Outlook((Belief(self._on.component.start),))
 
     def _nearer(self, placed: Ints, q: int, row: int, landed: int) -> bool:
         """Whether a move leaves one move less to the end."""
-        before = self._potential.moves(placed, self._residual)
-        left = self._potential.moves_after(placed, self._residual, q, row, landed)
+        before = self._on.potential.moves(placed, self._residual)
+        left = self._on.potential.moves_after(placed, self._residual, q, row, landed)
         return before is not None and left is not None and left < before
 
     def _there(self, now: Outlook) -> bool:
-        return sum(self._component.excesses(now.beliefs[0].placed)) <= self._residual
+        return sum(self._on.component.excesses(now.beliefs[0].placed)) <= self._residual
 
     def _sure(self, now: Outlook) -> list[Step] | None:
         if self._there(now):
@@ -91,7 +75,7 @@ class Walks:
             if not self._beliefs.distinct[row]:
                 continue
             advance = self._advance(now, q, row, pod)
-            if self._effort.gone:
+            if self._on.effort.gone:
                 return None
             if advance is None or not advance.sure:
                 continue
@@ -104,26 +88,26 @@ class Walks:
         if self._there(now):
             return ()
         placed = now.beliefs[0].placed
-        needed = self._potential.moves(placed, self._residual)
+        needed = self._on.potential.moves(placed, self._residual)
         if needed is None or needed > allowed:
             return None
         key = (placed.tobytes(), allowed)
         if key not in self._known:
             found = self._next(now, allowed)
-            if found is None and self._effort.gone:
+            if found is None and self._on.effort.gone:
                 return None
             self._known[key] = found
         return self._known[key]
 
     def _next(self, now: Outlook, allowed: int) -> tuple[Step, ...] | None:
         for (q, row, pod), advance in self._sure_first(now):
-            left = self._potential.moves(advance.outlook.beliefs[0].placed, self._residual)
+            left = self._on.potential.moves(advance.outlook.beliefs[0].placed, self._residual)
             if left is None or left >= allowed:
                 continue
             rest = self._harmless(advance.outlook, allowed - 1)
             if rest is not None:
                 return (_step(pod, q, row, advance), *rest)
-            if self._effort.gone:
+            if self._on.effort.gone:
                 return None
         return None
 
@@ -132,7 +116,7 @@ class Walks:
         later: list[tuple[Candidate, Advance]] = []
         for candidate in self._open(now.beliefs[0]):
             advance = self._advance(now, *candidate)
-            if self._effort.gone:
+            if self._on.effort.gone:
                 break
             if advance is not None and advance.verdict.helps:
                 if advance.sure:
@@ -143,17 +127,19 @@ class Walks:
 
     def _advance(self, now: Outlook, q: int, row: int, pod: Pod) -> Advance | None:
         """Tries a move, and counts what that took."""
-        self._effort.candidates(len(now.beliefs))
+        self._on.effort.candidates(len(now.beliefs))
         return self._beliefs.advance(now, q, row, pod)
 
     def _open(self, belief: Belief) -> list[Candidate]:
         """Possible victims in a belief, the most promising first."""
-        course = self._potential.course(belief.placed, self._residual)
+        course = self._on.potential.course(belief.placed, self._residual)
         if course is None:
             return []
-        with self._simulation.after(belief.made):
-            twins = self._potential.twins(belief.placed)
-            return list(candidates(self._simulation, self._component, self._trial, twins, course.gives))
+        with self._on.simulation.after(belief.made):
+            twins = self._on.potential.twins(belief.placed)
+            return list(
+                candidates(self._on.simulation, self._on.component, self._on.trial, twins, course.gives)
+            )
 
 
 def _step(pod: Pod, q: int, row: int, advance: Advance) -> Step:
