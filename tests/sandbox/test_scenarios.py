@@ -33,7 +33,7 @@ GRACE = 0.15
 """Stands for some seconds: longer than a replacement takes to be placed, shorter than to be Ready, or not."""
 STUCK = {"rollout_in_progress": ("Deployment",)}
 """Whose controller is away: a rollout that goes on would mend the cluster itself."""
-LUCK = {"random_cluster": 3}
+LUCK = {"random_cluster": 2}
 """Evictions more than the fewest that landings on other planned nodes may cost: with zone maxSkew 2 beside
 hostname maxSkew 1 the plan predicts a place among many, and another place can cost a pod later."""
 UNSURE = {"random_cluster": 1}
