@@ -43,10 +43,15 @@ class Waiting:
         self._waiting: Counter[int] = Counter()
         for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
             t = pod.template
+            if not simulation.static(t).any():
+                # No node would take it, whoever went: it is in nobody's way.
+                continue
             if id(t) not in self._templates and self._settled(pod):
                 continue
             self._templates[id(t)] = t
             self._waiting[id(t)] += 1
+        self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
+        """Those that had a node to go to, now or after some eviction that was looked at."""
 
     def _settled(self, pod: Pod) -> bool:
         """Places a pod that has one node to go to, or may go to the one that it is nominated for.
@@ -84,8 +89,8 @@ class Waiting:
         simulation = self._simulation
         concerned = [
             t
-            for t in self._templates.values()
-            if self._concerned(t, victim.template, row) or simulation.framework(t).feasible(t).any()
+            for i, t in self._templates.items()
+            if i in self._placeable or self._concerned(t, victim.template, row)
         ]
         if not concerned:
             return False
@@ -99,6 +104,8 @@ class Waiting:
                 last: list[tuple[PodTemplate, int]] = []
                 for t in concerned:
                     nodes = simulation.framework(t).feasible(t)
+                    if nodes.any():
+                        self._placeable.add(id(t))
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
                         return True
                     if self._raises(t, nodes & ~open_before[id(t)]):
