@@ -8,8 +8,9 @@ are left to try; what was tried is remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
+from itertools import product
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +29,7 @@ PATIENCE = 4
 
 Height = tuple[int, int]
 """Total excess, then pods outside their bands."""
+Rank = Callable[["Spot"], tuple[Height, ...]]
 
 
 class Spot(Struct, frozen=True, eq=False):
@@ -48,6 +50,15 @@ class Spot(Struct, frozen=True, eq=False):
         return (self.placed.tobytes(), *sorted((s.q, s.row) for s in self.steps))
 
 
+RANKS: tuple[Rank, ...] = (
+    lambda s: (s.height,),
+    lambda s: ((sum(e * e for e, _ in s.heights), 0), s.height),
+    lambda s: ((max(e for e, _ in s.heights), 0), s.height),
+)
+"""What is low: the least excess in all; the least in all, larger ones counting more; the least worst one.
+In a tangle now the one, now the other leads lower."""
+
+
 class Beam:
     """Searches one component from its start. It leaves the simulation's state as it was.
 
@@ -64,14 +75,14 @@ class Beam:
         start = self._on.component.start
         lowest = Spot(start, tuple(self._height(i, start) for i in range(len(self._on.component.groups))))
         first = lowest
-        for width in WIDTHS:
-            found = self._run(first, width, least)
+        for width, rank in product(WIDTHS, RANKS):
+            found = self._run(first, width, rank, least)
             lowest = min(lowest, found, key=lambda s: (s.height[0], len(s.steps)))
             if self.exhausted or self._on.effort.gone or lowest.height[0] <= least:
                 break
         return lowest
 
-    def _run(self, first: Spot, width: int, least: int) -> Spot:
+    def _run(self, first: Spot, width: int, rank: Rank, least: int) -> Spot:
         """What a beam of this width reaches."""
         lowest = first
         level, seen = [first], {first.key}
@@ -84,10 +95,11 @@ class Beam:
                         seen.add(after.key)
                         following.append(after)
             whole = whole and len(following) <= width
-            level = nsmallest(width, following, key=lambda s: s.height)
+            level = nsmallest(width, following, key=rank)
             waited += 1
-            if level and level[0].height[0] < lowest.height[0]:
-                lowest, waited = level[0], 0
+            here = min(level, key=lambda s: s.height, default=lowest)
+            if here.height[0] < lowest.height[0]:
+                lowest, waited = here, 0
         self.exhausted = whole and not level and not self._on.effort.gone
         return lowest
 

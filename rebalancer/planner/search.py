@@ -27,7 +27,7 @@ DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
 FIRST = 0.25
 """Share of the effort after which the search for a sure walk waits for a sign that there is one."""
-BEAM = 2.0
+BEAM = 3.0
 """Share of the effort that the beam may take: its candidates need no program."""
 UNSURE = 0.5
 """Share of the effort for the odds where there is no sure walk."""
