@@ -91,10 +91,9 @@ class HardPhase:
         """Each component by itself, in turns, until a turn adds nothing."""
         placed: list[Placed] = []
         dropped: Sequence[tuple[Component, Step]] = ()
-        yields = [Component(*v, self._simulation).yields() for v in self._violated]
         total: dict[str, Ints] = {}
-        for given in yields:
-            for resource, amount in given.items():
+        for v in self._violated:
+            for resource, amount in Component(*v, self._simulation).yields().items():
                 total[resource] = total.get(resource, 0) + amount
         with ExitStack() as made:
             for turn in range(PASSES):
@@ -104,7 +103,8 @@ class HardPhase:
                         component = Component(groups, classes, self._simulation)
                         if not any(component.excesses(component.start)):
                             continue
-                        others = {r: a - yields[i].get(r, 0) for r, a in total.items()}
+                        own = component.yields()
+                        others = {r: a - own.get(r, 0) for r, a in total.items()}
                         search = Search(self._simulation, component, self._trial, self._effort, others)
                         walk = search.run()
                         known = parts.get(i)

@@ -66,6 +66,14 @@ class Potential:
         self._courses[placed.tobytes(), target.residual] = self._course(placed, target)
         return target.residual
 
+    def forget(self) -> None:
+        """Drops what is known of placements but the start: a search of thousands of nodes remembers much."""
+        start = self._component.start
+        key = self.cells(start).key
+        self._moves = {k: moves for k, moves in self._moves.items() if k[0] == key}
+        self._cells.clear()
+        self._courses.clear()
+
     def start_least(self) -> int:
         """`least` of the component's start."""
         if self._start_least is None:

@@ -61,6 +61,12 @@ class Search:
 
     def run(self) -> Walk:
         """The least excess, then the fewest moves, then the most certain ones, that can be walked to."""
+        walk = self._found()
+        if self._component.classes:
+            self.potential.forget()
+        return walk
+
+    def _found(self) -> Walk:
         c = self._component
         now = sum(c.excesses(c.start))
         if not c.classes:
