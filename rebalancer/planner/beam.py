@@ -15,11 +15,9 @@ from itertools import product
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.model.pod import Pod
 from rebalancer.planner.belief import moved
-from rebalancer.planner.candidates import candidates
 from rebalancer.planner.ground import Ground
-from rebalancer.planner.step import Step
+from rebalancer.planner.step import Step, reached
 from rebalancer.spread.arrays import Ints
 
 WIDTHS = (2, 8, 32, 128)
@@ -46,8 +44,8 @@ class Spot(Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for spots with the same pods gone and the same placement: the same moves are open."""
-        return (self.placed.tobytes(), *sorted((s.q, s.row) for s in self.steps))
+        """Equal for spots from which the same moves are open."""
+        return reached(self.placed, self.steps)
 
 
 RANKS: tuple[Rank, ...] = (
@@ -117,32 +115,20 @@ class Beam:
     def _moves(self, spot: Spot) -> Iterator[Spot]:
         with self._on.simulation.after(s.made for s in spot.steps):
             twins = self._on.potential.twins(spot.placed)
-            taken: set[tuple[int, int]] = set()
-            for q, row, pod in candidates(self._on.simulation, self._on.component, self._on.trial, twins):
-                kind = (q, int(twins[row]))
-                if kind in taken:
-                    continue
-                if self._on.effort.gone:
-                    return
-                self._on.effort.candidates()
-                step = self._step(spot, q, row, pod)
-                if step is not None:
-                    taken.add(kind)
-                    placed = moved(spot.placed, q, row, step.landed)
-                    heights = tuple(
-                        self._height(i, placed) if i in self._on.component.counted[q] else height
-                        for i, height in enumerate(spot.heights)
-                    )
-                    yield Spot(placed, heights, (step,))
-
-    def _step(self, spot: Spot, q: int, row: int, pod: Pod) -> Step | None:
-        verdict = self._on.trial.best(self._on.component, spot.placed, q, row, pod)
-        if verdict is None or not verdict.helps:
-            return None
-        landed = self._on.simulation.expected(
-            pod, verdict.replacement, verdict.landing, after_gone=self._on.component.classes[q].stateful
-        )
-        return Step(pod, q, row, int(landed[0]), verdict, verdict.destinations, certain=False)
+            for q, row, pod, verdict in self._on.helpful(spot.placed, twins):
+                landed = self._on.simulation.expected(
+                    pod,
+                    verdict.replacement,
+                    verdict.landing,
+                    after_gone=self._on.component.classes[q].stateful,
+                )
+                step = Step(pod, q, row, int(landed[0]), verdict, verdict.destinations, certain=False)
+                placed = moved(spot.placed, q, row, step.landed)
+                heights = tuple(
+                    self._height(i, placed) if i in self._on.component.counted[q] else height
+                    for i, height in enumerate(spot.heights)
+                )
+                yield Spot(placed, heights, (step,))
 
     def _height(self, i: int, placed: Ints) -> Height:
         group = self._on.component.groups[i]

@@ -23,11 +23,10 @@ from rebalancer.planner.potential import Potential
 from rebalancer.planner.result import Part
 from rebalancer.planner.search import BEAM, Search
 from rebalancer.planner.simulation import Simulation
-from rebalancer.planner.soft import CROWDED_OUT
 from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.waiting import Waiting
-from rebalancer.planner.waves import Placed, next_wave, waves
+from rebalancer.planner.waves import CROWDED_OUT, Placed, next_wave, waves
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Ints
 

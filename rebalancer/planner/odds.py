@@ -12,9 +12,8 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.planner.belief import moved
-from rebalancer.planner.candidates import candidates
 from rebalancer.planner.ground import Ground
-from rebalancer.planner.step import Step
+from rebalancer.planner.step import Step, reached
 from rebalancer.planner.trial import Verdict
 from rebalancer.spread.arrays import Ints
 
@@ -78,7 +77,7 @@ class Odds:
         def onward(placed: Ints, steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
             if self._there(placed):
                 return steps
-            key = _key(placed, steps)
+            key = reached(placed, steps)
             needed = self._on.potential.moves(placed, self._residual)
             if needed is None or needed > allowed - len(steps) or key in hopeless:
                 return None
@@ -115,7 +114,7 @@ class Odds:
     def _outcome(self, placed: Ints, steps: tuple[Step, ...]) -> Outcome:
         if self._there(placed):
             return Outcome(1.0)
-        key = _key(placed, steps)
+        key = reached(placed, steps)
         found = self._known.get(key)
         if found is None:
             found = self._best(placed, steps)
@@ -165,7 +164,7 @@ class Odds:
 
     def _open(self, placed: Ints, steps: tuple[Step, ...]) -> list[tuple[Landed, ...]]:
         """The landings of every move that helps and does no harm, the most promising move first."""
-        key = _key(placed, steps)
+        key = reached(placed, steps)
         if key not in self._moves:
             self._moves[key] = self._tried(placed, steps)
         return self._moves[key]
@@ -177,18 +176,9 @@ class Odds:
         found: list[tuple[Landed, ...]] = []
         with self._on.simulation.after(s.made for s in steps):
             twins = self._on.potential.twins(placed)
-            taken: set[tuple[int, int]] = set()
-            for q, row, pod in candidates(
-                self._on.simulation, self._on.component, self._on.trial, twins, course.gives
-            ):
-                if (q, int(twins[row])) in taken or self._on.effort.gone:
-                    continue
-                self._on.effort.candidates()
-                verdict = self._on.trial.best(self._on.component, placed, q, row, pod)
-                if verdict is not None and verdict.helps:
-                    taken.add((q, int(twins[row])))
-                    step = Step(pod, q, row, -1, verdict, verdict.destinations, certain=False)
-                    found.append(self._landings(step, verdict, twins))
+            for q, row, pod, verdict in self._on.helpful(placed, twins, course.gives):
+                step = Step(pod, q, row, -1, verdict, verdict.destinations, certain=False)
+                found.append(self._landings(step, verdict, twins))
         return found
 
     def _landings(self, step: Step, verdict: Verdict, twins: Ints) -> tuple[Landed, ...]:
@@ -206,8 +196,3 @@ class Odds:
             landed = Step(step.pod, step.q, step.row, int(nodes[alike][0]), verdict, nodes, certain=False)
             ways.append(Landed(landed, float(alike.mean()), bool(best[alike][0])))
         return tuple(sorted(ways, key=lambda w: (-w.likelihood, w.step.landed)))
-
-
-def _key(placed: Ints, steps: tuple[Step, ...]) -> tuple[object, ...]:
-    """Equal where the same pods are gone and all stands the same."""
-    return (placed.tobytes(), *sorted((s.q, s.row) for s in steps))

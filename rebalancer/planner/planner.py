@@ -22,12 +22,11 @@ from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Blocked, Plan
 from rebalancer.planner.result import Part, Results, figures, leaves
 from rebalancer.planner.simulation import Simulation, key_of
-from rebalancer.planner.soft import CROWDED_OUT
 from rebalancer.planner.soft_phase import SoftPhase
 from rebalancer.planner.trial import Trial
 from rebalancer.planner.victims import victim_order
 from rebalancer.planner.waiting import Waiting, waits
-from rebalancer.planner.waves import Placed, next_wave
+from rebalancer.planner.waves import CROWDED_OUT, Placed, next_wave
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Ints

@@ -26,7 +26,7 @@ from rebalancer.planner.simulation import Simulation, key_of
 from rebalancer.planner.soft_trial import Judged, SoftMove, SoftRefusal, SoftTrial
 from rebalancer.planner.step import Step
 from rebalancer.planner.trial import Trial
-from rebalancer.planner.waves import LARGEST, Placed, next_wave, waves
+from rebalancer.planner.waves import CROWDED_OUT, LARGEST, Placed, next_wave, waves
 from rebalancer.policy.evictable import Evictable
 
 ROUNDS = 8
@@ -108,7 +108,7 @@ class SoftPlanner:
             needs = self._needs(component)
             lowest = needs.soft_excess()
             while needs.soft_excess():
-                step, tries = self.next_wave(component, needs, tries)
+                step, tries = self._next(component, needs, tries)
                 if step is None:
                     break
                 steps.append(step)
@@ -123,7 +123,7 @@ class SoftPlanner:
     def _needs(self, component: Component) -> Needs:
         return Needs(self._simulation, component, self._trial)
 
-    def next_wave(self, component: Component, needs: Needs, tries: int) -> tuple[Step | None, int]:
+    def _next(self, component: Component, needs: Needs, tries: int) -> tuple[Step | None, int]:
         """The first candidate that holds, and how many tries are left."""
         refusals: dict[object, list[SoftRefusal]] = defaultdict(list)
         for q, row, pod in self._candidates(component, needs):
@@ -306,12 +306,3 @@ def _queues(placed: Sequence[Placed]) -> list[tuple[Component, list[Step]]]:
     for p in placed:
         steps[id(p.component)].append(p.step)
     return [(c, steps[i]) for i, c in components.items()]
-
-
-CROWDED_OUT = Reason(
-    ReasonCode.NO_FEASIBLE_NODE,
-    "in no wave would its replacement surely find room: others of the plan need the same",
-    {},
-    "the next cycle plans it anew",
-)
-"""Why a move was planned and then not kept."""

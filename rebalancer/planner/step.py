@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
 from rebalancer.planner.simulation import Made
 from rebalancer.planner.trial import Verdict
-from rebalancer.spread.arrays import Rows
+from rebalancer.spread.arrays import Ints, Rows
 
 
 class Step(Struct, frozen=True, eq=False):
@@ -45,3 +47,8 @@ class Walk(Struct, frozen=True, eq=False):
     bound: int
     residual: int
     proved: bool
+
+
+def reached(placed: Ints, steps: Iterable[Step]) -> tuple[object, ...]:
+    """Equal where the same pods are gone and the placement, int64[Q, N], is the same: so are the moves open."""
+    return (placed.tobytes(), *sorted((s.q, s.row) for s in steps))

@@ -40,11 +40,6 @@ class Verdict(Struct, frozen=True, eq=False):
     helps: bool
     fixes: tuple[int, ...]
 
-    @property
-    def at_once(self) -> Rows:
-        """The destinations that are open while the victim holds its room: where most replacements go."""
-        return self.destinations[self.landing.held[self.destinations]]
-
 
 class Refusal(Struct, frozen=True, eq=False):
     """A move that does not hold, and why; `nodes`: how many nodes the filter left."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.component import Component
 from rebalancer.planner.elsewhere import Elsewhere, needs
@@ -32,6 +33,14 @@ from rebalancer.spread.arrays import Bools, Ints, Rows
 
 LARGEST = 50
 """Evictions in flight at most, whatever budgets allow."""
+
+CROWDED_OUT = Reason(
+    ReasonCode.NO_FEASIBLE_NODE,
+    "in no wave would its replacement surely find room: others of the plan need the same",
+    {},
+    "the next cycle plans it anew",
+)
+"""Why a move was planned and then not kept."""
 
 
 class Placed(Struct, frozen=True, eq=False):
