@@ -237,12 +237,3 @@ class Simulation:
                 leaving.let_go()
             totals = self.framework(replacement).score(replacement, landing.held).totals
         return np.flatnonzero(landing.held & (totals == totals[landing.held].max()))
-
-    def favourite(self, replacement: PodTemplate, nodes: Rows) -> int:
-        """The best-scored of some nodes as things stand; the first in order of name among equals."""
-        if len(nodes) == 1:
-            return int(nodes[0])
-        mask = np.zeros(self.state.table.size, dtype=np.bool_)
-        mask[nodes] = True
-        totals = self.framework(replacement).score(replacement, mask).totals
-        return int(nodes[int(np.argmax(totals[nodes]))])

@@ -114,7 +114,7 @@ class SoftTrial:
             node = int(wrong[0])
             harms = bool(useful.gains[node])
             return SoftRefusal(ReasonCode.WOULD_WORSEN if harms else ReasonCode.WOULD_RETURN, node)
-        landed = self._predicted(pod, c, replacement, landing, best)
+        landed = int(self._simulation.expected(pod, replacement, landing, after_gone=c.stateful)[0])
         # What it serves wherever among the best it lands; where that differs, what it is predicted to serve.
         fixed = [(g, gains) for g, gains in useful.own if gains[best].all()]
         fixed = fixed or [(g, gains) for g, gains in useful.own if gains[landed]]
@@ -193,15 +193,6 @@ class SoftTrial:
                     if (open_to if id(t) in counted else open_to & nodes).any():
                         return True
         return False
-
-    def _predicted(
-        self, pod: Pod, c: PodClass, replacement: PodTemplate, landing: Landing, best: Rows
-    ) -> int:
-        """The best-scored node when the replacement is made, the first in order of name among equals."""
-        with self._simulation.without(pod) as leaving:
-            if c.stateful:
-                leaving.let_go()
-            return self._simulation.favourite(replacement, best[landing.held[best]])
 
 
 def _groups(component: Component, indices: Sequence[int]) -> list[Group]:

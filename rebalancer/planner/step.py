@@ -50,5 +50,5 @@ class Walk(Struct, frozen=True, eq=False):
 
 
 def reached(placed: Ints, steps: Iterable[Step]) -> tuple[object, ...]:
-    """Equal where the same pods are gone and the placement, int64[Q, N], is the same: so are the moves open."""
+    """Equal where the same pods are gone and the placement, int64[Q, N], is the same: so are open moves."""
     return (placed.tobytes(), *sorted((s.q, s.row) for s in steps))
