@@ -12,6 +12,7 @@ COPY requirements.lock /src/requirements.lock
 RUN python -m venv --without-pip /opt/rebalancer
 RUN python -m pip --python /opt/rebalancer/bin/python install --no-cache-dir --disable-pip-version-check \
     --no-deps --require-hashes --only-binary :all: --no-compile -r /src/requirements.lock
+# Without rebalancer/sandbox: .dockerignore keeps it out, and the lock has no package for it.
 COPY rebalancer /src/rebalancer
 RUN cp -r /src/rebalancer "$(/opt/rebalancer/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 # Bytecode that does not depend on times of files: the same sources give the same image, and nothing has to be

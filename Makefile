@@ -3,15 +3,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests that run side by side. One that fails on a busy machine gets a second try, and is told as rerun.
+# Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
 JOBS   ?= 2
 
-.PHONY: demo trace test check bench lint clean lock
+.PHONY: demo trace test check conformance bench lint clean lock
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,sandbox]'
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -22,7 +22,7 @@ trace: $(STAMP)
 	$(BIN)/rebalancer demo --trace
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --reruns 1
+	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,6 +31,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint test
+
+# Every recorded verdict of a real kube-scheduler beside the engine's: the table of docs/scheduler.md.
+conformance: $(STAMP)
+	$(BIN)/python -m tests.conformance.agreement
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.perf
@@ -41,7 +45,7 @@ COMPILE := PIP_FIND_LINKS= $(BIN)/pip-compile --quiet --strip-extras --no-emit-i
 
 # constraints.txt for people and CI, requirements.lock (with hashes) for the image: the same versions.
 lock: $(STAMP)
-	$(COMPILE) --extra dev --output-file constraints.txt pyproject.toml
+	$(COMPILE) --extra dev --extra sandbox --output-file constraints.txt pyproject.toml
 	$(COMPILE) --generate-hashes --constraint constraints.txt $(ASYNC:%=--unsafe-package %) --output-file requirements.lock pyproject.toml
 
 clean:

@@ -1,13 +1,14 @@
-"""The error that is meant for the person at the terminal."""
+"""The error whose message is shown to the user."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something the user can mend. Shown as one line, `error: <message>; <remedy>`, without a traceback.
+    """An error that the user can correct. It is shown as one line, `error: <message>; <remedy>`, no
+    traceback.
 
-    `message` names what was wrong and where (file, position, field); `remedy` says what to do, "" if the
-    message says it already.
+    `message` names what is wrong and where (file, position, field). `remedy` says what to do; "" if the
+    message already says it.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:

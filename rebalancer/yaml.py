@@ -1,7 +1,8 @@
-"""Plain values as YAML, block by block: 54 MB in 1.6 s, for which PyYAML takes 17.
+"""Writes plain values as YAML, line by line. Own code because it is ten times as fast as PyYAML's writer: a
+report of 54 MB takes 1.6 s and not 17 s.
 
-Only what JSON can say is written (null, booleans, numbers, strings, lists, mappings), so that every reader of
-YAML 1.1 or 1.2 gets the same values back. Text of several lines stands as it is, to be read and pasted.
+Only values that JSON knows are written (null, booleans, numbers, strings, lists, mappings), so that readers
+of YAML 1.1 and 1.2 get the same values back. A string of several lines is written as a literal block.
 """
 
 from __future__ import annotations
@@ -12,33 +13,35 @@ from collections.abc import Iterator
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./()=,;-]*(?: [A-Za-z0-9_./()=,;-]+)*")
-"""Strings that need no quotes, but for `_WORDS`."""
+"""Strings that need no quotes, except `_WORDS`."""
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _BLOCK = re.compile(r"[^\s\x00-\x1f](?:.*\S)?(?:\n+ *[^\s\x00-\x1f](?:.*\S)?)+")
-"""Lines that a literal block keeps: the first not indented, none with white space at its end."""
+"""Strings that a literal block keeps as they are: the first line is not indented, no line ends in white
+space."""
 _SPECIAL = re.compile(r"[^ !#-\[\]-~]")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def to_yaml(value: Any) -> str:
-    """A document. Raises TypeError for a value that JSON has no word for."""
+    """The value as a YAML document. Raises TypeError for a value that JSON does not know."""
     return "\n".join(_Writer().lines(value)) + "\n"
 
 
 class _Writer:
-    """Remembers strings: a large document names the same nodes and reasons over and over."""
+    """Writes one document. It remembers strings, because a large document repeats the same nodes and
+    reasons."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def lines(self, value: Any, indent: str = "") -> Iterator[str]:
-        """A value that begins a line; some strings are several lines."""
+        """The lines of a value that begins a line. An element may hold several lines."""
         if isinstance(value, dict) and value:
             for key, member in value.items():
                 yield from self._member(f"{indent}{self._text(key)}:", member, indent)
         elif isinstance(value, list | tuple) and value:
             if all(isinstance(item, str) and "\n" not in item for item in value):
-                # Most of a large document is lists of nodes: at once, past all the levels above.
+                # Lists of nodes make up most of a large document, so they are written at once.
                 yield "\n".join([f"{indent}- {self._text(item)}" for item in value])
                 return
             for item in value:
@@ -98,7 +101,7 @@ def _as_block(text: str) -> bool:
 
 def _number(value: float) -> str:
     if not math.isfinite(value):
-        return "null"  # as JSON has it
+        return "null"  # as in JSON
     mantissa, e, exponent = repr(value).partition("e")
     # YAML 1.1 takes 1e-07 for a string.
     return repr(value) if not e else f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
@@ -108,7 +111,7 @@ def _escaped(found: re.Match[str]) -> str:
     character = found[0]
     if character in _SHORT:
         return _SHORT[character]
-    if character.isprintable():  # seen, and acts on nobody's terminal
+    if character.isprintable():  # visible, and harmless on a terminal
         return character
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,12 +1,25 @@
 """Command line. `main` is the entry point; what a command needs is imported when the command runs.
 
-app       the commands
-options   options that several commands share
-exits     exit codes, and errors as one line
-progress  what is being waited for
-report, config: one file per command
+entry      the entry point, and errors as one line
+app        the commands
+commands   a file for each
+options    options that several commands share
+acting     what commands that may evict share
+exits      exit codes
+habits     spellings that kubectl takes
+lines      prints a cycle in plain lines
+live_view  the demo's live view
+progress   shows what the command is waiting for
 """
 
-from rebalancer.cli.exits import main
+
+def main() -> None:
+    """The entry point. Nothing is imported before an interrupt is known to be one."""
+    try:
+        from rebalancer.cli.entry import main as run
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    run()
+
 
 __all__ = ["main"]

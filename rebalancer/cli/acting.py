@@ -1,18 +1,24 @@
-"""What `once` and `run` share: options that allow evictions, and logging."""
+"""What `once` and `run` have in common: options that allow or forbid evictions, and logging."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rebalancer.cli import options
+from rebalancer.cli.habits import KubectlCommand
 
 if TYPE_CHECKING:
-    from rebalancer.kube.config import ClusterOptions
+    from rebalancer.kube.client.config import ClusterOptions
+    from rebalancer.runtime.live.reviewed import Reviewed
     from rebalancer.settings import Settings
 
+_STALE = 3600.0
+"""Seconds after which a reviewed plan is worth a word."""
 Execute = Annotated[
     bool,
     typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
@@ -23,51 +29,50 @@ DryRun = Annotated[
         "--dry-run",
         metavar="[=client|server]",
         show_default=False,
-        help="Evict nothing, whatever the configuration says. server: the API server is asked for its "
-        "verdict on each planned eviction by itself.",
+        help="Evict nothing, whatever the configuration says. server: ask the API server whether it would "
+        "allow each planned eviction.",
     ),
 ]
 Trace = Annotated[
     bool,
     typer.Option("--trace", help="Print the trace of each cycle as a tree, to standard error."),
 ]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--as-group",
-        metavar="GROUP",
-        help="Act as a member of this group (repeatable).",
-        rich_help_panel="Cluster",
-    ),
-]
 
 
-class ActingCommand(TyperCommand):
-    """A command whose --dry-run means --dry-run=client, as kubectl's does; typer knows no optional values."""
+class ActingCommand(KubectlCommand):
+    """A command whose --dry-run without a value means --dry-run=client, as in kubectl.
+
+    typer has no options with an optional value.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Spells it out."""
+        """Replaces --dry-run by --dry-run=client."""
         end = args.index("--") if "--" in args else len(args)
         spelled = ["--dry-run=client" if a == "--dry-run" else a for a in args[:end]]
         return super().parse_args(ctx, [*spelled, *args[end:]])
 
 
-def flags(namespaces: list[str] | None, *, execute: bool, dry_run: str) -> dict[str, Any]:
-    """What the flags say, as settings. --dry-run wins over everything."""
+def flags(namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: str) -> dict[str, Any]:
+    """The flags as settings. --dry-run has precedence over everything else."""
     if dry_run not in ("", "none", "client", "server"):
         raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
     dry = dry_run not in ("", "none")
-    said = options.scope_of(namespaces)
+    said = options.scope_of(namespaces, every)
     if dry or execute:
         said["evictions"] = {"enabled": not dry}
     return said
 
 
+def settings_file(config: Path | None) -> Path | None:
+    """The file that the settings come from, if any."""
+    return config or (Path(path) if (path := os.environ.get("REBALANCER_CONFIG")) else None)
+
+
 def cluster_options(
     kubeconfig: str | None, context: str | None, impersonate: str | None, groups: list[str] | None
 ) -> ClusterOptions:
-    """Which cluster, and as whom."""
-    from rebalancer.kube.config import ClusterOptions
+    """Which cluster to connect to, and as which user."""
+    from rebalancer.kube.client.config import ClusterOptions
 
     return ClusterOptions(
         kubeconfig=kubeconfig or "",
@@ -78,7 +83,18 @@ def cluster_options(
 
 
 def set_up_logging(settings: Settings, *, least: str = "") -> None:
-    """Logs to standard error. `least` overrides the configured level."""
+    """Starts logging to standard error. `least` overrides the configured level."""
     from rebalancer.telemetry.logs import set_up
 
     set_up(least or settings.telemetry.log_level, settings.telemetry.log_format)
+
+
+def doubts(reviewed: Reviewed, context: str, now: float) -> Iterator[str]:
+    """What speaks against carrying out a reviewed plan here and now."""
+    from rebalancer.report.text import ago
+
+    if reviewed.cluster and not reviewed.cluster_id and reviewed.cluster != context:
+        yield f"{reviewed.source} is of {reviewed.cluster}, this is {context}"
+    age = now - reviewed.captured_at if reviewed.captured_at is not None else 0.0
+    if abs(age) > _STALE:
+        yield f"{reviewed.source} speaks of {ago(age)}; each of its evictions is judged anew"

@@ -1,30 +1,35 @@
-"""The commands, and what holds for all of them."""
+"""The commands, and the options and help that all of them have."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from rebalancer import __version__
-from rebalancer.cli import demo as demo_command
-from rebalancer.cli import explain as explain_command
-from rebalancer.cli import history as history_command
-from rebalancer.cli import lint as lint_command
-from rebalancer.cli import once as once_command
-from rebalancer.cli import run as run_command
-from rebalancer.cli import simulate as simulate_command
-from rebalancer.cli import snapshot as snapshot_command
 from rebalancer.cli.acting import ActingCommand
-from rebalancer.cli.config import app as config_app
-from rebalancer.cli.report import EXAMPLES, report
+from rebalancer.cli.commands import demo as demo_command
+from rebalancer.cli.commands import explain as explain_command
+from rebalancer.cli.commands import history as history_command
+from rebalancer.cli.commands import lint as lint_command
+from rebalancer.cli.commands import once as once_command
+from rebalancer.cli.commands import pause as pause_command
+from rebalancer.cli.commands import run as run_command
+from rebalancer.cli.commands import simulate as simulate_command
+from rebalancer.cli.commands import snapshot as snapshot_command
+from rebalancer.cli.commands import version as version_command
+from rebalancer.cli.commands.config import app as config_app
+from rebalancer.cli.commands.report import EXAMPLES, report
+from rebalancer.cli.habits import KubectlCommand
 
 _EXAMPLES = """\b
 Examples:
-  # Watch it mend an embedded cluster; needs no Kubernetes
+  # Watch it repair an embedded cluster; no Kubernetes is needed
   rebalancer demo
 \b
-  # What is out of balance, and the fewest evictions that mend it (changes nothing)
+  # What is out of balance, and the fewest evictions that repair it (changes nothing)
   rebalancer report
 \b
   # The same from a file that kubectl wrote, without access to the cluster
@@ -40,10 +45,10 @@ Exit codes: 0 fine, 1 error, 2 wrong usage, 3 violations (with --exit-code), 4 s
 app = typer.Typer(
     name="rebalancer",
     help="Restores Kubernetes topology spread with the fewest evictions, proved by simulation.\n\n"
-    "Nothing is evicted unless configuration says `evictions.enabled: true` or the command line --execute.",
+    "Nothing is evicted unless the configuration sets `evictions.enabled: true` or --execute is given.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
-    # Plain help: it costs no import of the terminal library and reads the same in a pipe.
+    # Plain help does not import the terminal library, and looks the same in a pipe.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -68,13 +73,22 @@ def _common(
     pass
 
 
-app.command(epilog=EXAMPLES)(report)
-app.command(epilog=lint_command.EXAMPLES)(lint_command.lint)
-app.command(epilog=explain_command.EXAMPLES)(explain_command.explain)
-app.command(epilog=once_command.EXAMPLES, cls=ActingCommand)(once_command.once)
-app.command(epilog=snapshot_command.EXAMPLES)(snapshot_command.snapshot)
-app.command(epilog=simulate_command.EXAMPLES)(simulate_command.simulate)
-app.command(epilog=run_command.EXAMPLES, cls=ActingCommand)(run_command.run)
-app.command(epilog=history_command.EXAMPLES)(history_command.history)
-app.command(epilog=demo_command.EXAMPLES)(demo_command.demo)
+def _add(command: Callable[..., None], examples: str = "", cls: type[TyperCommand] = KubectlCommand) -> None:
+    """Lists the command with its whole first sentence, which typer would cut."""
+    summary = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+    app.command(epilog=examples or None, cls=cls, short_help=summary)(command)
+
+
+_add(report, EXAMPLES)
+_add(lint_command.lint, lint_command.EXAMPLES)
+_add(explain_command.explain, explain_command.EXAMPLES)
+_add(once_command.once, once_command.EXAMPLES, ActingCommand)
+_add(snapshot_command.snapshot, snapshot_command.EXAMPLES)
+_add(simulate_command.simulate, simulate_command.EXAMPLES)
+_add(run_command.run, run_command.EXAMPLES, ActingCommand)
+_add(pause_command.pause, pause_command.PAUSE_EXAMPLES)
+_add(pause_command.resume, pause_command.RESUME_EXAMPLES)
+_add(history_command.history, history_command.EXAMPLES)
+_add(demo_command.demo, demo_command.EXAMPLES)
+_add(version_command.version)
 app.add_typer(config_app, name="config")

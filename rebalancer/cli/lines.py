@@ -1,33 +1,34 @@
-"""A cycle in plain lines on standard output, as it happens."""
+"""Prints a cycle as it happens, in plain lines on standard output."""
 
 from __future__ import annotations
 
 import typer
 
-from rebalancer.kube.eviction import Eviction
+from rebalancer.model.finding import Finding
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Finding, Move, Plan
+from rebalancer.outcome.cycle import CycleReport, Outcome
+from rebalancer.outcome.eviction import Eviction
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.text import clean, plural
-from rebalancer.runtime.observer import Observer
-from rebalancer.runtime.outcome import CycleReport, Outcome
 
 
 class Lines(Observer):
-    """Prints; names are made harmless for the terminal."""
+    """Prints what happens. Control characters in names are made visible."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """What could not be read."""
+        """Prints what could not be read."""
         if self._snapshot is None:
             for warning in snapshot.warnings:
                 typer.echo(f"warning: {clean(warning)}", err=True)
         self._snapshot = snapshot
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
-        """The plan in one line."""
+        """Prints the plan in one line."""
         if not plan.moves:
             return
         moves = f"{plural(len(plan.moves), 'eviction')} in {plural(len(plan.waves), 'wave')}"
@@ -35,24 +36,24 @@ class Lines(Observer):
         typer.echo(f"plan: {broken}; {moves} leave {plan.residual_excess}")
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
-        """An approved eviction that is not carried out."""
+        """Prints an eviction that was reviewed beforehand and is not carried out."""
         typer.echo(clean(f"  not evicted: {namespace}/{pod}: {reason.message} ({reason.code.value})"))
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
-        """An eviction that was accepted; all others are told by their outcome."""
+        """Prints an eviction that was accepted. The others are printed with their outcome."""
         if eviction.evicted:
             typer.echo(clean(f"  evicted: {move.pod.key} from {move.pod.node_name}: {move.reason}"))
 
     def on_outcome(self, outcome: Outcome) -> None:
-        """What became of a move."""
+        """Prints how a move ended."""
         typer.echo(clean(f"  {outcome.status.value}: {outcome.message}"))
 
     def on_notice(self, finding: Finding) -> None:
-        """Somebody else who moves pods."""
+        """Prints what else moves pods in this cluster."""
         typer.echo(clean(f"note: {finding.object}: {finding.message}; {finding.remedy}"), err=True)
 
     def on_report(self, report: CycleReport) -> None:
-        """The result, and what stays."""
+        """Prints the result, and what stays."""
         typer.echo(clean(f"{report.end.value}: {report.message}"))
         if report.first is not None and report.evicted:
             typer.echo(

@@ -1,4 +1,4 @@
-"""Options that several commands share, as annotated types."""
+"""Options of several commands, as annotated types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rebalancer.runtime.source import Source
+    from rebalancer.runtime.commands.source import Source
 
 _CLUSTER = "Cluster"
 
@@ -33,7 +33,13 @@ Namespaces = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="Evict in this namespace only (repeatable). Every pod still counts.",
+        help="Show and evict in this namespace only (repeatable). Every pod still counts.",
+    ),
+]
+AllNamespaces = Annotated[
+    bool,
+    typer.Option(
+        "--all-namespaces", "-A", help="All namespaces: the default, whatever the configuration says."
     ),
 ]
 Snapshots = Annotated[
@@ -41,9 +47,13 @@ Snapshots = Annotated[
     typer.Option(
         "--snapshot",
         metavar="FILE|DIR|-",
-        help="Read the cluster from what `kubectl get … -A -o json|yaml` printed: a file, a directory or "
-        "- for standard input, .gz too (repeatable).",
+        help="Read the cluster from the output of `kubectl get … -A -o json|yaml`: a file, a directory, or - "
+        "for standard input; .gz is allowed (repeatable).",
     ),
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE|DIR|-]", help="As --snapshot.", show_default=False),
 ]
 Now = Annotated[
     float | None,
@@ -51,18 +61,28 @@ Now = Annotated[
         "--now",
         metavar="TIME",
         parser=parse_time,
-        help="The clock for ages, RFC 3339. Default: the newest time in the snapshot; live, the present.",
+        help="The time from which ages are computed, RFC 3339. Default: the newest time in the snapshot; "
+        "for a live cluster, now.",
     ),
 ]
 Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="As kubectl's.", rich_help_panel=_CLUSTER)
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="As in kubectl.", rich_help_panel=_CLUSTER)
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="As kubectl's.", rich_help_panel=_CLUSTER)
+    str | None, typer.Option("--context", metavar="NAME", help="As in kubectl.", rich_help_panel=_CLUSTER)
 ]
 Impersonate = Annotated[
     str | None,
-    typer.Option("--as", metavar="USER", help="Act as this user, as kubectl's.", rich_help_panel=_CLUSTER),
+    typer.Option("--as", metavar="USER", help="Impersonate a user, as in kubectl.", rich_help_panel=_CLUSTER),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--as-group",
+        metavar="GROUP",
+        help="Impersonate a member of this group (repeatable).",
+        rich_help_panel=_CLUSTER,
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", hidden=True, help="Show a traceback with an error.")]
 
@@ -72,10 +92,11 @@ def source_of(
     kubeconfig: str | None,
     context: str | None,
     impersonate: str | None,
+    groups: list[str] | None,
     now: float | None = None,
 ) -> Source:
-    """Where the cluster is read from: files, or an API server."""
-    from rebalancer.runtime.source import Source
+    """The source of the cluster: files or an API server."""
+    from rebalancer.runtime.commands.source import Source
 
     return Source(
         snapshots=tuple(snapshots or ()),
@@ -83,9 +104,36 @@ def source_of(
         kubeconfig=kubeconfig or "",
         context=context or "",
         impersonate=impersonate or "",
+        groups=tuple(groups or ()),
     )
 
 
-def scope_of(namespaces: list[str] | None) -> dict[str, Any]:
-    """What --namespace says, as settings."""
-    return {"scope": {"namespaces": {"include": namespaces}}} if namespaces else {}
+def scope_of(namespaces: list[str] | None, every: bool = False) -> dict[str, Any]:
+    """--namespace and --all-namespaces as settings."""
+    if namespaces and every:
+        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
+    return {"scope": {"namespaces": {"include": namespaces or []}}} if namespaces or every else {}
+
+
+def given(
+    *,
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    impersonate: str | None,
+    groups: list[str] | None,
+    namespaces: list[str] | None,
+    every: bool,
+) -> tuple[str, ...]:
+    """The options that choose cluster, user, settings and namespaces, to be given to another command."""
+    said: list[str] = []
+    for name, value in (
+        ("--config", config),
+        ("--kubeconfig", kubeconfig),
+        ("--context", context),
+        ("--as", impersonate),
+        *(("--as-group", group) for group in groups or ()),
+        *(("-n", namespace) for namespace in namespaces or ()),
+    ):
+        said += (name, str(value)) if value else ()
+    return (*said, "-A") if every else tuple(said)

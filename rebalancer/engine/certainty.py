@@ -10,10 +10,20 @@ from collections.abc import Iterator
 
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
+from rebalancer.engine.plugins.volumes.node_volume_limits import LIMIT_PREFIX
 from rebalancer.engine.storage import claim_volumes, reads
-from rebalancer.engine.version import FIRST, LAST
+from rebalancer.engine.template_rules import peculiarities
+from rebalancer.engine.version import (
+    FIRST,
+    LAST,
+    NEGATED_NAMESPACES,
+    NODE_WITHOUT_LIMITS,
+    POD_LEVEL_RESOURCES,
+    SIDECAR_PORTS,
+    Change,
+)
+from rebalancer.model.missing_kinds import consequence
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.unread import consequence
 
 VOLUME_KINDS = (
     "PersistentVolumeClaim",
@@ -30,7 +40,12 @@ SELECTING_KINDS = ("Service", "ReplicationController", "ReplicaSet", "StatefulSe
 
 def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) -> tuple[str, ...]:
     """Sentences; none = the filter's verdict is certain."""
-    return (*_scheduler(state, profile, template), *_pod(template), *_hidden(state, profile, template))
+    return (
+        *_scheduler(state, profile, template),
+        *_version(state, template),
+        *_pod(template),
+        *_hidden(state, profile, template),
+    )
 
 
 def doubtful_namespaces(state: ClusterState, template: PodTemplate) -> bool:
@@ -84,6 +99,33 @@ def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> 
     if state.version.text and not state.version.supported:
         known = f"{FIRST[0]}.{FIRST[1]}–{LAST[0]}.{LAST[1]}"
         yield f"server version {state.version.text} is outside {known}, whose rules are known"
+
+
+def _version(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    for change, why in state.doubts.items():
+        if _hangs_on(change, state, template):
+            with_it = "with" if state.version.has(change) else "without"
+            yield (
+                f"versions of kube-scheduler differ here: {change.what} (kubernetes {change.source}); "
+                f"predicted {with_it} that, but {why}"
+            )
+
+
+def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> bool:
+    """Whether the filter's verdict on the pod may be another one with, or without, the change."""
+    if change is NEGATED_NAMESPACES:
+        terms = state.terms.of(template)
+        return any(term.negated for term, _ in (*terms.required, *terms.required_anti))
+    if change is SIDECAR_PORTS:
+        near = change in state.peculiar or change in peculiarities(template)
+        return bool(template.host_ports) and near
+    if change is POD_LEVEL_RESOURCES:
+        return template.pod_level or change in state.peculiar
+    if change is NODE_WITHOUT_LIMITS:
+        return template.attaches and any(
+            name.startswith(LIMIT_PREFIX) for node in state.table.nodes for name in node.allocatable
+        )
+    raise AssertionError(f"no test for {change.what}")
 
 
 def _pod(template: PodTemplate) -> Iterator[str]:

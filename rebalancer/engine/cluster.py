@@ -15,12 +15,14 @@ import msgspec
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.engine.host_ports import HostPorts
 from rebalancer.engine.interpod_terms import TermIndex
 from rebalancer.engine.resource_names import is_counted
 from rebalancer.engine.storage import Storage
-from rebalancer.engine.version import ServerVersion
+from rebalancer.engine.template_rules import peculiarities, scored_requests
+from rebalancer.engine.version import DECISIVE, Change, ServerVersion
 from rebalancer.engine.volume_use import VolumeUse
-from rebalancer.model.pod import HostPort, Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
@@ -36,11 +38,11 @@ NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"
 
 
-def _held(template: PodTemplate) -> tuple[tuple[str, int], ...]:
+def _held(template: PodTemplate, version: ServerVersion) -> tuple[tuple[str, int], ...]:
     """What a pod adds to `requested`; resources that the scheduler does not know are left out."""
     counted = {name: int64(v) for name, v in template.requests.items() if v and is_counted(name)}
-    nonzero = {NONZERO_CPU: template.nonzero_cpu, NONZERO_MEMORY: template.nonzero_memory}
-    return tuple({PODS: 1, **counted, **nonzero}.items())
+    cpu, memory = scored_requests(template, version)
+    return tuple({PODS: 1, **counted, NONZERO_CPU: cpu, NONZERO_MEMORY: memory}.items())
 
 
 class Placed(NamedTuple):
@@ -55,8 +57,10 @@ class ClusterState:
     """Pods on nodes as the scheduler's cache holds them. Keys are the caller's (a pod's uid, say).
 
     `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: pods that hold a
-    host port. `nominated`: pods that wait for room on a node.
+    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: host ports that
+    are taken. `nominated`: pods that wait for room on a node. `doubts`: decisive changes between versions of
+    the scheduler that this one may or may not have, and why; `peculiar`: those of them that matter to a pod
+    which is placed, or was.
     """
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
@@ -65,6 +69,7 @@ class ClusterState:
         self.config = config
         self.table = NodeTable.of(snapshot)
         self.version = ServerVersion.parse(snapshot.server_version)
+        self.doubts = {change: why for change in DECISIVE if (why := self.version.doubt(change))}
         self.storage = Storage(snapshot)
         n = self.table.size
         self.pods: dict[Hashable, Placed] = {}
@@ -72,9 +77,10 @@ class ClusterState:
         self.guests: tuple[int, tuple[PodTemplate, ...]] | None = None
         self.requested: Columns[str] = Columns(n)
         self.tally = Tally(n)
-        self.ports: Columns[HostPort] = Columns(n)
+        self.ports = HostPorts(n, self.version)
         self.volumes = VolumeUse(self.storage, n)
-        self.terms = TermIndex(snapshot)
+        self.terms = TermIndex(snapshot, self.version)
+        self.peculiar: set[Change] = set()
         self.clock = 0
         self.stamp: Ints = np.zeros(n, dtype=np.int64)
         self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
@@ -91,22 +97,33 @@ class ClusterState:
             state.put(pod)
         return state
 
-    def put(self, pod: Pod) -> None:
-        """A pod as the API server has it: where it is, unless it is finished; or what it is nominated for."""
+    def put(self, pod: Pod, key: Hashable | None = None) -> None:
+        """A pod as the API server has it: where it is, unless it is finished; or what it is nominated for.
+
+        `key`: by default its uid, or its name where it has none. A nomination counts in the scheduler's queue
+        only: not for a pod that none of its profiles places.
+        """
         index = self.table.index
         if pod.finished:
             return
-        key = pod.uid or pod.key
+        key = pod.uid or pod.key if key is None else key
         if pod.node_name in index:
             self.add(key, pod.template, index[pod.node_name])
             if pod.terminating:
                 self.terminate(key)
-        elif not pod.node_name and pod.nominated_node_name in index:
+        elif (
+            not pod.node_name
+            and pod.nominated_node_name in index
+            and self.config.places(pod.template.scheduler_name)
+        ):
             self.nominate(key, pod.template, index[pod.nominated_node_name])
 
     def take(self, pod: Pod) -> None:
         """Undoes `put`."""
-        key = pod.uid or pod.key
+        self.drop(pod.uid or pod.key)
+
+    def drop(self, key: Hashable) -> None:
+        """Takes away what `put` placed or nominated under this key, if anything."""
         if key in self.pods:
             self.remove(key)
         elif key in self.nominated:
@@ -166,9 +183,20 @@ class ClusterState:
         del self.nominated[key]
 
     @contextmanager
+    def unhindered(self, key: Hashable) -> Iterator[None]:
+        """While it lasts, this pod is not in its own way: what it is nominated for is free to it."""
+        placed = self.nominated.pop(key, None)
+        try:
+            yield
+        finally:
+            if placed is not None:
+                self.nominated[key] = placed
+
+    @contextmanager
     def assumed(self, row: int, pods: Iterable[tuple[Hashable, PodTemplate]]) -> Iterator[None]:
         """While it lasts, these waiting pods run on the node: they are its `guests`."""
         added = [(("nominated", key), template) for key, template in pods]
+        ports = self.ports.before(template for _, template in added)
         for key, template in added:
             self.add(key, template, row)
         self.guests = row, tuple(template for _, template in added)
@@ -178,11 +206,13 @@ class ClusterState:
             self.guests = None
             for key, _ in added:
                 self.remove(key)
+            self.ports = ports
 
     @contextmanager
     def removed(self, keys: Iterable[Hashable]) -> Iterator[None]:
         """While it lasts, these pods are gone."""
         gone = [(key, self.pods[key]) for key in keys]
+        ports = self.ports.before(placed.template for _, placed in gone)
         for key, _ in gone:
             self.remove(key)
         try:
@@ -192,10 +222,15 @@ class ClusterState:
                 self.add(key, placed.template, placed.row)
                 if placed.terminating:
                     self.terminate(key)
+            self.ports = ports
 
     def counts(self, namespace: str, selector: Selector | None) -> Ints:
         """int64[N]: pods that a spread constraint counts on each node. Read-only, before the next change."""
         return self.tally.column(SpreadMeasure(namespace, selector))
+
+    def counts_once(self, namespace: str, selector: Selector | None) -> Ints:
+        """`counts`, without keeping them up to date from then on."""
+        return self.tally.once(SpreadMeasure(namespace, selector))
 
     def constraints(self, template: PodTemplate, hard: bool) -> tuple[Constraint, ...]:
         """The pod's hard or soft constraints, in order; the profile's defaults if it has none at all."""
@@ -260,13 +295,13 @@ class ClusterState:
     def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
         held = self._held.get(template)
         if held is None:
-            held = self._held.put(_held(template), template)
+            held = self._held.put(_held(template, self.version), template)
+            self.peculiar |= peculiarities(template)
         add = self.requested.add
         for name, amount in held:
             add(name, row, sign * amount)
         if template.host_ports:
-            for port in template.host_ports:
-                self.ports.add(port, row, sign)
+            self.ports.hold(template, row, held=sign > 0)
         if template.volumes:
             self.volumes.hold(template, row, sign)
         self._touch(row)

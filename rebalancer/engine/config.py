@@ -98,6 +98,10 @@ class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
     extenders: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    def places(self, scheduler_name: str) -> bool:
+        """Whether a profile is responsible for pods of this schedulerName."""
+        return any(p.scheduler_name == scheduler_name for p in self.profiles)
+
     def profile(self, scheduler_name: str) -> Profile:
         """The profile of a schedulerName; the first one stands in for a foreign scheduler."""
         return next((p for p in self.profiles if p.scheduler_name == scheduler_name), self.profiles[0])

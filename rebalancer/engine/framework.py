@@ -15,8 +15,8 @@ from msgspec import Struct
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
-from rebalancer.engine.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
-from rebalancer.engine.registry import PLUGINS
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
+from rebalancer.engine.plugins.registry import PLUGINS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints
 

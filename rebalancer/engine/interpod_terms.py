@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.engine.version import NEGATED_NAMESPACES, ServerVersion
 from rebalancer.model.pod import PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
@@ -35,6 +36,14 @@ class Term(Struct, frozen=True):
     def by_labels(self) -> bool:
         """Whether labels of namespaces decide; an empty namespaceSelector means all, whatever they are."""
         return self.namespace_selector is not None and not self.namespace_selector.empty
+
+    @property
+    def negated(self) -> bool:
+        """Whether its namespaceSelector only excludes, so that a namespace without labels satisfies it.
+
+        Versions with `NEGATED_NAMESPACES` ask it of no labels at all, after they have resolved it.
+        """
+        return self.by_labels and self.namespace_selector is not None and self.namespace_selector.matches({})
 
     def matches(self, template: PodTemplate, namespace_labels: Mapping[str, str]) -> bool:
         """Whether it selects an incoming pod; `namespace_labels` are those of the pod's namespace."""
@@ -141,8 +150,9 @@ class Carries:
 class TermIndex:
     """Every term that a placed pod carries or carried, each once; shared by all branches of a cluster."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, version: ServerVersion) -> None:
         """`snapshot` knows the namespaces."""
+        self._version = version
         self._namespaces = {name: n.metadata.labels for name, n in snapshot.namespaces.items()}
         self._terms: ByIdentity[Terms] = ByIdentity()
         self.carried: dict[Kind, list[Carries]] = {kind: [] for kind in KINDS}
@@ -178,7 +188,8 @@ class TermIndex:
 
     def selects(self, term: Term) -> Selects:
         """A term of an incoming pod as a measure: its namespaceSelector becomes the namespaces it lists."""
-        if term.namespace_selector is not None and term.namespace_selector.empty:
+        every = term.namespace_selector is not None and term.namespace_selector.empty
+        if every or (term.negated and self._version.has(NEGATED_NAMESPACES)):
             return Selects(None, term.selector)
         names = set(term.namespaces)
         if term.namespace_selector is not None:

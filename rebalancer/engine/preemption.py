@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from msgspec import Struct
 
 from rebalancer.engine.framework import Diagnosis, Framework
-from rebalancer.engine.plugin import UNSCHEDULABLE
+from rebalancer.engine.plugins.plugin import UNSCHEDULABLE
 from rebalancer.model.pod import PodTemplate
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

@@ -114,6 +114,23 @@ def claim_volumes(template: PodTemplate) -> Iterator[Volume]:
     )
 
 
+def owned(claim: PersistentVolumeClaim, volume: Volume) -> bool:
+    """Whether an ephemeral volume's claim was made for its pod, and not for another or by hand.
+
+    Rule: k8s.io/component-helpers/storage/ephemeral, ``VolumeIsForPod``.
+    """
+    if volume.kind != "ephemeral" or not volume.owner:
+        return True
+    controller = claim.metadata.controller
+    return controller is not None and controller.uid == volume.owner
+
+
+def not_owned(volume: Volume, namespace: str) -> str:
+    """What the scheduler says of an ephemeral volume's claim that is not its pod's."""
+    pod = volume.claim.removesuffix(f"-{volume.name}")
+    return f"PVC {namespace}/{volume.claim} was not created for pod {namespace}/{pod} (pod is not owner)"
+
+
 def not_found(name: str) -> str:
     """What the API says of a claim that does not exist."""
     return f'persistentvolumeclaim "{name}" not found'

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from rebalancer.kube.connection import Connection
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Wait
 from rebalancer.kube.errors import ForbiddenError, KubeError, Target
-from rebalancer.kube.pager import pages
+from rebalancer.kube.read.pager import pages
 from rebalancer.kube.resources import Resource
-from rebalancer.kube.retry import Wait
 
 log = logging.getLogger(__name__)
 

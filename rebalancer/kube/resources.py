@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from rebalancer.model.unread import consequence
+from rebalancer.model.missing_kinds import consequence
 
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -24,6 +24,11 @@ class Resource(Struct, frozen=True):
     plural: str
     namespaced: bool = True
     metadata_only: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """group/version, as an object says it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:

@@ -1,8 +1,8 @@
-"""A cluster read from files: what `kubectl get … -A -o json` or `-o yaml` prints, in any packing.
+"""Reads a cluster from files: the output of `kubectl get … -A -o json` or `-o yaml`, in any packing.
 
 files      paths → texts: a file, a directory, standard input; gzip
-documents  a text → API objects, still bytes: JSON or YAML, Lists, several documents
-head       what every object tells of itself, before it is decoded
+documents  a text (JSON or YAML, Lists, several documents) → API objects, still as bytes
+head       kind, name and times of an object, read before it is decoded
 kinds      which kinds are read, and what cannot be known without each
 reading    objects → Snapshot, with warnings and the clock
 """

@@ -1,8 +1,8 @@
 """A text → API objects, each still JSON bytes.
 
-JSON is never decoded as a whole: a List becomes a list of `msgspec.Raw`, views into the text. Several JSON
-documents in a row (`kubectl get --watch -o json`) are taken apart where the decoder meets the next one. YAML
-has to be decoded and is encoded as JSON again, so that one decoder reads both.
+JSON is never decoded as a whole: a List becomes a list of `msgspec.Raw`, which are views into the text.
+Several JSON documents in a row (`kubectl get --watch -o json`) are split where the decoder reports the next
+one. YAML is decoded and encoded as JSON again, so that one decoder reads both.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r" \(byte (\d+)\)$")
 _NOT_MANIFEST = "Kubernetes objects as JSON or YAML are expected: was `-o json` left out?"
 _NO_RAW = Raw(b"")
+_LARGE, _MOST_REPEATED = 10_000, 100
+"""YAML with aliases is refused if it stands for more than so many lists and objects, and more than so many
+times those it has."""
 
 
 class Item(Struct, frozen=True, eq=False, gc=False):
-    """An object of a text. `kind` and `api_version` are the typed list's (PodList → Pod), whose items lack
-    them, else "": then the object says so itself. `raw` is its JSON."""
+    """One object of a text; `raw` is its JSON.
+
+    `kind` and `api_version` are set for items of a typed list (PodList → Pod), which lack these fields
+    themselves. For all other objects they are "".
+    """
 
     raw: bytes | Raw
     kind: str = ""
@@ -34,9 +40,9 @@ class Item(Struct, frozen=True, eq=False, gc=False):
 
 
 class Document(Struct, frozen=True, eq=False):
-    """One document: a single object, or a List of them. `name` and `index` (from 1) say where it stands.
+    """One document: a single object or a List. `name` and `index` (from 1) say where it stands.
 
-    `list_kind` is "" for a single object; `annotations` are the List's own.
+    `list_kind` is "" for a single object. `annotations` are those of the List.
     """
 
     name: str
@@ -62,7 +68,8 @@ _decode_raw = msgspec.json.Decoder(Raw).decode
 
 
 def documents(text: Text) -> Iterator[Document]:
-    """The documents of a text. Raises ManifestError: file, line and column of what is neither."""
+    """The documents of a text. Raises ManifestError with file, line and column if it is neither JSON nor
+    YAML."""
     start = text.data[:4096].lstrip()[:1]
     if start not in (b"{", b"["):
         yield from _yaml_documents(text)
@@ -85,7 +92,7 @@ def _json_documents(text: Text) -> Iterator[Document]:
 
 
 def _next_json(text: Text, whole: memoryview, start: int, index: int) -> tuple[int, Document]:
-    """The document at `start`, and where the next one begins (or the text's end)."""
+    """The document at `start`, and the position of the next one (or of the text's end)."""
     end = len(whole)
     while True:
         try:
@@ -108,7 +115,7 @@ def _document(name: str, index: int, data: memoryview | bytes) -> Document:
     try:
         wire = _decode_wire(data)
     except msgspec.ValidationError:
-        # Not shaped like a List or an object: its items, or the object itself, are judged one by one.
+        # Neither a valid List nor a valid object. Its items, or the object itself, are judged one by one.
         raw = _decode_raw(data)
         if bytes(memoryview(raw)[:1]) == b"[":
             return Document(
@@ -135,7 +142,7 @@ def _annotations(metadata: Raw) -> dict[str, str]:
 
 
 def _malformed(text: Text, start: int, message: str) -> ManifestError:
-    """The decoder's message with line and column instead of a byte offset."""
+    """The decoder's message, with line and column instead of its byte offset."""
     what = message.removeprefix("JSON is malformed: ")
     at = _AT_BYTE.search(what)
     offset = start + int(at.group(1)) if at else len(text.data)
@@ -148,7 +155,7 @@ def _malformed(text: Text, start: int, message: str) -> ManifestError:
 
 
 class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: a date is a string."""
+    """Decodes YAML as Kubernetes does: a date is a string."""
 
 
 Loader.yaml_implicit_resolvers = {
@@ -165,12 +172,34 @@ def _yaml_documents(text: Text) -> Iterator[Document]:
                 continue
             if not isinstance(value, dict | list):
                 raise ManifestError(f"{text.name}: no Kubernetes object in it", _NOT_MANIFEST)
+            refuse_bomb(text.name, value)
             yield _document(text.name, index, msgspec.json.encode(value))
+
+
+def refuse_bomb(name: str, value: Any) -> None:
+    """Raises ManifestError for YAML whose aliases, written out, are many times what the file holds."""
+    distinct: dict[int, int] = {}
+    whole = _written_out(value, distinct)
+    if whole > _LARGE and whole > _MOST_REPEATED * len(distinct):
+        raise ManifestError(
+            f"{name}: its aliases (*name) stand for {whole:,} values, and {len(distinct):,} are written down",
+            "no manifest is like that; write out what is meant",
+        )
+
+
+def _written_out(value: Any, known: dict[int, int]) -> int:
+    """How many lists and objects there are, an aliased one each time; each is walked once."""
+    if not isinstance(value, dict | list):
+        return 0
+    if (found := known.get(id(value))) is None:
+        inner = value.values() if isinstance(value, dict) else value
+        found = known[id(value)] = 1 + sum(_written_out(v, known) for v in inner)
+    return found
 
 
 @contextmanager
 def yaml_errors(name: str) -> Iterator[None]:
-    """Whatever YAML can be wrong about as ManifestError, with line and column where they are known."""
+    """Raises every error in YAML as ManifestError, with line and column if they are known."""
     try:
         yield
     except yaml.MarkedYAMLError as e:

@@ -1,4 +1,4 @@
-"""Paths → texts: a file, every manifest of a directory, standard input; each possibly gzipped."""
+"""Paths → texts: a file, every manifest of a directory, or standard input; each may be gzipped."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ _BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\x
 
 
 class ManifestError(UserError):
-    """A file cannot be read as a cluster; the message starts with the file and, where known, the position."""
+    """A file cannot be read as a cluster. The message begins with the file and the position, if that is
+    known."""
 
 
 class Text(Struct, frozen=True, eq=False):
-    """The uncompressed content of a file. `name` is what errors call it ("stdin" for `-`)."""
+    """The uncompressed content of a file. `name` is how errors name it ("stdin" for `-`)."""
 
     name: str
     data: Buffer
 
 
 def texts(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None) -> Iterator[Text]:
-    """The files that the paths mean, each read when it is its turn; directories recursively, in name order.
+    """The texts of files and directories, each read when it is asked for.
 
-    `-` is `stdin` (default: the process's own). Raises ManifestError.
+    Directories are read recursively, in the order of names. `-` is `stdin` (default: that of the process).
+    Raises ManifestError.
     """
     for path in paths:
+        if not os.fspath(path):
+            raise ManifestError("the name of a file is empty", "is a variable unset? . is this directory")
         if os.fspath(path) == "-":
             yield Text("stdin", _stream("stdin", stdin if stdin is not None else sys.stdin.buffer))
             continue
@@ -48,10 +52,20 @@ def texts(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None
 
 
 def _files(path: Path) -> list[Path]:
-    """The path itself, or the manifests below it. Hidden entries are left out: they are a mounted ConfigMap's
-    second view of the same files, or not meant to be read."""
+    """The path itself, or the manifests below it. Hidden entries are left out: in a mounted ConfigMap they
+    are the same files a second time."""
     if not path.is_dir():
         return [path]
+    if not (found := manifests_in(path)):
+        raise ManifestError(
+            f"{path}: no manifest in this directory",
+            f"it is searched for {', '.join(SUFFIXES)} and their .gz",
+        )
+    return found
+
+
+def manifests_in(path: Path) -> list[Path]:
+    """The manifests below a directory, in the order of names; hidden entries are left out."""
     found: list[Path] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
@@ -59,11 +73,6 @@ def _files(path: Path) -> list[Path]:
             Path(folder, n)
             for n in sorted(names)
             if not n.startswith(".") and n.lower().removesuffix(".gz").endswith(SUFFIXES)
-        )
-    if not found:
-        raise ManifestError(
-            f"{path}: no manifest in this directory",
-            f"it is searched for {', '.join(SUFFIXES)} and their .gz",
         )
     return found
 
@@ -73,7 +82,7 @@ def _read(file: Path) -> Buffer:
         with file.open("rb", buffering=0) as stream:
             if not file.is_file() or not os.fstat(stream.fileno()).st_size:  # a pipe: <(kubectl get …)
                 return _stream(str(file), stream)
-            # Mapped: a large cluster's gigabyte is neither copied nor held in this process's own memory.
+            # Memory-mapped, so that the gigabyte of a large cluster is not copied into this process.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             return _utf8(str(file), _unpacked(str(file), stream) if data[:2] == _GZIP else data)
     except OSError as e:
@@ -81,13 +90,13 @@ def _read(file: Path) -> Buffer:
 
 
 def _stream(name: str, stream: IO[bytes] | io.RawIOBase) -> Buffer:
-    """Standard input or a pipe as a whole; it cannot seek, so it is read before it is looked at."""
+    """Reads standard input or a pipe as a whole, because it cannot seek."""
     data = stream.read()
     return _utf8(name, _unpacked(name, io.BytesIO(data)) if data.startswith(_GZIP) else data)
 
 
 def _unpacked(name: str, stream: IO[bytes] | io.RawIOBase) -> bytearray:
-    """The content of a gzip stream (recognised by its first bytes, not by the file's name)."""
+    """The content of a gzip stream. It is recognised by its first bytes, not by the file's name."""
     data = bytearray()  # one growing buffer: joining chunks would hold a large cluster twice
     try:
         with gzip.GzipFile(fileobj=stream) as unpacked:
@@ -100,7 +109,7 @@ def _unpacked(name: str, stream: IO[bytes] | io.RawIOBase) -> bytearray:
 
 
 def _utf8(name: str, data: Buffer) -> Buffer:
-    """The text without byte order mark; PowerShell's `>` writes UTF-16."""
+    """The text as UTF-8 without byte order mark. PowerShell's `>` writes UTF-16."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data[:4].startswith(mark):
             try:

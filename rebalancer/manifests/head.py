@@ -1,4 +1,4 @@
-"""What every object tells of itself: what it is, and when things happened to it."""
+"""The head of an object: its kind, its name, and the times in it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from msgspec import Meta, Raw, Struct
 from rebalancer.model.decode import without_nulls
 
 Time = Annotated[datetime, Meta(tz=True)] | None
-"""A time with its zone; one without would be read differently from machine to machine."""
+"""A time with its zone. One without would mean different times on different machines."""
 
 
 class HeadMeta(Struct, rename="camel", gc=False):
-    """Names and times."""
+    """The name and the times in the metadata."""
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
     creation_timestamp: Time = None
     deletion_timestamp: Time = None
@@ -37,7 +38,7 @@ class _Status(Struct, rename="camel", gc=False):
 
 
 class Head(Struct, rename="camel", gc=False):
-    """What every object tells of itself: what it is, and times."""
+    """Kind, name and times of an object."""
 
     kind: str | None = None
     api_version: str | None = None
@@ -49,9 +50,9 @@ _decode = msgspec.json.Decoder(Head).decode
 
 
 def head_of(raw: bytes | Raw) -> Head:
-    """The head of an object's JSON; an explicit null means what an absent field means.
+    """The head of an object's JSON. An explicit null means the same as an absent field.
 
-    Raises msgspec.ValidationError naming the field, or ValueError for text that is no UTF-8.
+    Raises msgspec.ValidationError that names the field, or ValueError if the text is not UTF-8.
     """
     try:
         return _decode(raw)
@@ -64,14 +65,14 @@ def head_of(raw: bytes | Raw) -> Head:
 
 
 def newest(head: Head) -> datetime | None:
-    """The latest moment that the object tells of, if any."""
+    """The latest time in the object at which it was written or changed; None if there is none."""
     times = []
     if (meta := head.metadata) is not None:
         times.append(meta.creation_timestamp)
         if (deleted := meta.deletion_timestamp) is not None:
-            # The API sets it to when the grace period ends, which may be hours ahead.
+            # The API server sets it to the end of the grace period, which may be hours ahead.
             grace = meta.deletion_grace_period_seconds or 0
-            with suppress(OverflowError):  # a grace period of a billion years tells nothing of now
+            with suppress(OverflowError):  # a grace period of a billion years
                 times.append(deleted - timedelta(seconds=grace))
     if (status := head.status) is not None:
         times.append(status.start_time)

@@ -1,17 +1,20 @@
-"""The kinds that are read from files, their API groups, and which of them a file lacks."""
+"""The kinds that are read from files, their API groups, and which of them are missing in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from rebalancer.model.decode import KINDS
-from rebalancer.model.unread import CONSEQUENCES
+from rebalancer.model.kinds import KINDS
+from rebalancer.model.missing_kinds import CONSEQUENCES
 
 CAPTURED_AT = "rebalancer/captured-at"
-"""Annotation of a List: when the cluster was read, RFC 3339. It is the clock of a plan from that file."""
+"""Annotation of a List: when the cluster was read (RFC 3339). A plan from that file computes ages from it."""
 CAPTURED_KINDS = "rebalancer/kinds"
-"""Annotation of a List: the kinds that were asked for, comma-separated; one of them without objects is known
-to have none."""
+"""Annotation of a List: the kinds that were read, comma-separated. If one of them has no object in the file,
+the cluster has none."""
+REFUSED_KINDS = "rebalancer/refused-kinds"
+"""Annotation of a List: the kinds that could not be listed, comma-separated; "" for none. Files of earlier
+versions lack it; there it is every kind that is not in CAPTURED_KINDS."""
 SERVER_VERSION = "rebalancer/server-version"
 """Annotation of a List: the API server's gitVersion."""
 
@@ -22,7 +25,7 @@ RESOURCES = (
     "resourcequotas"
 )
 KUBECTL = f"kubectl get {RESOURCES} -A -o json > cluster.json"
-"""What to run to get a file with everything that is read."""
+"""The command that writes a file with everything that is read."""
 
 _GROUPS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
@@ -46,9 +49,10 @@ CLUSTER_SCOPED = frozenset(
 
 
 def is_read(kind: str, api_version: str) -> bool:
-    """Whether this is one of `KINDS`, and of Kubernetes: Knative has a Service, Longhorn a Node.
+    """Whether this is one of `KINDS` and belongs to Kubernetes. Knative has a Service too, and Longhorn a
+    Node.
 
-    An object without apiVersion (an item of a typed list) is taken at its word.
+    The group of an object without apiVersion (an item of a typed list) is not checked.
     """
     if kind not in KINDS:
         return False
@@ -59,7 +63,7 @@ def is_read(kind: str, api_version: str) -> bool:
 
 
 def absences(present: Collection[str]) -> Iterator[str]:
-    """A sentence for each group of kinds of which no object was in the files, with what follows from it."""
+    """A sentence for each group of kinds that are missing in the files, with the consequence."""
     for kinds, consequence in CONSEQUENCES:
         missing = [k for k in kinds if k not in present]
         if missing:

@@ -1,8 +1,8 @@
-"""Keys and names of Kubernetes and of widely used projects, which do not tell whose cluster it is."""
+"""Keys and names of Kubernetes and of widely used projects. They do not reveal whose cluster it is."""
 
 from __future__ import annotations
 
-from rebalancer.planner.victims import LEAVING_TAINTS
+from rebalancer.planner.cluster.leaving_nodes import LEAVING_TAINTS
 
 
 def _under(domain: str, *names: str) -> set[str]:
@@ -35,7 +35,7 @@ KNOWN_KEYS = frozenset(
     | _under("kubernetes.azure.com", "agentpool")
 )
 PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
-"""Keys whose values say nothing of whose cluster it is."""
+"""Keys whose values do not reveal whose cluster it is."""
 KNOWN_NAMES = (
     "default",
     "kube-system",
@@ -44,7 +44,7 @@ KNOWN_NAMES = (
     "system-cluster-critical",
     "system-node-critical",
 )
-"""Namespaces and priority classes that every cluster has and policy speaks of."""
+"""Namespaces and priority classes that exist in every cluster and that policies name."""
 _KNOWN_VENDORS = frozenset(
     {"nvidia.com", "amd.com", "intel.com", "gpu.intel.com", "habana.ai", "google.com", "aws.amazon.com"}
     | {"vpc.amazonaws.com", "xilinx.com", "rdma", "devices.kubevirt.io", "smarter-devices"}
@@ -52,7 +52,7 @@ _KNOWN_VENDORS = frozenset(
 
 
 def known_resource(name: str) -> bool:
-    """Whether a resource's name is Kubernetes' own or a well-known vendor's."""
+    """Whether the name of a resource belongs to Kubernetes or to a well-known vendor."""
     domain, slash, last = name.removeprefix("requests.").rpartition("/")
     if domain == "count":  # of a quota: count/pods, count/deployments.apps
         return "." not in last or last.endswith((".apps", ".batch", ".policy", ".k8s.io"))

@@ -1,27 +1,26 @@
-"""API objects with the lines on which their fields stand, for tools that point at them.
+"""API objects with the line numbers of their fields, for tools that point at them.
 
-Composing YAML keeps the position of every node, and takes about ten times as long as reading: for manifests
-that people write, not for clusters.
+PyYAML's composer keeps the position of every node, and takes about ten times as long as the loader. That is
+fine for manifests that people write, but not for clusters.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 from msgspec import Struct
 
-from rebalancer.manifests.documents import Loader, yaml_errors
-from rebalancer.manifests.files import ManifestError, Text, texts
+from rebalancer.manifests.documents import Loader, refuse_bomb, yaml_errors
+from rebalancer.manifests.files import ManifestError, Text
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 class Located(Struct, frozen=True, eq=False):
-    """One object. `file` as it was named, `value` its JSON value."""
+    """One object. `file`: the name as it was given; `value`: the object as plain values."""
 
     file: str
     kind: str
@@ -34,13 +33,17 @@ class Located(Struct, frozen=True, eq=False):
         return int(self.node.start_mark.line) + 1
 
     def line_of(self, field: str) -> int:
-        """The line of a field such as spec.template.spec.topologySpreadConstraints[0]; of its nearest parent
-        where it is absent."""
+        """The line of a field such as spec.template.spec.topologySpreadConstraints[0]. If the field is
+        absent, the line of its nearest parent that exists."""
         return self._find(field)[0]
 
     def has(self, field: str) -> bool:
-        """Whether the field is there."""
+        """Whether the object has the field."""
         return self._find(field)[1]
+
+    def duplicates(self) -> Iterator[tuple[int, str]]:
+        """(line, key) of every key that a mapping has already; YAML readers take the last one."""
+        yield from _duplicates(self.node)
 
     def _find(self, field: str) -> tuple[int, bool]:
         node: yaml.Node = self.node
@@ -59,24 +62,32 @@ class Located(Struct, frozen=True, eq=False):
         return line, True
 
 
+def _duplicates(node: yaml.Node) -> Iterator[tuple[int, str]]:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _duplicates(item)
+    elif isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen and name != "<<":
+                yield int(key.start_mark.line) + 1, name
+            seen.add(name)
+            yield from _duplicates(value)
+
+
 class Unreadable(Struct, frozen=True):
-    """A file that is no YAML, as templates are before they are rendered."""
+    """A file is not YAML, for example a template that has not been rendered."""
 
     error: ManifestError
 
 
-def located(
-    paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None
-) -> Iterator[Located | Unreadable]:
-    """The objects of files, directories or `-`, items of Lists one by one; what is no object is left out.
-
-    Raises ManifestError for a file that cannot be read at all.
-    """
-    for text in texts(paths, stdin):
-        try:
-            yield from _objects(text)
-        except ManifestError as e:
-            yield Unreadable(e)
+def located(text: Text) -> Iterator[Located | Unreadable]:
+    """The objects of a text, with the items of Lists one by one. What is not an object is left out."""
+    try:
+        yield from _objects(text)
+    except ManifestError as e:
+        yield Unreadable(e)
 
 
 def _objects(text: Text) -> Iterator[Located]:
@@ -85,7 +96,9 @@ def _objects(text: Text) -> Iterator[Located]:
         try:
             while loader.check_node():
                 node = loader.get_node()
-                yield from _of(text.name, node, loader.construct_document(node))
+                value = loader.construct_document(node)
+                refuse_bomb(text.name, value)
+                yield from _of(text.name, node, value)
         finally:
             loader.dispose()
 

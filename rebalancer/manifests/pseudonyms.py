@@ -1,10 +1,11 @@
-"""Pseudonyms for names that keep what a plan depends on: equality, order, and how names are put together.
+"""Pseudonyms for names that keep what a plan depends on: equality, order, and how names are composed.
 
-A name is cut into words, numbers and separators (`-`, `.`, `/`). Separators stay. A word becomes another
-word that sorts among the other words as it did. A number keeps its length, and each digit becomes its rank
-among those that follow the same beginning (as prefix-preserving anonymisation does with addresses), so that
-ordinals from 0 upwards stay as they are, node-2 stays before node-10, and `web-7c9-x2k` still begins with
-its ReplicaSet's name. Order is kept in both senses that occur: as plain text, and with numbers as numbers.
+A name is split into words, numbers and separators (`-`, `.`, `/`). Separators stay. A word becomes another
+word that has the same place in the alphabetical order of all words. A number keeps its length, and each digit
+becomes its rank among the digits that follow the same beginning, like prefix-preserving anonymisation of
+addresses. So ordinals from 0 upwards stay as they are, node-2 stays before node-10, and the pseudonym of
+`web-7c9-x2k` still begins with that of its ReplicaSet. Two orders are kept: as plain text, and with numbers
+compared as numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def words(text: str) -> Iterator[str]:
-    """The words of a name: neither numbers nor separators."""
+    """The words of a name, without numbers and separators."""
     return (p for p in _PARTS.findall(text) if not p[0].isascii() or not (p[0].isdigit() or p[0] in "-./"))
 
 
 class Pseudonyms:
     """The pseudonym of every name in `names`.
 
-    Words that occur in `kept` stay as they are, in whatever name. `joined`: names that are put together out
-    of two others with a hyphen, and therefore have the pseudonym that their parts give.
+    Words that occur in `kept` stay as they are in all names. `joined`: names that consist of two other names
+    and a hyphen; their pseudonym is composed of the pseudonyms of the two.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Pseudonyms:
         self._memo: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        """The pseudonym of a name that was among `names`. Raises KeyError for another."""
+        """The pseudonym of one of `names`. Raises KeyError for any other name."""
         found = self._memo.get(name)
         if found is None:
             found = self._memo[name] = self._of(name)
@@ -67,7 +68,7 @@ class Pseudonyms:
         return "".join(parts)
 
     def _digit(self, before: str, digit: str) -> str:
-        """The rank of a digit among those that follow `before`; only a leading 0 gives a leading 0."""
+        """The rank of a digit among the digits that follow `before`. Only a leading 0 becomes a leading 0."""
         known = sorted(self._digits[before])
         rank = known.index(digit)
         if not (before and before[-1].isascii() and before[-1].isdigit()):
@@ -80,7 +81,8 @@ def _digits(name: str) -> Iterator[tuple[int, str]]:
 
 
 def _renamed(found: set[str], anchors: set[str]) -> dict[str, str]:
-    """Each word's pseudonym, in the order of the words; anchors stay, the others fall in between."""
+    """The pseudonym of each word, in the order of the words. Anchors stay; the others get names between
+    them."""
     renamed: dict[str, str] = {}
     gap: list[str] = []
     below = ""
@@ -112,7 +114,7 @@ def _letters(number: int, width: int) -> str:
 
 
 def _lead(below: str, above: str) -> str:
-    """A beginning such that everything that begins so lies between two words, as far as letters allow."""
+    """A prefix such that every word with it sorts between two words, as far as letters allow."""
     same = 0
     while same < min(len(below), len(above)) and below[same] == above[same]:
         same += 1

@@ -1,8 +1,7 @@
-"""API objects → Snapshot: what is read, what is skipped and said, and what time it is."""
+"""API objects → Snapshot, with warnings about what was skipped, and the time from which ages are computed."""
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Raw
 
+from rebalancer.bulk_work import bulk_work
 from rebalancer.manifests.documents import Document, Item, documents
 from rebalancer.manifests.files import ManifestError, texts
 from rebalancer.manifests.head import Time, head_of, newest
@@ -20,46 +20,45 @@ from rebalancer.manifests.kinds import (
     CAPTURED_KINDS,
     CLUSTER_SCOPED,
     KUBECTL,
+    REFUSED_KINDS,
     SERVER_VERSION,
     absences,
     is_read,
 )
-from rebalancer.model.decode import KINDS, MALFORMED, Decoder, Object
+from rebalancer.model.decode import MALFORMED, Decoder
+from rebalancer.model.kinds import KINDS, Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 Paths = Iterable[str | os.PathLike[str]]
+_ONE_BY_ONE = "name the files of one cluster only, and look at each cluster by itself"
 _LISTED = 5
-"""So many examples of one kind of trouble are named; the rest is a number."""
+"""How many examples of one problem are named; of the others only the number is given."""
 
 
 def read_snapshot(paths: Paths, *, now: float | None = None, stdin: BinaryIO | None = None) -> Snapshot:
     """The cluster in these files, directories or `-` (standard input).
 
-    `now` (seconds since the epoch) is the clock; else the time at which the file says the cluster was read,
-    else the newest timestamp in it. Objects that cannot be read are skipped, and named in the snapshot's
-    warnings, as are kinds that are missing. Raises ManifestError where there is no cluster: unreadable files,
-    no node, no pod.
+    Ages are computed from `now` (seconds since the epoch), else from the time at which the cluster was read
+    according to the file, else from the newest timestamp in it. Objects that cannot be read are skipped; the
+    snapshot's warnings name them, and the kinds that are missing. Raises ManifestError if a file cannot be
+    read, or if there is no node or no pod.
     """
     reading = _Reading()
-    collecting = gc.isenabled()
-    gc.disable()  # hundreds of thousands of values that stay: collecting in between finds nothing
-    try:
+    with bulk_work():
         for text in texts(paths, stdin):
             reading.names.append(text.name)
             for document in documents(text):
                 reading.add(document)
-    finally:
-        if collecting:
-            gc.enable()
-    return reading.snapshot(now)
+        return reading.snapshot(now)
 
 
 def read_objects(paths: Paths, stdin: BinaryIO | None = None) -> Iterator[dict[str, Any]]:
-    """Every API object in these files as it stands there, of any kind, items of typed lists with their kind.
+    """Every API object in these files, of any kind, as it is written there. Items of typed lists get their
+    kind.
 
-    Raises ManifestError; what is no object (no kind or no name) is left out.
+    Anything without a kind or a name is left out. Raises ManifestError.
     """
     for text in texts(paths, stdin):
         for document in documents(text):
@@ -75,24 +74,27 @@ def read_objects(paths: Paths, stdin: BinaryIO | None = None) -> Iterator[dict[s
 
 
 class _Reading:
-    """What was read so far."""
+    """Collects the objects of the files."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._decoder = Decoder()
         self._objects: dict[tuple[str, str, str], tuple[str, Object]] = {}
         self._kinds: set[str] = set()
-        self._every_kind_asked = False
+        self._refused: set[str] = set()
         self._unused: Counter[str] = Counter()
         self._malformed: list[str] = []
+        self._lost: Counter[str] = Counter()
         self._strangers: Counter[str] = Counter()
         self._repeated = 0
+        self._uids: dict[str, tuple[tuple[str, str, str], str]] = {}
+        self._lasting: dict[tuple[str, str, str], tuple[str, str]] = {}
         self._newest: datetime | None = None
         self._captured: datetime | None = None
         self._version = ""
 
     def add(self, document: Document) -> None:
-        """Takes the objects of a document."""
+        """Adds the objects of a document."""
         self._annotations(document)
         listed = document.list_kind.removesuffix("List")
         if listed and is_read(listed, ""):
@@ -119,10 +121,11 @@ class _Reading:
         self._kinds.add(kind)
         name, namespace, raw = meta.name, meta.namespace, item.raw
         if not name:
-            self._malformed.append(f"{kind} in {document.name}: metadata.name is missing")
+            self._lose(kind, f"in {document.name}: metadata.name is missing")
             return
         if not namespace and kind not in CLUSTER_SCOPED:
             namespace, raw = "default", _in_namespace(raw, "default")
+        self._one_cluster(document, kind, namespace, name, meta.uid)
         known = self._objects.get((kind, namespace, name))
         if known is not None:
             self._repeated += 1
@@ -131,9 +134,30 @@ class _Reading:
         try:
             value = self._decoder.decode(kind, raw)
         except MALFORMED as e:
-            self._malformed.append(f"{kind} {_qualified(namespace, name)}: {field_error(e)}")
+            self._lose(kind, f"{_qualified(namespace, name)}: {field_error(e)}")
             return
         self._objects[kind, namespace, name] = (meta.resource_version, value)
+
+    def _one_cluster(self, document: Document, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Raises ManifestError where a uid tells that the documents are of several clusters, or made up."""
+        if not uid:
+            return
+        this = (kind, namespace, name)
+        other, there = self._uids.setdefault(uid, (this, document.name))
+        what = f"{kind} {_qualified(namespace, name)}"
+        if other != this:
+            where, first = _both(there, document.name), f"{other[0]} {_qualified(*other[1:])}"
+            raise ManifestError(
+                f"{where}: {first} and {what} have the same uid {uid}, which no cluster has", _ONE_BY_ONE
+            )
+        if kind in ("Node", "Namespace") or this == ("Service", "default", "kubernetes"):
+            before, there = self._lasting.setdefault(this, (uid, document.name))
+            if before != uid:
+                where = _both(there, document.name)
+                raise ManifestError(
+                    f"{where}: {what} has the uids {before} and {uid}: they are of several clusters",
+                    _ONE_BY_ONE,
+                )
 
     def _annotations(self, document: Document) -> None:
         says = document.annotations
@@ -148,13 +172,17 @@ class _Reading:
                 )
             elif self._captured is None or time > self._captured:
                 self._captured = time
-        if asked := says.get(CAPTURED_KINDS):
-            self._kinds.update(k for k in asked.split(",") if is_read(k, ""))
-            self._every_kind_asked = True
+        if (asked := says.get(CAPTURED_KINDS)) is not None:
+            read = {k for k in asked.split(",") if is_read(k, "")}
+            self._kinds |= read
+            refused = says.get(REFUSED_KINDS)
+            self._refused |= (
+                KINDS - read if refused is None else {k for k in refused.split(",") if k in KINDS}
+            )
         self._version = says.get(SERVER_VERSION, self._version)
 
     def _unreadable(self, document: Document, item: Item, error: Exception) -> None:
-        """An object whose very head is malformed; it is worth a word if its kind is one that is read."""
+        """Warns of an object whose head is malformed, if its kind is one that is read."""
         try:
             value = msgspec.json.decode(item.raw)
         except MALFORMED:
@@ -173,10 +201,15 @@ class _Reading:
         meta = value.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         named = _qualified(str(meta.get("namespace") or ""), str(meta.get("name") or "(no name)"))
-        self._malformed.append(f"{kind} {named}: {field_error(error)}")
+        self._lose(kind, f"{named}: {field_error(error)}")
+
+    def _lose(self, kind: str, what: str) -> None:
+        """An object of a kind that is read is left out."""
+        self._lost[kind] += 1
+        self._malformed.append(f"{kind} {what}")
 
     def _stranger(self, document: Document, item: Item, kind: str) -> None:
-        """A document that is no API object; one that carries kubectl's own error is quoted."""
+        """Warns of a document that is not an API object. If it holds an error of kubectl, that is quoted."""
         if kind == "Status":
             says = msgspec.json.decode(item.raw).get("message", "a failure")
             raise ManifestError(
@@ -185,7 +218,7 @@ class _Reading:
         self._strangers[document.name] += 1
 
     def snapshot(self, now: float | None) -> Snapshot:
-        """All of it. Raises ManifestError."""
+        """The snapshot of all objects. Raises ManifestError."""
         source = ", ".join(self.names)
         for kind in ("Node", "Pod"):
             if kind in self._kinds:
@@ -209,9 +242,15 @@ class _Reading:
             source=source,
             server_version=self._version,
             kinds=self._kinds,
-            refused=KINDS - self._kinds if self._every_kind_asked else (),
+            refused=self._refused - self._kinds,
             warnings=warnings,
+            reads=self._reads(),
         )
+
+    def _reads(self) -> Iterator[KindRead]:
+        found = Counter(kind for kind, _, _ in self._objects)
+        for kind in sorted(self._kinds):
+            yield KindRead(kind=kind, objects=found[kind], unreadable=self._lost[kind])
 
     def _troubles(self, objects: list[Object]) -> Iterator[str]:
         malformed = sorted(self._malformed)
@@ -235,7 +274,7 @@ class _Reading:
 
 
 def _older(version: str, than: str) -> bool:
-    """Whether a resourceVersion is lower than another; versions that are no numbers do not compare."""
+    """Whether a resourceVersion is lower than another; False if one of them is not a number."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
@@ -243,8 +282,12 @@ def _qualified(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
+def _both(first: str, second: str) -> str:
+    return first if first == second else f"{first} and {second}"
+
+
 def _in_namespace(raw: bytes | Raw, namespace: str) -> bytes:
-    """The object put into a namespace: what the API server does with a hand-written one that has none."""
+    """The object in a namespace. The API server does the same with a hand-written object that has none."""
     value = msgspec.json.decode(raw)
     value["metadata"]["namespace"] = namespace
     return msgspec.json.encode(value)

@@ -1,11 +1,11 @@
-"""Objects without what does not concern the plan, and with pseudonyms for the names in the rest.
+"""Redacts objects: leaves out what no plan depends on, and replaces the names in the rest by pseudonyms.
 
-What is kept is listed in `redacted_fields`; every field that is not listed there is left out: environment,
-commands, images' names, other annotations, managed fields. The plan for the redacted cluster is the plan for
-the cluster under the pseudonyms.
+`redacted_fields` lists the fields that are kept. Every other field is left out: environment variables,
+commands, other annotations, managed fields. The plan for the redacted cluster is the plan for the real one
+with the pseudonyms in place of the names.
 
-Kept as they are: well-known label and taint keys, names and resources (`known_keys`), names of CSI drivers,
-provisioners, owners' kinds and schedulers, quantities, times, host ports.
+Kept as they are: well-known label keys, taint keys, names and resources (`known_keys`), names of CSI drivers,
+provisioners and schedulers, the kinds of owners, quantities, times and host ports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from rebalancer.engine.image_locality import normalized
+from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.manifests.kinds import is_read
 from rebalancer.manifests.known_keys import KNOWN_KEYS, KNOWN_NAMES, PLAIN_VALUES, known_resource
 from rebalancer.manifests.pseudonyms import Pseudonyms
@@ -24,11 +24,11 @@ from rebalancer.manifests.redaction_rules import Naming
 Json = dict[str, Any]
 
 _ZONES = "__"
-"""Joins the zones of a volume that has several."""
+"""Separator between the zones of a volume that has several."""
 
 
 def redact(objects: Callable[[], Iterable[Json]]) -> Iterator[Json]:
-    """The redacted objects of a cluster, of the kinds that are read. `objects` is called twice."""
+    """The redacted objects of a cluster, only of kinds that are read. `objects` is called twice."""
     names = learn(objects())
     for obj in objects():
         redacted = of_object(obj, names)
@@ -37,7 +37,7 @@ def redact(objects: Callable[[], Iterable[Json]]) -> Iterator[Json]:
 
 
 def learn(objects: Iterable[Json]) -> Pseudonymous:
-    """The naming for all these objects."""
+    """The pseudonyms for all these objects."""
     seen = _Collecting()
     for obj in objects:
         if of_object(obj, seen) is not None:
@@ -46,7 +46,7 @@ def learn(objects: Iterable[Json]) -> Pseudonymous:
 
 
 def of_object(obj: Json, naming: Naming) -> Json | None:
-    """One object under a naming; None if its kind is not read."""
+    """One object with its names replaced; None if its kind is not read."""
     kind, api_version = str(obj.get("kind") or ""), str(obj.get("apiVersion") or "")
     if not is_read(kind, api_version):
         return None
@@ -54,8 +54,17 @@ def of_object(obj: Json, naming: Naming) -> Json | None:
     return found
 
 
+def _mapping(value: Any) -> Json:
+    """The value, or nothing where an object is malformed."""
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 class _Collecting:
-    """Gives every name as it is, and remembers it."""
+    """Returns every name unchanged, and collects it."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -94,18 +103,19 @@ class _Collecting:
         return text
 
     def put_together(self, obj: Json) -> None:
-        """Remembers names that controllers make out of two others: claims, and pods by ordinal."""
-        name, spec = str(obj["metadata"]["name"]), obj.get("spec") or {}
+        """Collects names that controllers compose of two others: those of claims and of pods with an
+        ordinal."""
+        name, spec = str(obj["metadata"]["name"]), _mapping(obj.get("spec"))
         if obj["kind"] == "Pod":
-            for volume in spec.get("volumes") or ():
-                if isinstance(volume, dict) and volume.get("ephemeral") is not None:
+            for volume in map(_mapping, _listed(spec.get("volumes"))):
+                if volume.get("ephemeral") is not None:
                     self._joined[f"{name}-{volume.get('name')}"] = name, str(volume.get("name"))
         elif obj["kind"] == "StatefulSet":
-            first, replicas = (spec.get("ordinals") or {}).get("start"), spec.get("replicas")
+            first, replicas = _mapping(spec.get("ordinals")).get("start"), spec.get("replicas")
             last = (first if isinstance(first, int) else 0) + (replicas if isinstance(replicas, int) else 1)
             self._names.update(f"{name}-{i}" for i in range(last))
-            for claim in spec.get("volumeClaimTemplates") or ():
-                self._sets.append((str((claim.get("metadata") or {}).get("name")), name))
+            for claim in map(_mapping, _listed(spec.get("volumeClaimTemplates"))):
+                self._sets.append((str(_mapping(claim.get("metadata")).get("name")), name))
 
     def naming(self) -> Pseudonymous:
         numbered: dict[str, list[str]] = defaultdict(list)
@@ -123,7 +133,7 @@ class _Collecting:
 
 
 class Pseudonymous:
-    """Gives every name its pseudonym."""
+    """Replaces every name by its pseudonym."""
 
     def __init__(self, pseudonyms: Pseudonyms, uids: Iterable[str], images: Iterable[str]) -> None:
         self.name = pseudonyms
@@ -131,19 +141,19 @@ class Pseudonymous:
         self._images = {image: f"image-{i}:v" for i, image in enumerate(sorted(images), 1)}
 
     def uid(self, text: str) -> str:
-        """Another uid, in the same order."""
+        """A pseudonym for a uid; the order of uids is kept."""
         return self._uids[text]
 
     def key(self, text: str) -> str:
-        """A label or taint key: its own, if it is well known."""
+        """The key of a label or taint; a well-known one stays."""
         return text if text in KNOWN_KEYS else self.name(text)
 
     def value(self, key: str, text: str) -> str:
-        """A label's value; several zones in one value stay several."""
+        """The value of a label; each of several zones in one value gets its pseudonym."""
         return text if key in PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
 
     def resource(self, text: str) -> str:
-        """What containers ask for and nodes have: as it is, unless somebody's own."""
+        """The name of a resource; a well-known one stays."""
         return text if known_resource(text) else self.name(text)
 
     def image(self, text: str) -> str:
@@ -151,5 +161,5 @@ class Pseudonymous:
         return self._images[normalized(text)]
 
     def present_image(self, text: str) -> str | None:
-        """The image of a node; None if no pod uses it."""
+        """An image on a node; None if no pod uses it."""
         return self._images.get(normalized(text))

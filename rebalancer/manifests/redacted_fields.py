@@ -1,4 +1,4 @@
-"""The fields of each kind that stay in a redacted snapshot, and which of them hold names."""
+"""The fields of each kind that are kept in a redacted snapshot, and which of them hold names."""
 
 from __future__ import annotations
 
@@ -106,6 +106,7 @@ _VOLUME = fields(
     hostPath=_EMPTY,
     emptyDir=_EMPTY,
     csi=fields(driver=same, readOnly=same),
+    image=fields(reference=image),
     iscsi=fields(iqn=name, readOnly=same),
     rbd=fields(pool=name, image=name, monitors=each(name), readOnly=same),
     **_DISKS,
@@ -113,7 +114,7 @@ _VOLUME = fields(
 
 
 def _scheduled_volumes(value: Any, naming: Naming) -> list[Any] | None:
-    """Those of which more than the name stays: secrets and the like are nothing to the scheduler."""
+    """Volumes that the scheduler looks at. Of all others (secrets, config maps) only the name is kept."""
     found = each(_VOLUME)(value, naming)
     return [v for v in found if len(v) > 1] if found else None
 
@@ -135,6 +136,8 @@ POD_SPEC = fields(
     schedulerName=same,
     schedulingGates=each(fields(name=name)),
     resourceClaims=each(fields(name=name)),
+    schedulingGroup=fields(podGroupName=name),
+    workloadRef=fields(name=name, podGroup=name),
     hostNetwork=same,
     terminationGracePeriodSeconds=same,
     restartPolicy=same,

@@ -1,7 +1,7 @@
-"""What stays of one JSON value in a redacted snapshot: the rules that `redacted_fields` is made of.
+"""The rules that `redacted_fields` consists of: what is kept of one JSON value in a redacted snapshot.
 
-A rule takes a value and gives what stays of it; None = nothing. It is asked twice, with a `Naming` that
-collects and with one that renames, so that there is one list of the places where names stand.
+A rule takes a value and returns what is kept of it; None = nothing. It is called twice: with a `Naming` that
+collects names, and with one that replaces them. So the places where names stand are listed only once.
 """
 
 from __future__ import annotations
@@ -11,38 +11,39 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rebalancer.engine.storage import BETA_CLASS, BIND_COMPLETED
+from rebalancer.policy.annotations import PAUSE, STEERING
 
 
 class Naming(Protocol):
-    """Names → names."""
+    """Maps names to names."""
 
     @property
     def name(self) -> Callable[[str], str]:
-        """Of objects, and whatever else people invent."""
+        """The name of an object, or any other name that people choose."""
         ...
 
     def uid(self, text: str) -> str:
-        """Of an object."""
+        """The uid of an object."""
         ...
 
     def key(self, text: str) -> str:
-        """Of a label or taint."""
+        """The key of a label or taint."""
         ...
 
     def value(self, key: str, text: str) -> str:
-        """Of a label or taint with that key."""
+        """The value of a label or taint with that key."""
         ...
 
     def resource(self, text: str) -> str:
-        """Of what containers ask for and nodes have."""
+        """The name of a resource that containers request and nodes have."""
         ...
 
     def image(self, text: str) -> str:
-        """Of a container."""
+        """The image of a container."""
         ...
 
     def present_image(self, text: str) -> str | None:
-        """On a node; None = no pod uses it."""
+        """An image on a node; None if no pod uses it."""
         ...
 
 
@@ -56,13 +57,19 @@ _CONDITIONS = frozenset(
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 
+_WORD = re.compile(r"[A-Za-z0-9.+-][A-Za-z0-9./:+%_-]{0,252}|")
+"""What the API's own words, times, quantities and qualified names are made of; sentences are not."""
+
+
 def same(value: Any, _: Naming) -> Any:
-    """A number, a truth or one of the API's own words."""
-    return value if isinstance(value, str | int | float) else None
+    """A number, a truth or one of the API's own words; what somebody wrote in their place is redacted."""
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else _REDACTED
+    return value if isinstance(value, int | float) else None
 
 
 def name(value: Any, naming: Naming) -> str | None:
-    """A name; the empty one means none."""
+    """A name; an empty one is kept."""
     if not isinstance(value, str):
         return None
     return naming.name(value) if value else ""
@@ -74,29 +81,29 @@ def uid(value: Any, naming: Naming) -> str | None:
 
 
 def key(value: Any, naming: Naming) -> str | None:
-    """A label or taint key; the empty one of a toleration means all."""
+    """The key of a label or taint; the empty key of a toleration, which means all keys, is kept."""
     if not isinstance(value, str):
         return None
     return naming.key(value) if value else ""
 
 
 def image(value: Any, naming: Naming) -> str | None:
-    """A container's image."""
+    """The image of a container."""
     return naming.image(value) if isinstance(value, str) and value else None
 
 
 def resource(value: Any, naming: Naming) -> str:
-    """A resource's name."""
+    """The name of a resource."""
     return naming.resource(str(value))
 
 
 def address(value: Any, naming: Naming) -> str | None:
-    """A host's address; that of all its interfaces stays."""
+    """The address of a host; the one that means all interfaces is kept."""
     return value if value in _ANY_ADDRESS else name(value, naming)
 
 
 def labels(value: Any, naming: Naming) -> dict[str, str] | None:
-    """Labels, or what selects them."""
+    """Labels, or a mapping that selects labels."""
     if not isinstance(value, dict):
         return None
     pairs = ((k, v) for k, v in value.items() if isinstance(v, str))
@@ -104,7 +111,7 @@ def labels(value: Any, naming: Naming) -> dict[str, str] | None:
 
 
 def fields(**rules: Rule) -> Rule:
-    """An object of which these fields stay."""
+    """An object of which these fields are kept."""
 
     def apply(value: Any, naming: Naming) -> dict[str, Any] | None:
         if not isinstance(value, dict):
@@ -116,7 +123,7 @@ def fields(**rules: Rule) -> Rule:
 
 
 def each(rule: Rule) -> Rule:
-    """A list of such things."""
+    """A list to whose items a rule applies."""
 
     def apply(value: Any, naming: Naming) -> list[Any] | None:
         if not isinstance(value, list):
@@ -127,18 +134,19 @@ def each(rule: Rule) -> Rule:
 
 
 def keyed(names: Rule) -> Rule:
-    """An object whose members' names follow a rule and whose values stay."""
+    """An object whose keys follow a rule and whose values are kept."""
 
     def apply(value: Any, naming: Naming) -> dict[str, Any] | None:
         if not isinstance(value, dict):
             return None
-        return {names(k, naming): v for k, v in value.items() if isinstance(v, str | int | float)}
+        found = ((k, same(v, naming)) for k, v in value.items())
+        return {names(k, naming): v for k, v in found if v is not None}
 
     return apply
 
 
 def requirement(value: Any, naming: Naming) -> dict[str, Any] | None:
-    """key, operator, values; also a toleration's, a taint's single value."""
+    """A requirement with key, operator and values; also a toleration or taint with its single value."""
     found: dict[str, Any] | None = fields(key=key, operator=same, effect=same, tolerationSeconds=same)(
         value, naming
     )
@@ -153,10 +161,15 @@ def requirement(value: Any, naming: Naming) -> dict[str, Any] | None:
 
 
 def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
-    """Those that policy, planner or engine read."""
+    """Those that policy, planner or engine read, with values that mean something to them; of others, which
+    people write for people, stays that there was one."""
     if not isinstance(value, dict):
         return None
-    found = {k: v for k, v in value.items() if isinstance(v, str) and _read(k)}
+    found = {
+        k: v if _MEANS_SOMETHING.fullmatch(v) else _REDACTED
+        for k, v in value.items()
+        if isinstance(v, str) and k in _READ_ANNOTATIONS
+    }
     for k in _NAMING_ANNOTATIONS & value.keys():
         if (renamed := name(value[k], naming)) is not None:
             found[k] = renamed
@@ -166,27 +179,25 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
 _NAMING_ANNOTATIONS = frozenset({"volume.kubernetes.io/selected-node", BETA_CLASS})
 _READ_ANNOTATIONS = frozenset(
     {
-        "cluster-autoscaler.kubernetes.io/safe-to-evict",
-        "karpenter.sh/do-not-disrupt",
-        "karpenter.sh/do-not-evict",
-        "descheduler.alpha.kubernetes.io/evict",
-        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+        *STEERING,
         "kubernetes.io/config.mirror",
         "kubernetes.io/config.source",
-        "controller.kubernetes.io/pod-deletion-cost",
         "deployment.kubernetes.io/revision",
         "storageclass.kubernetes.io/is-default-class",
         BIND_COMPLETED,
+        PAUSE,
     }
+)
+_MEANS_SOMETHING = re.compile(
+    r"true|false|yes|no|allow|deny|prefer|avoid|never|api|file|http"
+    r"|[+-]?[0-9]{1,20}"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]{1,15}(Z|[+-][0-9:]{2,5})?)?|",
+    re.IGNORECASE,
 )
 
 
-def _read(annotation: str) -> bool:
-    return annotation in _READ_ANNOTATIONS or annotation.startswith("rebalancer.io/")
-
-
 def condition(value: Any, naming: Naming) -> dict[str, Any] | None:
-    """One of the API's own conditions; that there was a message stays, not what it was."""
+    """A condition of the API. A message is kept only as the fact that there is one."""
     if not isinstance(value, dict) or value.get("type") not in _CONDITIONS:
         return None
     found: dict[str, Any] = fields(type=same, status=same, lastTransitionTime=same, observedGeneration=same)(
@@ -201,7 +212,7 @@ def condition(value: Any, naming: Naming) -> dict[str, Any] | None:
 
 
 def present_images(value: Any, naming: Naming) -> list[dict[str, Any]] | None:
-    """A node's images that a pod uses."""
+    """The images on a node that a pod uses."""
     found = []
     for item in value if isinstance(value, list) else ():
         every = item.get("names") if isinstance(item, dict) else None
@@ -212,6 +223,6 @@ def present_images(value: Any, naming: Naming) -> list[dict[str, Any]] | None:
 
 
 def quota(value: Any, naming: Naming) -> str:
-    """What a quota limits: of a storage class by the class's name."""
+    """The limits of a quota; a limit on a storage class contains the name of the class."""
     storage_class, mark, rest = str(value).partition(".storageclass.storage.k8s.io/")
     return f"{naming.name(storage_class)}{mark}{rest}" if mark else naming.resource(str(value))

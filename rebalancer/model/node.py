@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.quantity import resource_list
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -35,7 +35,11 @@ class Toleration(Struct, frozen=True, rename="camel"):
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether it tolerates the taint (corev1.Toleration.ToleratesTaint; Lt and Gt are feature-gated)."""
+        """Whether it tolerates the taint.
+
+        Rule: corev1.Toleration.ToleratesTaint, without the operators Lt and Gt, which are behind a feature
+        gate.
+        """
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -46,7 +50,7 @@ class Toleration(Struct, frozen=True, rename="camel"):
 
 
 class ContainerImage(Struct, frozen=True, rename="camel"):
-    """An image present on a node: all its names, its size in bytes."""
+    """An image that is present on a node: all its names, and its size in bytes."""
 
     names: tuple[str, ...] = ()
     size_bytes: int = 0
@@ -100,5 +104,5 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
 
     @cached_property
     def allocatable(self) -> dict[str, int]:
-        """What pods may request in all: millicores, bytes, pieces."""
+        """What all its pods together may request: millicores of cpu, bytes, numbers of devices."""
         return resource_list(self.status.allocatable)

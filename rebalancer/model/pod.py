@@ -1,8 +1,8 @@
 """Pods, and the part of them that identical pods share.
 
-A cluster holds 150,000 pods but a few thousand templates: everything the scheduler reads of a pod, except
-where it is, lives in `PodTemplate`, one value for all pods that agree on it. Templates are interned by the
-decoder and compare by identity, so that they can key caches for nothing.
+A cluster of 150,000 pods has a few thousand templates. `PodTemplate` holds everything that the scheduler
+reads of a pod except where it is, and pods that agree on all of it share one object. The decoder interns
+templates and they compare by identity, so they are cheap keys for caches.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from rebalancer.model.meta import OwnerReference
 from rebalancer.model.node import Toleration
+from rebalancer.model.object_meta import OwnerReference
 from rebalancer.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
@@ -21,7 +21,7 @@ WhenUnsatisfiable = Literal["DoNotSchedule", "ScheduleAnyway"]
 
 
 class TopologySpreadConstraint(Struct, frozen=True, rename="camel", eq=False):
-    """A constraint as written in the pod; spread/ resolves it."""
+    """A constraint as written in the pod; `spread.constraint.resolve` gives it a meaning."""
 
     max_skew: int
     topology_key: str
@@ -87,7 +87,7 @@ class Affinity(Struct, frozen=True, rename="camel", eq=False):
 
 
 class HostPort(Struct, frozen=True, order=True):
-    """A port that a container takes on its node; "0.0.0.0" collides with every address."""
+    """A port that a container takes on its node; the address "0.0.0.0" conflicts with every other."""
 
     port: int
     protocol: str = "TCP"
@@ -95,7 +95,7 @@ class HostPort(Struct, frozen=True, order=True):
 
 
 class Container(Struct, frozen=True, eq=False):
-    """A container, its requests in the scheduler's integers.
+    """A container; its requests and limits are in the scheduler's integers.
 
     `sidecar`: an init container with restartPolicy Always.
     """
@@ -109,11 +109,13 @@ class Container(Struct, frozen=True, eq=False):
 
 
 class Volume(Struct, frozen=True):
-    """A volume of a pod, as far as it matters: `kind` is the field's name in the API.
+    """A volume of a pod, as far as it matters to scheduling. `kind` is the name of its field in the API.
 
-    `claim` is the PersistentVolumeClaim's name (for `ephemeral`, the claim made for it, <pod>-<volume>,
-    and "" in the template of a pod that does not exist yet);
-    `device` identifies a legacy in-tree disk (kind and what names the disk), `read_only` its mode.
+    `claim` is the name of the PersistentVolumeClaim. For `ephemeral` it is that of the claim made for it,
+    <pod>-<volume>, or "" in the template of a pod that does not exist yet. `device` identifies a legacy
+    in-tree disk: the kind, and what names the disk. `read_only` is its mode.
+    `owner` is the uid of the pod that the claim of an `ephemeral` volume must belong to, "" where it is not
+    known. `image` is the reference of an `image` volume.
     """
 
     name: str
@@ -122,19 +124,23 @@ class Volume(Struct, frozen=True):
     driver: str = ""
     device: tuple[str, ...] = ()
     read_only: bool = False
+    owner: str = ""
+    image: str = ""
 
 
 class PodTemplate(Struct, frozen=True, eq=False):
-    """All that the scheduler reads of a pod but its place. Interned: equal templates are the same object.
+    """All that the scheduler reads of a pod except where it is. Equal templates of one decoder are one
+    object.
 
-    `requests` are the pod's effective requests (init containers, sidecars, overhead and pod-level resources
-    folded in), in millicores, bytes and pieces; `nonzero_cpu`, `nonzero_memory` are the same with the
-    scheduler's defaults for containers that ask for nothing (used by scores only). `scored_cpu` and
-    `scored_memory` are that without pod-level resources, which NodeResourcesFit's score leaves out for the
-    incoming pod.
+    `requests` are the pod's effective requests, which include init containers, sidecars, overhead and
+    pod-level resources: millicores of cpu, bytes, numbers of devices. `nonzero_cpu` and `nonzero_memory` are
+    the same with the scheduler's defaults for containers that request nothing; only scores use them.
+    `scored_cpu` and `scored_memory` are those without pod-level resources, which NodeResourcesFit's score
+    leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` says whether
+    it has pod-level resources.
 
-    `controller` is (apiVersion, kind, name) of the controlling owner, which default spread constraints
-    depend on; a replacement built from a workload's template has to be given it.
+    `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
+    it, so a replacement that is built from a workload's template must be given it.
     """
 
     namespace: str
@@ -144,6 +150,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     nonzero_memory: int = 0
     scored_cpu: int = 0
     scored_memory: int = 0
+    overhead: dict[str, int] = {}
+    pod_level: bool = False
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = {}
@@ -158,17 +166,18 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[str, ...] = ()
     resource_claims: bool = False
+    scheduling_group: str = ""
     host_network: bool = False
     controller: tuple[str, str, str] | None = None
 
     @property
     def attaches(self) -> bool:
-        """Whether it mounts volumes that may have to be attached to its node, of which a node has a limit."""
-        return any(v.kind not in ("hostPath", "emptyDir") for v in self.volumes)
+        """Whether it mounts volumes that may have to be attached to its node, whose number is limited."""
+        return any(v.kind not in ("hostPath", "emptyDir", "image") for v in self.volumes)
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """Names of the PersistentVolumeClaims it mounts."""
+        """Names of the PersistentVolumeClaims that it mounts."""
         return tuple(v.claim for v in self.volumes if v.claim)
 
 
@@ -203,10 +212,15 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def finished(self) -> bool:
-        """Succeeded or Failed: out of the scheduler's view."""
+        """Whether it has Succeeded or Failed; the scheduler ignores such pods."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def terminating(self) -> bool:
-        """Being deleted: no longer counted for spread, but holding its room until it is gone."""
+        """Whether it is being deleted: no longer counted for spread, but still holding its resources."""
         return self.deleted is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the scheduler has to place it: no node yet, not finished, not gated, not being deleted."""
+        return not (self.node_name or self.finished or self.terminating or self.template.scheduling_gates)

@@ -1,6 +1,10 @@
 """Kubernetes quantities ("500m", "1Gi", "2e3") as exact integers.
 
 Rule: k8s.io/apimachinery/pkg/api/resource, ``Value`` and ``MilliValue`` (both round away from zero).
+
+Own code, because parse_quantity of the Kubernetes client accepts what the API server does not (NaN, 1_000)
+and 1e9999999, which takes minutes to convert to an integer. It also takes 1 µs, against 0.05 µs with the memo
+here.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 <
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 _MOST = 30
-"""A power of ten beyond every amount there is: the API server keeps none above 2^63-1. What is larger is a
-mistake, or meant to keep whoever reckons with it busy: 1e999999 has a million digits."""
+"""Largest power of ten that is parsed. The API server keeps no amount above 2^63-1. A larger one is a mistake
+or an attack: 1e999999 has a million digits to compute with."""
 
 
 MOST = 1 << 53
-"""As much as a pod or a node is taken to ask for or to have of a resource: 8 Pi. What is beyond is never met,
-and sums over the pods of a node stay far inside 64 bits, times the 100 that scores multiply them by."""
+"""Amounts above this (8 Pi) are taken to be this. No cluster has as much, and sums over the pods of a node
+stay within 64 bits, also when scores multiply them by 100."""
 
 
 class QuantityError(ValueError):
@@ -65,15 +69,15 @@ def amount(resource: str, text: str) -> int:
 
 
 def bounded(value: int) -> int:
-    """The value as far as it is within `MOST`."""
+    """The value, at least -`MOST` and at most `MOST`."""
     return max(-MOST, min(MOST, value))
 
 
 def resource_list(quantities: dict[str, str | int | float] | None, path: str | None = None) -> dict[str, int]:
     """A ResourceList with each quantity as the scheduler's integer (`amount`), at most `MOST`.
 
-    Raises QuantityError, whose message ends with where it is if `path` says where the list is ("" for the
-    object itself), in the form of msgspec's own errors.
+    Raises QuantityError. If `path` is given (where the list stands in the object; "" for the object itself),
+    the message ends with the place of the quantity, as in msgspec's own errors.
     """
     amounts: dict[str, int] = {}
     for name, quantity in (quantities or {}).items():

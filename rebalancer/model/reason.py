@@ -1,4 +1,5 @@
-"""Why something is not done, or stays as it is: one typed value from policy and planner to every output."""
+"""Why something is not done or stays as it is. The same typed value goes from policy and planner to every
+output."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ from msgspec import Struct
 
 
 class ReasonCode(StrEnum):
-    """Every reason the tool gives; the same word in report, log, event, metric and span."""
+    """Every reason that the tool gives. Reports, logs, events, metrics and spans use the same words."""
 
     # The pod may not be evicted.
     MIRROR_POD = "mirror-pod"
     DAEMONSET_POD = "daemonset-pod"
     BARE_POD = "bare-pod"
     JOB_POD = "job-pod"
+    GANG = "gang"
     TERMINATING = "terminating"
     NOT_RUNNING = "not-running"
     OWN_POD = "own-pod"
     EXCLUDED_NAMESPACE = "excluded-namespace"
     OUT_OF_SCOPE = "out-of-scope"
+    NOT_IN_PLAN = "not-in-plan"
     OWNER_UNKNOWN = "owner-unknown"
     OWNER_TERMINATING = "owner-terminating"
     OWNER_SCALING = "owner-scaling"
@@ -45,9 +48,12 @@ class ReasonCode(StrEnum):
     QUOTA = "quota"
     WINDOW = "maintenance-window"
     PAUSED_BY_ANNOTATION = "paused-by-annotation"
+    NO_BRAKE = "no-brake"
+    EVICTIONS_DISABLED = "evictions-disabled"
+    SETTINGS_INVALID = "settings-invalid"
     NOT_LEADING = "not-leading"
+    RIVAL = "another-rebalancer"
     CYCLE_TIME = "cycle-time"
-    CANARY = "canary"
     CIRCUIT_OPEN = "circuit-breaker"
     NO_LEDGER = "no-ledger"
     STABILIZING = "stabilizing"
@@ -56,6 +62,8 @@ class ReasonCode(StrEnum):
     # The world is no longer the one that was planned for.
     CHANGED_SINCE_PLAN = "changed-since-plan"
     NODES_CHANGED = "nodes-changed"
+    NOT_CURRENT = "not-current"
+    STOPPING = "stopping"
     # The move would not help, or would harm.
     PINNED_BY_VOLUME = "pinned-by-volume"
     NO_FEASIBLE_NODE = "no-feasible-node"
@@ -73,7 +81,7 @@ class ReasonCode(StrEnum):
 
 
 class Reason(Struct, frozen=True, eq=False):
-    """A reason with its sentence, its figures and, where there is one, what a person can do about it."""
+    """A reason: its code, a sentence, its figures, and what a person can do about it ("" if nothing)."""
 
     code: ReasonCode
     message: str

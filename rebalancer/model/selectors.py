@@ -59,10 +59,11 @@ class Requirement(Struct, frozen=True, order=True):
 
 
 class Selector(Struct, frozen=True, order=True):
-    """A conjunction of requirements in canonical order. No requirement: matches everything.
+    """Requirements that must all hold, in canonical order. Without a requirement it matches everything.
 
-    What an *absent* or *empty* selector means differs by its user (spread: nothing; PDB: absent nothing,
-    empty all; inter-pod affinity: absent nothing, empty all), so that lies with the user.
+    What an *absent* or an *empty* selector means depends on where it is used, so the callers decide: for
+    spread both match nothing; for budgets and inter-pod affinity an absent one matches nothing and an empty
+    one all.
     """
 
     requirements: tuple[Requirement, ...] = ()
@@ -105,7 +106,7 @@ class Selector(Struct, frozen=True, order=True):
 
 
 def canonical(selector: LabelSelector) -> Selector:
-    """The meaning of a LabelSelector as written."""
+    """What a LabelSelector as written means."""
     return Selector.of(
         *(Requirement(k, "In", (v,)) for k, v in selector.match_labels.items()),
         *(Requirement(e.key, e.operator, e.values) for e in selector.match_expressions),
@@ -147,7 +148,7 @@ class NodeSelectorTerm(Struct, frozen=True, rename="camel"):
 
 
 class NodeSelector(Struct, frozen=True, rename="camel"):
-    """Terms of which one must hold; without any term no node matches."""
+    """Terms of which at least one must hold; without any term no node matches."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 

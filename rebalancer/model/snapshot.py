@@ -1,4 +1,4 @@
-"""One state of the cluster, whole and frozen."""
+"""The state of a cluster at one time, as a frozen value."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from rebalancer.model.decode import Object
-from rebalancer.model.meta import ObjectMeta, OwnerReference
+from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
+from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
     CSIDriver,
@@ -36,12 +36,17 @@ Identity = tuple[str, ...]
 
 
 class KindRead(Struct, frozen=True, kw_only=True):
-    """How one kind was read: `pages` and `retries` are requests, `bytes` of decompressed bodies, `started` in
-    seconds after the first kind's start, `seconds` how long it took. `known`: it could be read. `age`: it
-    comes from a watch cache whose last sign of life is so many seconds old; None: it was listed."""
+    """How one kind was read.
+
+    `unreadable`: objects that were left out. `pages` and `retries` are numbers of requests. `bytes`: size of
+    the decompressed bodies. `started`: seconds after the first kind was begun. `seconds`: how long it took.
+    `known`: whether it could be read. `age`: seconds since the watch of this kind last heard from the server;
+    None if the kind was listed.
+    """
 
     kind: str
     objects: int = 0
+    unreadable: int = 0
     pages: int = 0
     bytes: int = 0
     retries: int = 0
@@ -52,13 +57,13 @@ class KindRead(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
-    """Everything that a decision rests on.
+    """Everything that decisions are based on.
 
     Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
-    the same plan. `kinds` are the kinds that were read (an empty list of them counts); what is not in it is
-    unknown, not absent. `refused` are those of the others that were asked for and may not be read, as far as
-    the source says so: a file without an object of a kind does not say whether there is one. `now` is the
-    clock of every age, in seconds since the epoch. `reads` tells how it was read; no decision rests on it.
+    the same plan. `kinds`: the kinds that were read, be it with no object. Objects of other kinds are
+    unknown, not absent. `refused`: kinds that were asked for but may not be read. A file cannot say that: it
+    just has no objects of the kind. `now`: the time that every age is computed from, in seconds since the
+    epoch. `reads`: how each kind was read; no decision depends on it.
     """
 
     nodes: tuple[Node, ...]
@@ -95,8 +100,14 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         """Owners by (kind, namespace, name)."""
         return {(w.kind, w.namespace, w.name): w for w in self.workloads}
 
+    @property
+    def cluster_id(self) -> str:
+        """What tells this cluster from others: the uid of namespace kube-system; "" if it is not known."""
+        system = self.namespaces.get("kube-system")
+        return system.metadata.uid if system is not None else ""
+
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
-        """The workload that a reference means: the one of that uid; by name only where uids are missing."""
+        """The workload that a reference means: by uid, or by name if one of the two has no uid."""
         if reference is None:
             return None
         if reference.uid and (found := self.workloads_by_uid.get(reference.uid)) is not None:
@@ -118,7 +129,7 @@ def build_snapshot(
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
-    """A snapshot of decoded objects in any order; of two with one name the later one counts."""
+    """A snapshot of decoded objects in any order. Of two objects with one name the later one is used."""
     by: dict[type, dict[Identity, Any]] = {}
     for o in objects:
         by.setdefault(type(o), {})[identity(o)] = o
@@ -145,7 +156,7 @@ def assemble(
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
-    """A snapshot of objects that are sorted by identity already, type by type."""
+    """A snapshot of objects that are already sorted by identity, type by type."""
 
     def of(type_: type[T]) -> tuple[T, ...]:
         return tuple(by.get(type_, {}).values())
@@ -182,7 +193,7 @@ def assemble(
 
 
 def identity(o: Object) -> Identity:
-    """What an object sorts by and is replaced by."""
+    """The key that objects of one type are sorted by; an object replaces another with the same key."""
     if isinstance(o, Pod):
         return (o.namespace, o.name)
     if isinstance(o, Workload):

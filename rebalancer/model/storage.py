@@ -1,10 +1,10 @@
-"""Volumes, claims and what the CSI says of nodes."""
+"""Volumes, claims, storage classes, and what CSI drivers say about nodes and capacity."""
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.selectors import LabelSelector, NodeSelector
 
 
@@ -30,7 +30,7 @@ class CSIVolumeSource(Struct, frozen=True, rename="camel", eq=False):
 
 
 class PersistentVolumeSpec(Struct, frozen=True, rename="camel", eq=False):
-    """Volume spec; quantities as written. Legacy sources are kept as written, by field name."""
+    """Volume spec; quantities as written. The sources of legacy in-tree disks are kept as written."""
 
     capacity: dict[str, str | int | float] = {}
     access_modes: tuple[str, ...] = ()

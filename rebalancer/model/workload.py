@@ -1,10 +1,10 @@
-"""Owners of pods, and what limits or scales them."""
+"""Owners of pods, and the objects that select, limit or scale them."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from rebalancer.model.meta import ObjectMeta, OwnerReference
+from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import LabelSelector, Selector
 
@@ -12,8 +12,9 @@ from rebalancer.model.selectors import LabelSelector, Selector
 class Workload(Struct, frozen=True, eq=False, kw_only=True):
     """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job, in one shape.
 
-    Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 when absent);
-    `template` is the pod template that the next pod is built from (StatefulSet: of the update revision).
+    Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent). `template`
+    is the template that the next pod is built from; for a StatefulSet that of the update revision.
+    `max_unavailable`: of a Deployment's rolling update, as written.
     """
 
     kind: str
@@ -25,6 +26,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     suspended: bool = False
     min_ready_seconds: int = 0
     update_strategy: str = ""
+    max_unavailable: int | str | None = None
     partition: int = 0
     parallel: bool = False
     current_revision: str = ""

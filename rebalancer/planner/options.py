@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.planner.progress import OnProgress, unwatched
 from rebalancer.policy.options import PolicyOptions
 
 Certainty = Literal["certain", "likely"]
@@ -18,7 +19,8 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
 
     `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
     that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
-    `effort`: candidate moves that the search tries per component before it settles for less.
+    `effort`: candidate moves that the search tries per component before it settles for less. `on_progress` is
+    called again and again while a plan is made, many times a second; what it raises ends the planning.
     """
 
     policy: PolicyOptions = PolicyOptions()
@@ -26,3 +28,4 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     soft: SoftConstraints = "ignore"
     scheduler: SchedulerConfig | None = None
     effort: int = 2000
+    on_progress: OnProgress = unwatched

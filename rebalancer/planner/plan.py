@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.model.finding import Finding
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason
 from rebalancer.model.workload import Workload
@@ -15,21 +15,14 @@ from rebalancer.spread.constraint import Constraint
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
 
 
-class Severity(StrEnum):
-    """How much a finding matters."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
 class Move(Struct, frozen=True, eq=False, kw_only=True):
     """Evict one pod; its replacement lands on one of `destinations`.
 
     `certain`: the scheduler's filter leaves no other node, and wherever on them this replacement and those of
     earlier moves land, the plan ends as it says. Otherwise (`likely`) that rests on the scheduler's scores,
     and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
-    state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1.
+    state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
+    that leaves the move to a later cycle, None if it may be made in this one.
     """
 
     pod: Pod
@@ -41,6 +34,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     wave: int
     fixes: tuple[int, ...]
     reason: str
+    waits: Reason | None = None
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
@@ -65,26 +59,20 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
     in_scope: bool = True
 
 
-class Blocked(Struct, frozen=True, eq=False):
-    """A pod that could have been a victim and is not, and why."""
+class Refusal(Struct, frozen=True, eq=False):
+    """A pod that is not moved, and why."""
 
     pod: Pod
     reason: Reason
 
 
-class Finding(Struct, frozen=True, eq=False):
-    """What no eviction cures.
+class Demand(Struct, frozen=True):
+    """What takes so many waves at least. `owner`: Kind/namespace/name, "" if it is about no single one;
+    `reason`: as in "web's budget of 2 at a time"."""
 
-    `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
-    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0].
-    """
-
-    severity: Severity
-    code: str
-    object: str
-    message: str
-    remedy: str = ""
-    field: str = ""
+    waves: int
+    owner: str
+    reason: str
 
 
 class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
@@ -116,16 +104,19 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
 
     `lower_bound`: evictions that the best final state needs at least; `optimal`: no plan does better, proved.
     `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
+    `demands`: why it takes more than one wave. `findings` are none of the planner's:
+    `findings.plan_with_findings` joins them.
     """
 
     constraints: tuple[ConstraintResult, ...]
     moves: tuple[Move, ...]
-    blocked: tuple[Blocked, ...]
+    blocked: tuple[Refusal, ...]
     findings: tuple[Finding, ...] = ()
     lower_bound: int = 0
     optimal: bool = True
     assumptions: tuple[str, ...] = ()
     components: tuple[ComponentFigures, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
     @property
     def excess(self) -> int:
@@ -143,7 +134,17 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
         return sum(1 for c in self.constraints if c.in_scope and c.excess)
 
     @property
+    def allowed(self) -> tuple[Move, ...]:
+        """The moves that caps allow in this cycle."""
+        return tuple(m for m in self.moves if m.waits is None)
+
+    @property
     def waves(self) -> tuple[tuple[Move, ...], ...]:
         """The moves, wave by wave."""
         last = max((m.wave for m in self.moves), default=0)
         return tuple(tuple(m for m in self.moves if m.wave == w) for w in range(1, last + 1))
+
+    @property
+    def waves_bound(self) -> int:
+        """Waves that these moves take at least."""
+        return max((d.waves for d in self.demands), default=min(1, len(self.moves)))

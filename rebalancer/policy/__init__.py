@@ -1,1 +1,14 @@
-"""Who may be evicted, how many at once, and when. Pure: a snapshot and options in, reasons out."""
+"""Who may be evicted, how many at once, and when. Pure: a snapshot and options in, reasons out.
+
+evictable      whether a pod may be evicted; asks the files below, and the options
+owners         whether the pod's owner would make a replacement
+gangs          pods that live and die together
+replacement    what that replacement looks like
+annotations    what people say by annotations on pods, owners and namespaces
+single_attach_volumes, not_ready_nodes  what keeps a pod where it is
+budgets, quota, caps  how many evictions fit into a wave and into a cycle
+cron, windows  when evictions are allowed
+circuit_breaker  when the whole cluster is too unwell for evictions
+history/       what earlier cycles did, and which owners are left alone because of it
+options        what an operator decides about all of this
+"""

@@ -8,68 +8,113 @@ from datetime import UTC, datetime
 from rebalancer.model.reason import Reason, ReasonCode
 
 EVICT = "rebalancer.io/evict"
-"""Own key, on pod, owner or namespace: "true" (or "prefer") allows, "false" (or "never") forbids."""
+"""On a pod, its owner or its namespace: "true" (or "prefer") allows evictions, "false" (or "never") forbids
+them."""
 PREFER = "prefer"
 """Value of EVICT that makes a pod the first choice among equals."""
 REFUSE = "avoid"
 """Value of EVICT that makes a pod the last choice among equals, without forbidding it."""
 PAUSE = "rebalancer.io/pause"
-"""Own key, on a namespace or on the lease: no evictions, there or anywhere. The value is until when
-(RFC 3339), or whatever people want to say about it; "" and "false" mean no pause."""
+"""On a namespace: no evictions there. On the brake, a ConfigMap: no evictions anywhere. The value is the end
+of the pause (RFC 3339), any text that says why, or both: "2026-12-01T08:00:00Z we look". "" and "false" mean
+no pause."""
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+DO_NOT_EVICT = "karpenter.sh/do-not-evict"
+"""Karpenter's older key."""
+DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Which pod a ReplicaSet gives up first; a pod that costs less is the better victim."""
+
+STEERING = (
+    EVICT,
+    SAFE_TO_EVICT,
+    DO_NOT_DISRUPT,
+    DO_NOT_EVICT,
+    DESCHEDULER_EVICT,
+    PREFER_NO_EVICTION,
+    DELETION_COST,
+)
+"""Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
+a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
 _YES = frozenset({"true", "allow", PREFER, REFUSE})
 _NO = frozenset({"false", "never", "deny"})
 
 
 def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[bool, str] | None:
-    """(allowed?, the annotation that says so), or None where no annotation speaks. Own keys win."""
+    """(whether evicting is allowed, the annotation that says so), or None if no annotation is about it.
+
+    `foreign`: the other tools whose annotations are obeyed. `EVICT` has precedence over all of theirs.
+    """
     own = annotations.get(EVICT, "").lower()
     if own in _NO:
         return False, f"{EVICT}={own}"
     if own in _YES:
         return True, f"{EVICT}={own}"
     for source, key, forbids in (
-        ("cluster-autoscaler", "cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-        ("karpenter", "karpenter.sh/do-not-disrupt", "true"),
-        ("karpenter", "karpenter.sh/do-not-evict", "true"),
+        ("cluster-autoscaler", SAFE_TO_EVICT, "false"),
+        ("karpenter", DO_NOT_DISRUPT, "true"),
+        ("karpenter", DO_NOT_EVICT, "true"),
     ):
         if source in foreign and annotations.get(key, "").lower() == forbids:
             return False, f"{key}={annotations[key]}"
     if "descheduler" in foreign:
-        prefer = annotations.get("descheduler.alpha.kubernetes.io/prefer-no-eviction")
+        prefer = annotations.get(PREFER_NO_EVICTION)
         if prefer is not None and prefer.lower() == "true":
-            return False, f"descheduler.alpha.kubernetes.io/prefer-no-eviction={prefer}"
-        if "descheduler.alpha.kubernetes.io/evict" in annotations:
-            return True, "descheduler.alpha.kubernetes.io/evict"
+            return False, f"{PREFER_NO_EVICTION}={prefer}"
+        if DESCHEDULER_EVICT in annotations:
+            return True, DESCHEDULER_EVICT
     return None
 
 
+def steering(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those of them that some rule reads."""
+    return {k: annotations[k] for k in STEERING if k in annotations}
+
+
 def preference(annotations: Mapping[str, str]) -> int:
-    """-1 preferred as a victim, 1 rather not, 0 otherwise."""
+    """-1 if the pod is preferred as a victim, 1 if it should rather not be one, else 0."""
     value = annotations.get(EVICT, "").lower()
     return -1 if value == PREFER else 1 if value == REFUSE else 0
 
 
-def paused(what: str, annotations: Mapping[str, str], now: float) -> Reason | None:
-    """Why nothing may be evicted under an object `what` with these annotations, if PAUSE says so.
+def pause_value(until: float | None, reason: str) -> str:
+    """The value of `PAUSE` for a pause that ends at `until` (epoch seconds), or that somebody has to end."""
+    if until is None:
+        return reason or "true"
+    return f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ} {reason}".strip()
 
-    A value that looks like a time but is none pauses: somebody meant to.
+
+def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
+    """Why nothing may be evicted under the object `what` with these annotations; None without a pause.
+
+    A value that does not begin with a valid time pauses as well: somebody wanted a pause.
     """
     said = annotations.get(PAUSE, "").strip()
     if not said or said.lower() == "false":
         return None
-    try:
-        time = datetime.fromisoformat(said)
-    except ValueError:
-        numbers = {}
-    else:
-        until = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-        if until <= now:
-            return None
-        numbers = {"until": int(until)}
+    until = _time(said)
+    if until is not None and until <= now:
+        return None
+    numbers = {"until": int(until)} if until is not None else {}
     return Reason(
         ReasonCode.PAUSED_BY_ANNOTATION,
         f"{what} is paused: {PAUSE}={said[:200]}",
         numbers,
-        f"remove the annotation: kubectl annotate {what} {PAUSE}-",
+        remedy or f"remove the annotation: kubectl annotate {what} {PAUSE}-",
     )
+
+
+def _time(said: str) -> float | None:
+    """The time that a pause's value is or begins with, in epoch seconds. A date with other words is text."""
+    first = said.split(maxsplit=1)[0]
+    for text in (said, first if "T" in first else ""):
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            continue
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return None

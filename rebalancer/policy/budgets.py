@@ -1,13 +1,15 @@
 """PodDisruptionBudgets: which pods they cover, and how many evictions they allow now.
 
-Rule: kubernetes pkg/registry/core/pod/storage/eviction.go. A budget's `disruptionsAllowed` is spent by each
-eviction of a Ready pod and given back when its replacement is Ready: so it limits a *wave*. Two budgets on
-one pod make the API server refuse (500); a status older than the spec makes it refuse for now.
+Rule: kubernetes pkg/registry/core/pod/storage/eviction.go. Each eviction of a Ready pod takes one from the
+budget's `disruptionsAllowed`. It is given back when the replacement is Ready, so a budget limits a *wave*,
+not a whole plan. The API server refuses to evict a pod that two budgets cover (500), and a pod whose budget
+has a status older than its spec (429).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -19,7 +21,8 @@ from rebalancer.model.workload import PodDisruptionBudget
 
 
 class Budget(Struct, frozen=True, eq=False):
-    """A budget and its selector; None (absent) covers nothing, an empty one the whole namespace."""
+    """A budget and its selector. An absent selector (None) covers nothing, an empty one the whole
+    namespace."""
 
     budget: PodDisruptionBudget
     selector: Selector | None
@@ -31,18 +34,19 @@ class Budget(Struct, frozen=True, eq=False):
 
     @property
     def allowed(self) -> int:
-        """Evictions of Ready pods that it allows now."""
+        """How many evictions of Ready pods it allows now."""
         return max(0, self.budget.status.disruptions_allowed)
 
     @property
     def stale(self) -> bool:
-        """Whether the controller has not seen the present spec: the API server then refuses."""
+        """Whether its controller has not seen the present spec yet. The API server then refuses evictions."""
         return self.budget.status.observed_generation < self.budget.metadata.generation
 
     def costs(self, pod: Pod) -> bool:
-        """Whether evicting the pod spends an allowance.
+        """Whether evicting the pod takes one of the allowed disruptions.
 
-        Unready pods are free under AlwaysAllow, and under IfHealthyBudget while the budget is met.
+        A pod that is not Ready takes none under AlwaysAllow, nor under IfHealthyBudget while enough pods are
+        healthy.
         """
         if pod.ready:
             return True
@@ -77,7 +81,7 @@ class Budgets:
         return found
 
     def why_not(self, pod: Pod) -> Reason | None:
-        """Why no eviction of this pod can pass its budgets at present, if so."""
+        """Why its budgets allow no eviction of this pod at present; None if they do."""
         covering = self.of(pod)
         if len(covering) > 1:
             names = ", ".join(b.key for b in covering)
@@ -108,21 +112,36 @@ class Budgets:
 
 
 class Allowance:
-    """What one wave has spent of each budget."""
+    """How many disruptions of each budget one wave has used.
 
-    def __init__(self, budgets: Budgets) -> None:
+    `draining`: budgets, by key, with a pod on a node that is being drained. After the first of a wave their
+    last disruption is left to the drain.
+    """
+
+    def __init__(self, budgets: Budgets, draining: Iterable[str] = ()) -> None:
         self._budgets = budgets
+        self._draining = frozenset(draining)
         self._spent: dict[str, int] = defaultdict(int)
 
     def fits(self, pod: Pod) -> bool:
-        """Whether the pod can go in this wave as well."""
+        """Whether the budgets allow evicting the pod in this wave as well."""
         return all(
-            not b.stale and (not b.costs(pod) or self._spent[b.key] < b.allowed)
+            not b.stale and (not b.costs(pod) or self._spent[b.key] < self.of(b))
             for b in self._budgets.of(pod)
         )
 
+    def at_most(self, pod: Pod) -> int:
+        """How many pods like this one the budgets let go together; a large number if nothing covers it."""
+        return min((self.of(b) for b in self._budgets.of(pod) if b.costs(pod)), default=1 << 30)
+
+    def of(self, budget: Budget) -> int:
+        """How many disruptions of the budget a wave may use."""
+        if budget.allowed > 1 and budget.key in self._draining:
+            return budget.allowed - 1
+        return budget.allowed
+
     def spend(self, pod: Pod) -> None:
-        """Takes the pod into the wave."""
+        """Adds the pod to the wave."""
         for b in self._budgets.of(pod):
             if b.costs(pod):
                 self._spent[b.key] += 1

@@ -1,150 +1,111 @@
-"""Cron expressions over local time: five fields, names of months and weekdays, DST as a wall clock has it.
+"""Cron expressions, read by cronsim in the dialect of Debian's crontab(5).
 
-Rule: crontab(5). minute hour day-of-month month day-of-week; `*`, lists, ranges, steps, names (JAN, MON); 0
-and 7 are Sunday; where both days are restricted, either is enough; `@hourly`, `@daily`, `@weekly`,
-`@monthly`.
+Five fields: minute, hour, day of month, month, day of week. Values, ranges, steps and lists; names such as
+JAN and MON; 0 and 7 are Sunday. Where both days are restricted, one that matches is enough. cronsim adds `L`
+for the last day of the month and `SUN#1` for its first Sunday. This file adds `@daily` and the like, names in
+full, and ranges over the week's end (FRI-MON).
+
+When the clocks change, an expression with fixed hour and minute follows the wall clock: a time that is
+skipped in spring comes when the clocks have been put forward, and of a time that is shown twice in autumn the
+first counts. With `*` as hour or minute it goes on in elapsed time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 
+from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-_MONTHS = {
-    n: i
-    for i, n in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)  # noqa: SIM905
-}
-_DAYS = {n: i for i, n in enumerate("sun mon tue wed thu fri sat".split())}  # noqa: SIM905
-_FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
-    ("minute", 0, 59, {}),
-    ("hour", 0, 23, {}),
-    ("day of month", 1, 31, {}),
-    ("month", 1, 12, _MONTHS),
-    ("day of week", 0, 7, _DAYS),
+_WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
 )
+_FIELDS = {
+    "minute": "0-59",
+    "hour": "0-23",
+    "day of month": "1-31 or L (the last)",
+    "month": "1-12 or JAN-DEC",
+    "day of week": "0-7, SUN-SAT or SUN#1 (the month's first Sunday)",
+}
+"""What each field takes."""
 _SHORT = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
 }
-_PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/(\d+))?")
-_FARTHEST = 366 * 8 + 1
-"""Days in which every date that exists comes up, 29 February across a skipped leap year included."""
+_RANGE = re.compile(r"(\w+)-(\w+)")
+_PUT_BACK = 2 * 3600.0
+"""Seconds by which clocks are put back at most (Antarctica/Troll)."""
 
 
 class Cron(Struct, frozen=True):
-    """A parsed expression; sets of the values that match. Weekdays count from Sunday = 0."""
+    """An expression that `parse_cron` has checked: as written, and as cronsim reads it."""
 
     text: str
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    either_day: bool
-    """Both days are restricted: one that matches is enough."""
+    expression: str
 
-    def on(self, day: date) -> bool:
-        """Whether it comes up on that day."""
-        if day.month not in self.months:
-            return False
-        by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        return by_month or by_week if self.either_day else by_month and by_week
-
-    def before(self, at: float, zone: tzinfo, since: float) -> float | None:
-        """The last time at or before `at`, not earlier than `since`; epoch seconds."""
-        first = datetime.fromtimestamp(since, zone).date() - timedelta(days=1)
-        day = datetime.fromtimestamp(at, zone).date() + timedelta(days=1)
-        while day >= first:
-            if self.on(day):
-                found = max((t for t in self._times(day, zone) if since <= t <= at), default=None)
-                if found is not None:
-                    return found
-            day -= timedelta(days=1)
-        return None
+    def before(self, at: float, zone: tzinfo) -> float | None:
+        """The last time at or before `at`; epoch seconds. None if there was none within 50 years."""
+        # From a later time on: in the hour that is shown twice, the wall clock alone would pass over a time.
+        start = datetime.fromtimestamp(at // 1 + 1 + _PUT_BACK, zone)
+        times = (t.timestamp() for t in CronSim(self.expression, start, reverse=True))
+        return next((t for t in times if t <= at), None)
 
     def after(self, at: float, zone: tzinfo) -> float | None:
-        """The first time later than `at`, epoch seconds; None if there is none (30 February)."""
-        day = datetime.fromtimestamp(at, zone).date() - timedelta(days=1)
-        for _ in range(_FARTHEST):
-            if self.on(day):
-                found = min((t for t in self._times(day, zone) if t > at), default=None)
-                if found is not None:
-                    return found
-            day += timedelta(days=1)
-        return None
-
-    def _times(self, day: date, zone: tzinfo) -> Iterator[float]:
-        """Its times of one local day, each once.
-
-        A time that the clocks skip in spring comes as much later as they are put forward; of one that they
-        show twice in autumn, the first counts.
-        """
-        for hour in sorted(self.hours):
-            for minute in sorted(self.minutes):
-                local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone, fold=0)
-                yield local.astimezone(UTC).timestamp()
+        """The first time later than `at`; epoch seconds. None if there is none within 50 years."""
+        times = (t.timestamp() for t in CronSim(self.expression, datetime.fromtimestamp(at, zone)))
+        return next((t for t in times if t > at), None)
 
 
 def parse_cron(text: str) -> Cron:
-    """Raises ValueError that names the field."""
-    written = _SHORT.get(text.strip().lower(), text).split()
-    if len(written) != len(_FIELDS):
+    """Raises ValueError, which names the field and what it takes."""
+    fields = _SHORT.get(text.strip().lower(), text).lower().split()
+    if len(fields) != len(_FIELDS):
         raise ValueError(
-            f"{text!r} has {len(written)} fields, not the five of cron: minute hour day month weekday"
+            f"{text!r} has {len(fields)} fields, not the five of cron: minute hour day month weekday"
         )
-    sets = [
-        _field(part, *field, text=text)
-        for part, field in zip((w.lower() for w in written), _FIELDS, strict=True)
-    ]
-    minutes, hours, days, months, weekdays = sets
-    return Cron(
-        text=text,
-        minutes=minutes,
-        hours=hours,
-        days=days,
-        months=months,
-        weekdays=frozenset(d % 7 for d in weekdays),
-        either_day=not written[2].startswith("*") and not written[4].startswith("*"),
+    fields[3] = _short_names(fields[3], _MONTHS)
+    fields[4] = ",".join(_ascending(part) for part in _short_names(fields[4], _WEEKDAYS).split(","))
+    cron = Cron(text, " ".join(fields))
+    try:
+        CronSim(cron.expression, datetime.min)
+    except CronSimError as e:
+        raise ValueError(f"{text!r}: {_mistake(e, fields)}") from e
+    return cron
+
+
+def _mistake(error: CronSimError, fields: list[str]) -> str:
+    field = str(error).removeprefix("Bad ").replace("-", " ")
+    written = dict(zip(_FIELDS, fields, strict=True))[field]
+    if field == "day of month" and re.fullmatch("3[01]", written):
+        return f"{field}: {written!r} never comes up in month {fields[3]!r}"
+    return (
+        f"{field}: {written!r} is not valid; it takes {_FIELDS[field]}, as values (1), "
+        "ascending ranges (1-5), steps (*/2) or lists (1,3)"
     )
 
 
-def _field(
-    written: str, name: str, low: int, high: int, names: dict[str, int], *, text: str
-) -> frozenset[int]:
-    found: set[int] = set()
-    for part in written.split(","):
-        match = _PART.fullmatch(part)
-        if match is None:
-            raise ValueError(f"{text!r}: {name}: {part!r} is no value, range or step")
-        first, last, step = match.groups()
-        if first == "*":
-            start, end = low, high
-        else:
-            start = _value(first, name, low, high, names, text)
-            end = _value(last, name, low, high, names, text) if last else (high if step else start)
-        if first == "*" and last:
-            raise ValueError(f"{text!r}: {name}: {part!r} is no value, range or step")
-        if end < start and name == "day of week":  # SAT-SUN, FRI-MON
-            end += 7
-        if end < start:
-            raise ValueError(f"{text!r}: {name}: {part!r} ends before it begins")
-        if step is not None and int(step) == 0:
-            raise ValueError(f"{text!r}: {name}: a step of 0")
-        found.update(v % 7 if name == "day of week" else v for v in range(start, end + 1, int(step or 1)))
-    return frozenset(found)
+def _short_names(field: str, names: tuple[str, ...]) -> str:
+    return re.sub("[a-z]+", lambda word: word[0][:3] if word[0] in names else word[0], field)
 
 
-def _value(written: str, name: str, low: int, high: int, names: dict[str, int], text: str) -> int:
-    value = names.get(written, names.get(written[:3], -1) if len(written) > 3 else -1)
-    if written.isdigit():
-        value = int(written)
-    if not low <= value <= high:
-        known = f"{low}-{high}" + (f" or {', '.join(names)}" if names else "")
-        raise ValueError(f"{text!r}: {name}: {written!r} is not one of {known}")
-    return value
+def _ascending(part: str) -> str:
+    """A part of the weekday field, in which a range over the week's end becomes two: 5-1 → 5-7,0-1."""
+    found = _RANGE.fullmatch(part)
+    days = [_day_number(day) for day in found.groups()] if found else []
+    if None in days or len(days) != 2 or days[0] <= days[1]:  # type: ignore[operator]
+        return part
+    return f"{days[0]}-7,0-{days[1]}"
+
+
+def _day_number(day: str) -> int | None:
+    if day.isascii() and day.isdigit():
+        return int(day)
+    return next((i for i, name in enumerate(_WEEKDAYS) if day == name[:3]), None)

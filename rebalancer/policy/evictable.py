@@ -1,22 +1,24 @@
-"""Which pods may be evicted, and why the others may not. Vocabulary of the descheduler's DefaultEvictor."""
+"""Which pods may be evicted, and why the others may not. Names follow the descheduler's DefaultEvictor."""
 
 from __future__ import annotations
 
-from rebalancer.model.decode import WORKLOADS
+from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy import gangs
 from rebalancer.policy.annotations import paused, verdict
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.in_flight import Shares
+from rebalancer.policy.not_ready_nodes import NotReadyNodes
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.quota import Quotas
 from rebalancer.policy.replacement import Replacements
-from rebalancer.policy.shared_claims import SharedClaims
-from rebalancer.policy.silent_nodes import SilentNodes
+from rebalancer.policy.single_attach_volumes import SingleAttachVolumes
 
 SYSTEM_CRITICAL = 2_000_000_000
-"""Priorities from here on belong to system-cluster-critical and system-node-critical."""
+"""The priorities of system-cluster-critical and system-node-critical begin here."""
 _MIRROR = "kubernetes.io/config.mirror"
 _STATIC = "kubernetes.io/config.source"
 
@@ -31,8 +33,11 @@ class Evictable:
         self.replacements = Replacements()
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
-        self._shared_claims = SharedClaims(snapshot)
-        self._silent_nodes = SilentNodes(snapshot)
+        self.shares = Shares(snapshot, options, self.owners)
+        self._single_attach_volumes = SingleAttachVolumes(snapshot)
+        self._not_ready_nodes = NotReadyNodes(snapshot)
+        self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}
+        self._own_templates: dict[int, tuple[Pod, bool]] = {}
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
         if options.priority_threshold_class:
@@ -46,10 +51,10 @@ class Evictable:
         """Why the pod may not be evicted; None if it may."""
         return (
             self._by_nature(pod)
-            or self._by_scope(pod)
-            or self._by_owner(pod)
-            or self._silent_nodes.why_not(pod, self.owners.of(pod))
-            or self._shared_claims.why_not(pod)
+            or self._by_approval(pod)
+            or self._by_what_it_shares(pod)
+            or self._not_ready_nodes.why_not(pod, self.owners.of(pod))
+            or self._single_attach_volumes.why_not(pod)
             or self._by_setting(pod)
             or self.quotas.why_not(pod, self.owners.of(pod))
         )
@@ -73,12 +78,21 @@ class Evictable:
         return None
 
     def _own(self, pod: Pod) -> bool:
-        o = self._options
-        here = not o.own_namespace or pod.namespace == o.own_namespace
-        return here and o.own_labels.matches(pod.template.labels)
+        known = self._own_templates.get(id(pod.template))
+        if known is None:
+            o = self._options
+            here = not o.own_namespace or pod.namespace == o.own_namespace
+            known = pod, here and o.own_labels.matches(pod.template.labels)
+            self._own_templates[id(pod.template)] = known
+        return known[1]
+
+    def in_view(self, namespace: str) -> bool:
+        """Whether somebody who named namespaces named this one. What is not in view still counts."""
+        return not self._options.namespaces_include or namespace in self._options.namespaces_include
 
     def outside(self, namespace: str) -> Reason | None:
-        """Why a whole namespace is none of the tool's business; None if it is."""
+        """Why no pod of the namespace may be evicted, by the settings of the scope; None if pods of it may
+        be."""
         o = self._options
         if namespace in o.namespaces_exclude or (o.own_namespace and namespace == o.own_namespace):
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is excluded")
@@ -87,12 +101,30 @@ class Evictable:
             return Reason(
                 ReasonCode.OWNER_TERMINATING, f"namespace {namespace} is being deleted: nothing is made in it"
             )
-        if o.namespaces_include and namespace not in o.namespaces_include:
+        if not self.in_view(namespace):
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} is not included")
         chosen = o.namespace_selector
         if chosen is not None and (known is None or not chosen.matches(known.metadata.labels)):
             return Reason(ReasonCode.EXCLUDED_NAMESPACE, f"namespace {namespace} does not match {chosen}")
         return None
+
+    def _by_approval(self, pod: Pod) -> Reason | None:
+        approved = self._options.approved
+        if approved is not None and pod.uid not in approved.uids:
+            return Reason(ReasonCode.NOT_IN_PLAN, f"is not in {approved.source}")
+        return None
+
+    def _by_what_it_shares(self, pod: Pod) -> Reason | None:
+        """Scope and owner, judged once for all pods that share template, annotations and owner.
+
+        The decoder makes equal ones the same object. The first pod is kept, so that no other object can get
+        the identity of one of its own.
+        """
+        alike = (id(pod.template), id(pod.annotations), id(pod.owner))
+        known = self._for_all_alike.get(alike)
+        if known is None:
+            known = self._for_all_alike[alike] = pod, self._by_scope(pod) or self._by_owner(pod)
+        return known[1]
 
     def _by_scope(self, pod: Pod) -> Reason | None:
         o = self._options
@@ -103,9 +135,9 @@ class Evictable:
         return self._by_annotation(pod)
 
     def _by_annotation(self, pod: Pod) -> Reason | None:
-        """The nearest word counts: the pod's, then its owner's, its Deployment's, its namespace's.
+        """The nearest annotation decides: the pod's, else its owner's, its Deployment's, its namespace's.
 
-        A pause of the namespace is above all of them.
+        A pause of the namespace has precedence over all of them.
         """
         owner = self.owners.of(pod)
         parent = self.owners.parent(owner) if owner is not None else None
@@ -134,7 +166,7 @@ class Evictable:
         return None
 
     def _allowed_itself(self, pod: Pod) -> bool:
-        """Whether the pod's own annotation opens the protections that settings control."""
+        """Whether the pod's own annotation lifts the protections that come from settings."""
         said = verdict(pod.annotations, self._options.foreign_annotations) if pod.annotations else None
         return said is not None and said[0]
 
@@ -144,6 +176,8 @@ class Evictable:
             return Reason(ReasonCode.BARE_POD, "has no owner: nothing would replace it")
         if pod.owner.kind == "Job":
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
+        if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._kind_allowed(pod):
+            return reason
         if pod.owner.kind in o.owner_kinds_exclude:
             return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")
         owner = self.owners.of(pod)
@@ -156,6 +190,8 @@ class Evictable:
                     {},
                     f"include {pod.owner.kind.lower()}s in the snapshot",
                 )
+            if (reason := gangs.of_controller(pod.owner.kind, f"belongs to {what}")) is not None:
+                return reason
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"its owner {what}: how this kind replaces a pod is not known",
@@ -163,6 +199,12 @@ class Evictable:
                 "allow the kind (scope.ownerKindsAllow) if it replaces evicted pods at once",
             )
         return self.owners.why_not(owner) or self._options.resting.get(self.owners.top(owner).key)
+
+    def _kind_allowed(self, pod: Pod) -> bool:
+        """Whether policy opens the kind of the pod's controller, or of the controller's own."""
+        owner = self.owners.of(pod)
+        kinds = {ref.kind for ref in (pod.owner, owner.owner if owner else None) if ref is not None}
+        return not kinds.isdisjoint(self._options.owner_kinds_allow)
 
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template

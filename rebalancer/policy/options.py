@@ -1,4 +1,5 @@
-"""What an operator decides about evictions. Words and defaults are the descheduler's where it has them."""
+"""What an operator decides about evictions. Names and defaults are those of the descheduler where it has
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rebalancer.model.selectors import Selector
 
 
 class Limit(Struct, frozen=True):
-    """A cap: a number of pods, or a percentage of the pods in question (rounded up: 1 % of 3 is 1)."""
+    """A cap: a number of pods, or a percentage of the pods it is about, rounded up (1 % of 3 is 1)."""
 
     number: int | None = None
     percent: float | None = None
@@ -23,19 +24,53 @@ class Limit(Struct, frozen=True):
             return self.number
         return -int(-(total * (self.percent or 0)) // 100)
 
+    def share(self, total: int) -> int:
+        """The same rounded down, and at least one: how many of `total` pods may be away together."""
+        whole = self.number if self.number is not None else int(total * (self.percent or 0) // 100)
+        return max(1, whole)
+
     def __str__(self) -> str:
         """As written in configuration."""
         return str(self.number) if self.number is not None else f"{self.percent:g}%"
 
 
+class Approved(Struct, frozen=True):
+    """Pods that a person has looked at, by uid; no other may go. `source`: where they are listed."""
+
+    uids: frozenset[str]
+    source: str
+
+
+class Evicted(Struct, frozen=True):
+    """An eviction of the present cycle. `owner`: Kind/namespace/name of the topmost; `domains`: key=value of
+    each domain that the pod left."""
+
+    owner: str
+    namespace: str
+    node: str
+    domains: tuple[str, ...]
+
+
+class Earlier(Struct, frozen=True):
+    """Evictions that caps count already: those of the present cycle, how many there were in the last hour,
+    and by owner in the last day. The present cycle's are among both."""
+
+    this_cycle: tuple[Evicted, ...] = ()
+    last_hour: int = 0
+    last_day: Mapping[str, int] = {}
+
+
 class PolicyOptions(Struct, frozen=True, kw_only=True):
     """Protections, scope and caps. Durations in seconds.
 
-    Bare, Job-owned, DaemonSet and static pods are never evicted: nothing would replace them elsewhere, or it
-    would count as a failure. `evict_*` open what is protected by default, `protect_*` close what is
-    open; both follow the descheduler's DefaultEvictor. Caps count evictions of one cycle; None = no cap.
-    `resting`: owners that are left alone for now, by Kind/namespace/name of the topmost one (a Deployment,
-    not its ReplicaSet), and why: what is remembered of former evictions says so.
+    Static pods, pods of DaemonSets and Jobs, and pods without an owner are never evicted: nothing would
+    replace them on another node, or the eviction would count as a failure. `evict_*` allow what is protected
+    by default, `protect_*` protect what is allowed by default; both follow the descheduler's DefaultEvictor.
+    Caps count the evictions of one cycle, or those of the last hour or day; None = no cap. They bound what is
+    carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
+    of one owner may be away together, rounded down, at least one. `resting`: owners that are left alone for
+    now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment, not its
+    ReplicaSet), and why.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -44,6 +79,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     label_selector: Selector | None = None
     owner_kinds_exclude: tuple[str, ...] = ()
     owner_kinds_allow: tuple[str, ...] = ()
+    gangs_allow: tuple[str, ...] = ()
     own_namespace: str = ""
     own_labels: Selector = Selector.equals({"app.kubernetes.io/name": "rebalancer"})
     mode: Literal["opt-out", "opt-in"] = "opt-out"
@@ -69,5 +105,10 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     max_per_namespace: Limit | None = None
     max_per_owner: Limit | None = None
     max_per_domain: Limit | None = None
+    max_total_per_hour: Limit | None = None
+    max_per_owner_per_day: Limit | None = Limit(percent=100)
+    earlier: Earlier = Earlier()
+    in_flight_per_owner: Limit = Limit(percent=10)
 
     resting: Mapping[str, Reason] = {}
+    approved: Approved | None = None

@@ -1,25 +1,26 @@
-"""Whether an owner would make the replacement that the plan counts on, now and as expected."""
+"""Whether an owner would make the replacement that a plan counts on, at once and from the known template."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from rebalancer.model.decode import WORKLOADS
-from rebalancer.model.meta import ObjectMeta
+from rebalancer.model.kinds import WORKLOADS
+from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
+from rebalancer.policy import gangs
 from rebalancer.policy.options import PolicyOptions
 
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 ARRIVAL = 600.0
-"""Seconds for which a new pod may hold its owner back by not being Ready, as long as a Deployment waits for
-progress by default. Later it is broken rather than new, and unready pods are the first to be evicted."""
+"""While a pod is younger than this, in seconds, and not Ready, no other pod of its owner is evicted. It is
+the default progressDeadlineSeconds of a Deployment. An older pod that is not Ready is taken to be broken."""
 
 
 class Owners:
-    """Owners of a snapshot with their pods; answers per owner, once."""
+    """The owners of a snapshot with their pods. What is asked about an owner is worked out once."""
 
     def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
         self._snapshot = snapshot
@@ -42,7 +43,10 @@ class Owners:
                 self._of_deployment[parent.key].append(w)
 
     def of(self, pod: Pod) -> Workload | None:
-        """The pod's controller, if the snapshot has it; of an allowed kind that is not read, a stand-in."""
+        """The pod's controller, if the snapshot has it.
+
+        For a kind that is not read but that the settings allow, a Workload with the name of the controller.
+        """
         found = self._snapshot.owner_of(pod.namespace, pod.owner)
         ref = pod.owner
         if found is not None or ref is None or ref.kind not in self._trusted:
@@ -57,7 +61,7 @@ class Owners:
         return self._snapshot.owner_of(owner.namespace, owner.owner)
 
     def top(self, owner: Workload) -> Workload:
-        """What a person would call the workload: the Deployment, else the owner itself."""
+        """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
 
     def active(self, owner: Workload) -> list[Pod]:
@@ -65,7 +69,7 @@ class Owners:
         return [p for p in self._pods[owner.key] if not p.finished and not p.terminating]
 
     def why_not(self, owner: Workload) -> Reason | None:
-        """Why no pod of this owner should be evicted now, if so."""
+        """Why no pod of this owner should be evicted now; None if pods of it may be."""
         if owner.key not in self._why_not:
             self._why_not[owner.key] = self._judge(owner)
         return self._why_not[owner.key]
@@ -103,7 +107,7 @@ class Owners:
         return self._arriving(owner, active)
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
-        """Its last replacement is not Ready yet: one more eviction would take two pods out at once."""
+        """While the last replacement is not Ready, one more eviction would leave two pods missing at once."""
         now = self._snapshot.now
         new = [p for p in active if not p.ready and p.created is not None and now - p.created < ARRIVAL]
         if not new:
@@ -116,7 +120,7 @@ class Owners:
         )
 
     def _parent_not_read(self, owner: Workload) -> Reason | None:
-        """What speaks against an owner whose own controller is not in the snapshot."""
+        """Why an owner is left alone whose own controller is not in the snapshot; None if it need not be."""
         ref = owner.owner
         if ref is None:
             return None
@@ -126,15 +130,16 @@ class Owners:
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
-        if owner.kind != "ReplicaSet":
-            return None  # a StatefulSet that an operator owns replaces its pods all the same
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
-            return Reason(
+            together = gangs.of_controller(ref.kind, f"{name} belongs to {ref.kind} {ref.name}")
+            return together or Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",
                 {},
                 "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
+        if owner.kind != "ReplicaSet":
+            return None
         sets = [w for w in self._siblings[ref.uid or ref.name] if w.kind == "ReplicaSet"]
         busy = [w for w in sets if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:

@@ -1,10 +1,10 @@
 """ResourceQuotas: whether a replacement would be admitted while its victim still terminates.
 
-Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating
-pod is charged until it is gone, so the replacement that a ReplicaSet makes at once needs room beside it; a
-StatefulSet makes its replacement when the victim's charge is given back. What counts is what the
-replacement will say (`replacement`): it may be more than the victim says. The API server judges by the
-quota's *status*: a limit whose use is not known yet admits nothing.
+Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating pod
+is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
+StatefulSet makes its replacement when the victim is gone and its charge is given back. What the replacement
+requests decides (`replacement`), which may be more than what the victim requests. The API server judges by
+the quota's *status*: a limit whose usage is not known yet admits nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.model.pod import Container, Pod, PodTemplate
+from rebalancer.model.pod_requests import Requests, pod_requests
 from rebalancer.model.quantity import amount
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.resources import Requests, pod_requests
 from rebalancer.model.selectors import Requirement
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import ResourceQuota, ScopeSelectorRequirement, Workload
@@ -26,15 +26,15 @@ from rebalancer.policy.replacement import Replacements
 
 _PIECES = frozenset({"pods", "count/pods"})
 _EXPLICIT = frozenset({"cpu", "memory"})
-"""Resources that each container has to ask for where a quota limits them."""
+"""Resources that every container must request if a quota limits them."""
 _WITHOUT_DEADLINE = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 """Owners whose templates cannot have activeDeadlineSeconds, which is what the Terminating scopes ask for."""
 
 
 class _Limit(Struct, frozen=True, eq=False):
-    """One limited resource: `name` as in the quota, `resource` as a container asks for it.
+    """One limited resource: `name` as in the quota, `resource` as in a container's requests or limits.
 
-    `hard`, `used` in the scheduler's integers; `used` None where the quota controller has not said.
+    `hard` and `used` are in the scheduler's integers; `used` is None until the quota controller has counted.
     """
 
     name: str
@@ -45,7 +45,7 @@ class _Limit(Struct, frozen=True, eq=False):
 
 
 class Quotas:
-    """All quotas of a snapshot, asked by pod."""
+    """The quotas of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, replacements: Replacements | None = None) -> None:
         self._replacements = replacements or Replacements()
@@ -54,9 +54,9 @@ class Quotas:
             self._by_namespace[q.metadata.namespace].append((q, tuple(_limits(q))))
 
     def why_not(self, pod: Pod, owner: Workload | None, promised: Requests | None = None) -> Reason | None:
-        """Why the pod's replacement would not be admitted beside it, if so.
+        """Why the pod's replacement would not be admitted; None if it would be.
 
-        `promised`: what else is to be charged before, by "quota/limit" (`charges`).
+        `promised`: what others will be charged before, by "quota/limit" (`charges`).
         """
         for asked, quota, limit in self._charged(pod, owner):
             reason = _judge(quota, limit, pod, asked, owner, (promised or {}).get(_key(quota, limit), 0))
@@ -65,7 +65,7 @@ class Quotas:
         return None
 
     def charges(self, pod: Pod, owner: Workload | None) -> Requests:
-        """What pod and replacement are charged more than the pod alone, by "quota/limit"."""
+        """What is charged for the replacement in addition to the present usage, by "quota/limit"."""
         return {
             _key(quota, limit): _extra(limit, pod, asked, owner)
             for asked, quota, limit in self._charged(pod, owner)
@@ -86,12 +86,12 @@ class Quotas:
 
 
 def unseen(snapshot: Snapshot) -> bool:
-    """Whether there may be quotas that this tool has no right to see: any replacement may then be refused."""
+    """Whether quotas may exist that this tool has no right to read. Any replacement may then be refused."""
     return "ResourceQuota" in snapshot.refused
 
 
 class Charged:
-    """What one wave charges to quotas before its victims are gone."""
+    """What the replacements of one wave are charged before their victims are gone."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
@@ -102,7 +102,7 @@ class Charged:
         return self._quotas.why_not(pod, owner, self._promised) is None
 
     def spend(self, pod: Pod, owner: Workload | None) -> None:
-        """Takes the pod into the wave."""
+        """Adds the pod to the wave."""
         for key, needed in self._quotas.charges(pod, owner).items():
             self._promised[key] += needed
 
@@ -117,7 +117,7 @@ def _waits(owner: Workload | None) -> bool:
 
 
 def _extra(limit: _Limit, pod: Pod, asked: PodTemplate, owner: Workload | None) -> int:
-    """What the replacement is charged beyond what its victim has given back by then."""
+    """The charge for the replacement, less what its victim has given back by then."""
     return _needs(limit, asked) - (_needs(limit, pod.template) if _waits(owner) else 0)
 
 
@@ -172,7 +172,7 @@ def _judge(
 
 
 def _needs(limit: _Limit, template: PodTemplate) -> int:
-    """What a pod is charged under the limit; 0 where it is none of pods."""
+    """What a pod is charged under the limit; 0 if the limit is not about pods."""
     if limit.name in _PIECES:
         return 1
     if not limit.of_limits:
@@ -186,7 +186,7 @@ def _by_limits(containers: Iterable[Container]) -> list[Container]:
 
 
 def _silent(limit: _Limit, template: PodTemplate) -> str:
-    """The first container that does not state what the quota wants stated; "" if there is none."""
+    """The first container that lacks a request that the quota demands; "" if there is none."""
     if limit.resource not in _EXPLICIT or limit.name in _PIECES:
         return ""
     for c in (*template.containers, *template.init_containers):
@@ -196,7 +196,7 @@ def _silent(limit: _Limit, template: PodTemplate) -> str:
 
 
 def _covers(quota: ResourceQuota, pod: Pod, asked: PodTemplate) -> bool:
-    """Whether the quota is charged for the pod, as far as it can be told: every scope has to match."""
+    """Whether the quota is charged for the pod: every scope must match."""
     selector = quota.spec.scope_selector
     scopes = [ScopeSelectorRequirement(s) for s in quota.spec.scopes]
     if selector is not None:

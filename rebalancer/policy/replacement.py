@@ -1,8 +1,8 @@
 """The pod that an owner makes in place of an evicted one.
 
-Built from the owner's template, plus what admission had added to the evicted pod (tolerations, merged
-selectors, injected containers), without a node. Where nothing differs, it *is* the evicted pod's template,
-so that everything remembered for that template holds for the replacement too.
+It is built from the owner's template, plus what admission had added to the evicted pod (tolerations, merged
+selectors, injected containers), and has no node. If nothing differs, it *is* the evicted pod's template, so
+that whatever is cached for that template is valid for the replacement too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from rebalancer.model.pod import Container, PodTemplate
-from rebalancer.model.resources import Requests
+from rebalancer.model.pod_requests import Requests
 from rebalancer.model.workload import Workload
 from rebalancer.spread.constraint import resolve
 
@@ -70,9 +70,10 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
 
 
 def edited(pod: PodTemplate, owner: PodTemplate) -> bool:
-    """Whether the owner's template differs from the pod in what admission does not take away or add.
+    """Whether the owner's template differs from the pod in a way that admission cannot have caused.
 
-    Constraints or affinity that the template has no more, gates, and host ports that the pod does not have.
+    That is: constraints or affinity that only the pod has, other scheduling gates, or host ports that only
+    the template has.
     """
     return (
         owner.scheduling_gates != pod.scheduling_gates
@@ -87,9 +88,9 @@ def _larger(mine: Requests, theirs: Requests) -> Requests:
 
 
 def _joined(mine: tuple[Container, ...], theirs: tuple[Container, ...]) -> tuple[Container, ...]:
-    """The pod's containers, each with the larger amounts of both, then those that the template alone has.
+    """The pod's containers, each with the larger amounts of the two, then those that only the template has.
 
-    The very containers of the pod where nothing differs.
+    A container in which nothing differs is the same object as the pod's.
     """
     by_name = {c.name: c for c in theirs}
     joined = []

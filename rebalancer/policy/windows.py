@@ -1,8 +1,8 @@
 """Maintenance windows: when evicting is allowed, as a pure function of time.
 
-A window begins whenever its cron expression comes up, in local time of its zone, and lasts so many seconds
-of real time. A deny window that is open forbids; otherwise, if there are allow windows, one of them must be
-open.
+A window begins at each time of its cron expression, in the local time of its zone, and lasts for a number of
+elapsed seconds. An open deny window forbids evictions. Otherwise, if there are allow windows, one of them
+must be open.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.cron import Cron
 
 LONGEST = 7 * 86_400.0
-"""Seconds that a window may last: beyond a week it is better said as the opposite window."""
+"""Seconds that a window may last. What is longer than a week is better written as the opposite window."""
 
 
 class Window(Struct, frozen=True, eq=False):
-    """`duration` in seconds."""
+    """A recurring span of time; `duration` is in seconds."""
 
     cron: Cron
     duration: float
@@ -29,17 +29,18 @@ class Window(Struct, frozen=True, eq=False):
     action: Literal["allow", "deny"] = "allow"
 
     def end(self, at: float) -> float | None:
-        """Until when it is open, if it is open at `at`."""
-        began = self.cron.before(at, self.zone, since=at - self.duration)
+        """When it closes, if it is open at `at` (epoch seconds); else None."""
+        began = self.cron.before(at, self.zone)
         return began + self.duration if began is not None and at < began + self.duration else None
 
     def __str__(self) -> str:
-        """As it was configured."""
+        """The window as it was configured."""
         return f"{self.action} {self.cron.text!r} {self.zone} for {self.duration / 60:g} min"
 
 
 def outside(windows: Sequence[Window], at: float) -> Reason | None:
-    """Why nothing may be evicted at that time (epoch seconds), with when that ends; None if it may."""
+    """Why nothing may be evicted at that time (epoch seconds), and until when; None if evicting is
+    allowed."""
     for w in windows:
         if w.action == "deny" and (end := w.end(at)) is not None:
             return _closed(f"the window {w} forbids evictions until {_clock(end, w.zone)}", end)

@@ -1,11 +1,15 @@
 """A plan as something to read: terminal, JSON, YAML, Markdown.
 
-document   the report's content, the one place where it is built; its JSON is an interface
-text       words and figures that every format shares; what makes hostile names harmless
-table      the document for a terminal
-markdown   the document for pull requests and chat
-formats    the formats by name
+document   builds the content of the report; its JSON is a public interface
+text       words and figures that every format shares, and the escaping of hostile names
+table      the report for a terminal
+markdown   the report for pull requests and chat
+html/      the report as a page
+formats    the names of the formats
 output     the report in a format
+placement, placement_table  the content of `explain`, and the same for a terminal
+simulation the content of `simulate`
+risk       what a failure would cost each workload
 """
 
 from __future__ import annotations
@@ -14,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rebalancer.report.document import Report, build_report
-    from rebalancer.report.output import render
+    from rebalancer.report.output import render, write
 
-__all__ = ["Report", "build_report", "render"]
+__all__ = ["Report", "build_report", "render", "write"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the planner's types when they are asked for: the command line needs only the formats' names."""
+    """Imports the report when it is used, because the command line needs only the names of the formats."""
     if name in ("Report", "build_report"):
         from rebalancer.report import document
 
         return getattr(document, name)
-    if name == "render":
-        from rebalancer.report.output import render
+    if name in ("render", "write"):
+        from rebalancer.report import output
 
-        return render
+        return getattr(output, name)
     raise AttributeError(name)

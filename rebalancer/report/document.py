@@ -1,29 +1,42 @@
-"""The report's content. Every format renders this and nothing else; as JSON it is a public interface.
+"""The content of the report. Every format renders this and nothing else; its JSON is a public interface.
 
-Names are those of `rebalancer/v1`; fields may be added, never renamed. Everything but `generatedAt` and
-`summary.seconds` follows from the snapshot and the settings alone.
+The names belong to `rebalancer/v1`: fields may be added, but are never renamed. Everything except
+`generatedAt` and `summary.seconds` follows from the snapshot and the settings alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from heapq import merge
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
+from rebalancer.findings import order
+from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.findings import order
-from rebalancer.planner.plan import ConstraintResult, Finding, Move, Plan, Severity, Status
+from rebalancer.planner.plan import ConstraintResult, Move, Plan, Status
+from rebalancer.planner.results.pace import pace
+from rebalancer.report.domain_loss import DomainLoss, domain_losses
+from rebalancer.report.grades import NamespaceGrade, grades
+from rebalancer.report.pace import WaveReport, waves
 from rebalancer.report.risk import Risk, risks
+from rebalancer.report.workload_pods import workload_pods
+from rebalancer.spread.constraint import resolve
 
 API_VERSION = "rebalancer/v1"
 
 
 class Summary(Struct, frozen=True, rename="camel"):
-    """Figures of the whole cluster. `violated`, `excess` and `residual_excess` are over the constraints in
-    scope; `lower_bound`: no plan needs fewer evictions for the best final state."""
+    """Figures of the whole cluster.
+
+    `violated`, `excess` and `residual_excess` are about the constraints in scope. `lower_bound`: no plan
+    reaches the best final state with fewer evictions. `unreadable`: objects that were left out.
+    `soft_ignored`: ScheduleAnyway constraints that settings leave out. `expected_seconds`: how long carrying
+    out the plan may take; `takes_longest`: why no less, "" if nothing keeps it to more than one wave.
+    `waves_bound`: waves that budgets, shares of owners, and moves that depend on landings take at least.
+    """
 
     nodes: int
     pods: int
@@ -35,6 +48,12 @@ class Summary(Struct, frozen=True, rename="camel"):
     optimal: bool
     residual_excess: int
     seconds: float
+    unreadable: int = 0
+    soft_ignored: int = 0
+    expected_seconds: int = 0
+    waves: int = 0
+    waves_bound: int = 0
+    takes_longest: str = ""
 
 
 class Why(Struct, frozen=True, rename="camel"):
@@ -47,10 +66,10 @@ class Why(Struct, frozen=True, rename="camel"):
 
 
 class ConstraintReport(Struct, frozen=True, rename="camel"):
-    """A constraint now and after the plan. `selector` in kubectl's -l syntax, None if absent.
+    """A constraint now and after the plan. `selector` is in kubectl's -l syntax, None if absent.
 
-    `worst_domain_loss`: share of its pods that go with the fullest domain; `best_domain_loss`: the smallest
-    that any placement could have.
+    `worst_domain_loss`: the share of its pods that are lost if the fullest domain fails. `best_domain_loss`:
+    the smallest such share that a placement can have.
     """
 
     namespace: str
@@ -73,7 +92,8 @@ class ConstraintReport(Struct, frozen=True, rename="camel"):
 
 
 class Destination(Struct, frozen=True, rename="camel"):
-    """Where the replacement can land: `certain` = nowhere else. `predicted`: what the plan counts with."""
+    """Where the replacement can land; `certain` = nowhere else. `predicted`: the node that the plan
+    assumes."""
 
     nodes: tuple[str, ...]
     certain: bool
@@ -81,8 +101,8 @@ class Destination(Struct, frozen=True, rename="camel"):
 
 
 class Fix(Struct, frozen=True, rename="camel"):
-    """A constraint that an eviction helps: its index in `constraints`, the domain that the pod leaves and
-    those that the replacement can land in, the predicted one first."""
+    """A constraint that an eviction helps: its index in `constraints`, the domain that the pod leaves, and
+    the domains in which the replacement can land, the predicted one first."""
 
     constraint: int
     topology_key: str
@@ -91,7 +111,8 @@ class Fix(Struct, frozen=True, rename="camel"):
 
 
 class EvictionReport(Struct, frozen=True, rename="camel"):
-    """One eviction of the plan; those of a wave may be in flight together. `owner` is Kind/name."""
+    """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is Kind/name.
+    `waits`: the cap that leaves it to a later cycle; there only where one does."""
 
     namespace: str
     pod: str
@@ -102,6 +123,7 @@ class EvictionReport(Struct, frozen=True, rename="camel"):
     wave: int
     fixes: tuple[Fix, ...]
     reason: str
+    waits: Why | UnsetType = UNSET
 
 
 class BlockedReport(Struct, frozen=True, rename="camel"):
@@ -115,7 +137,8 @@ class BlockedReport(Struct, frozen=True, rename="camel"):
 
 
 class FindingReport(Struct, frozen=True, rename="camel"):
-    """What no eviction cures. `remedy`: YAML to paste or a command; `field`: where in the object."""
+    """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in the
+    object."""
 
     severity: Severity
     code: str
@@ -126,7 +149,11 @@ class FindingReport(Struct, frozen=True, rename="camel"):
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
-    """The whole report. `warnings`: what could not be read, and what follows from that."""
+    """The whole report.
+
+    `warnings`: what could not be read, with the consequences. `cluster_id`: the uid of namespace kube-system,
+    "" if it is not known. `captured_at`: the time that the report speaks of.
+    """
 
     api_version: str = API_VERSION
     kind: str = "Report"
@@ -141,14 +168,19 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     blocked: tuple[BlockedReport, ...]
     findings: tuple[FindingReport, ...]
     risks: tuple[Risk, ...] = ()
+    cluster_id: str = ""
+    captured_at: str = ""
+    waves: tuple[WaveReport, ...] = ()
+    domains: tuple[DomainLoss, ...] = ()
+    namespaces: tuple[NamespaceGrade, ...] = ()
 
     @property
-    def waves(self) -> dict[int, list[EvictionReport]]:
-        """The evictions by wave, waves in order."""
-        waves: dict[int, list[EvictionReport]] = {}
+    def by_wave(self) -> dict[int, list[EvictionReport]]:
+        """The evictions of each wave, in the order of the waves."""
+        found: dict[int, list[EvictionReport]] = {}
         for eviction in sorted(self.evictions, key=lambda e: e.wave):
-            waves.setdefault(eviction.wave, []).append(eviction)
-        return waves
+            found.setdefault(eviction.wave, []).append(eviction)
+        return found
 
 
 def build_report(
@@ -159,13 +191,19 @@ def build_report(
     seconds: float,
     cluster: str = "",
     around: Iterable[Finding] = (),
+    namespaces: Collection[str] = (),
 ) -> Report:
     """The report of a plan for a snapshot.
 
-    `generated_at` in seconds since the epoch, `seconds` what reading and planning took, `cluster` the name
-    of the context ("" for files), `around` findings that are none of the plan's: of others that move pods.
+    `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
+    name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
+    of the plan. `namespaces`: whose workloads the zones are about, all if there are none.
     """
     labels = {n.name: n.labels for n in snapshot.nodes}
+    workloads = workload_pods(plan, snapshot)
+    at_risk = risks(workloads, snapshot)
+    took = pace(plan, snapshot)
+    in_view = [w for w in workloads if not namespaces or w.namespace in namespaces]
     return Report(
         generated_at=rfc3339(generated_at),
         cluster=cluster,
@@ -183,6 +221,12 @@ def build_report(
             optimal=plan.optimal,
             residual_excess=plan.residual_excess,
             seconds=round(seconds, 3),
+            unreadable=sum(r.unreadable for r in snapshot.reads),
+            soft_ignored=_soft_ignored(plan, snapshot),
+            expected_seconds=took.seconds,
+            waves=len(took.waves),
+            waves_bound=plan.waves_bound,
+            takes_longest=took.longest,
         ),
         constraints=tuple(map(_constraint, plan.constraints)),
         evictions=tuple(
@@ -197,12 +241,32 @@ def build_report(
             FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field)
             for f in merge(plan.findings, sorted(around, key=order), key=order)
         ),
-        risks=risks(plan, snapshot),
+        risks=at_risk,
+        cluster_id=snapshot.cluster_id,
+        captured_at=rfc3339(snapshot.now) if snapshot.now else "",
+        waves=waves(took),
+        domains=domain_losses(in_view, snapshot),
+        namespaces=grades(at_risk, plan.constraints),
+    )
+
+
+def _soft_ignored(plan: Plan, snapshot: Snapshot) -> int:
+    """How many soft constraints pods carry themselves, unless the plan looked at them."""
+    if any(not c.constraint.hard for c in plan.constraints):
+        return 0
+    templates = {id(p.template): p.template for p in snapshot.pods if not p.finished}
+    return len(
+        {
+            resolve(c, t)
+            for t in templates.values()
+            for c in t.spread
+            if c.when_unsatisfiable == "ScheduleAnyway"
+        }
     )
 
 
 def rfc3339(seconds: float) -> str:
-    """A time as the API writes it: UTC, whole seconds."""
+    """A time as in the Kubernetes API: UTC, whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -251,4 +315,5 @@ def _eviction(move: Move, plan: Plan, labels: Mapping[str, Mapping[str, str]]) -
             Fix(i, key, domains([move.pod.node_name], key)[0], domains(landing, key)) for i, key in keys
         ),
         reason=move.reason,
+        waits=_why(move.waits) if move.waits is not None else UNSET,
     )

@@ -1,4 +1,4 @@
-"""What `-o` takes; apart, because the command line offers the names before anything else is loaded."""
+"""The values of `-o`. They have a file of their own, because --help must not load the rest of the report."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ class Format(StrEnum):
     YAML = "yaml"
     MARKDOWN = "markdown"
     HTML = "html"
+    CSV = "csv"
+    OPENREPORTS = "openreports"
+
+
+class Color(StrEnum):
+    """When tables are coloured; auto: on a terminal, unless NO_COLOR is set."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 _SUFFIXES = {
@@ -21,11 +31,14 @@ _SUFFIXES = {
     ".yaml": Format.YAML,
     ".yml": Format.YAML,
     ".md": Format.MARKDOWN,
+    ".csv": Format.CSV,
     ".html": Format.HTML,
     ".htm": Format.HTML,
 }
 
 
 def format_of(file_name: str) -> Format | None:
-    """The format that a file's name asks for, if any."""
-    return next((f for suffix, f in _SUFFIXES.items() if file_name.lower().endswith(suffix)), None)
+    """The format for a file by the ending of its name; None if the ending is of no format."""
+    return next(
+        (f for suffix, f in _SUFFIXES.items() if file_name.lower().removesuffix(".gz").endswith(suffix)), None
+    )

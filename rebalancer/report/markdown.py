@@ -1,12 +1,12 @@
-"""The report for pull requests and chat: GitHub's Markdown, in which a name is never markup."""
+"""The report in GitHub's Markdown, for pull requests and chat. Names are never read as markup."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rebalancer.report import text
-from rebalancer.report.document import Report
+from rebalancer.report import text, words
+from rebalancer.report.document import ConstraintReport, Report
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
 _MOST_ROWS = 50
@@ -21,6 +21,9 @@ def to_markdown(report: Report) -> str:
 def _lines(report: Report) -> Iterator[str]:
     yield "## Topology spread"
     yield ""
+    if lead := words.lead(report):
+        yield f"**{escape(lead)}**"
+        yield ""
     yield f"**{escape(text.headline(report))}**"
     yield ""
     yield f"{escape(text.facts(report))} · {report.generated_at}"
@@ -44,6 +47,7 @@ def _lines(report: Report) -> Iterator[str]:
                 for c in violated
             ),
         )
+    yield from _overview(report)
     avoidable = [r for r in report.risks if r.lost > r.best]
     if avoidable:
         yield from _heading("Lost with the fullest domain")
@@ -75,15 +79,7 @@ def _lines(report: Report) -> Iterator[str]:
                 for e in report.evictions
             ),
         )
-    left = [c for c in violated if c.reasons]
-    if left:
-        yield from _heading("What stays, and why")
-        for c in left[:_MOST_ROWS]:
-            whose = f"{code(text.name_of(c))} {code(text.short_key(c.topology_key))}"
-            yield f"- {whose}, excess {c.residual_excess}"
-            for why in c.reasons:
-                remedy = f" → {escape(why.remedy)}" if why.remedy else ""
-                yield f"  - **{why.code}** {escape(why.message)}{remedy}"
+    yield from _stays(report, [c for c in violated if c.reasons])
     groups = text.blocked_groups(report.blocked)
     if groups:
         yield from _heading(f"Not evicted: {text.plural(len(report.blocked), 'pod')}")
@@ -107,8 +103,45 @@ def _lines(report: Report) -> Iterator[str]:
             yield from (f"- {escape(s)}" for s in sentences)
 
 
+def _overview(report: Report) -> Iterator[str]:
+    if len(report.domains) > 1:
+        yield from _heading("If a zone fails")
+        yield from _table(
+            ("zone", "goes with it: now → planned"),
+            ((code(d.domain), escape(words.zone_says(d))) for d in report.domains),
+        )
+    if report.namespaces:
+        yield from _heading("Namespaces")
+        yield from _table(
+            ("grade", "namespace", "why"),
+            (
+                (words.grade_letters(n), code(n.namespace), escape(words.grade_says(n)))
+                for n in report.namespaces
+            ),
+            _MOST_RISKS,
+        )
+        yield ""
+        yield escape(words.LEGEND)
+
+
+def _stays(report: Report, left: Sequence[ConstraintReport]) -> Iterator[str]:
+    if not left:
+        return
+    yield from _heading("What stays, and why")
+    if said := text.moment(report):
+        yield escape(said)
+        yield ""
+    for c in left[:_MOST_ROWS]:
+        whose = f"{code(text.name_of(c))} {code(text.short_key(c.topology_key))}"
+        yield f"- {whose}, excess {c.residual_excess}"
+        for why in c.reasons:
+            remedy = f" → {escape(why.remedy)}" if why.remedy else ""
+            yield f"  - **{why.code}** {escape(why.message)}{remedy}"
+
+
 def _remedy(remedy: str) -> Iterator[str]:
-    """A command in its line, YAML in a block that opens; nothing in it can end the block."""
+    """A remedy: a command in its line, YAML in a block that can be opened. Nothing in it can end the
+    block."""
     if not remedy:
         return
     if "\n" not in remedy:
@@ -142,12 +175,13 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], most: int = _
 
 
 def escape(words: str) -> str:
-    """Text in which nothing is markup, a mention, a link or a second line."""
+    """Text that is escaped, so that nothing in it is markup, a mention, a link or a line break."""
     plain = text.clean(" ".join(words.split("\n"))).replace("&", "&amp;")
     return _SPECIAL.sub(r"\\\1", plain).replace("@", "&#64;").replace("://", ":&#47;/")
 
 
 def code(words: str) -> str:
-    """A name as a code span, also inside a table cell; a backtick in it cannot end the span."""
+    """A name as a code span, which may stand in a table cell. A backtick in the name does not end the
+    span."""
     plain = text.clean(words).replace("`", "'").replace("|", "\\|")
     return f"`{plain}`" if plain.strip() else "—"

@@ -1,24 +1,35 @@
-"""The formats by name."""
+"""Writes the report in the format that was asked for."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import IO
 
 import msgspec
 from msgspec import Struct
 
 from rebalancer.report.document import Report
-from rebalancer.report.formats import Format
+from rebalancer.report.formats import Color, Format
+from rebalancer.report.showing import Showing
 from rebalancer.report.text import HIDDEN
 
 _PIPED_WIDTH = 140
-"""Columns where there is no terminal: enough for most rows on one line."""
+"""Width if the output is not a terminal; wide enough for most rows."""
 
 
-def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> str:
-    """The report in a format. `stream` is where it will be written, which decides width and colour of the
-    tables; None: plain, of a fixed width."""
+def render(
+    report: Report,
+    format: Format,
+    *,
+    stream: IO[str] | None = None,
+    showing: Showing | None = None,
+) -> str:
+    """The report in a format.
+
+    `stream`: where it will be written, which decides on the width and, unless `showing` does, the colours of
+    tables. None: a fixed width and no colours.
+    """
     if format is Format.JSON:
         return to_json(report)
     if format is Format.YAML:
@@ -29,42 +40,86 @@ def render(report: Report, format: Format, *, stream: IO[str] | None = None) -> 
         from rebalancer.report.markdown import to_markdown
 
         return to_markdown(report)
+    if format is Format.CSV:
+        from rebalancer.report.spreadsheet import to_csv
+
+        return to_csv(report)
+    if format is Format.OPENREPORTS:
+        from rebalancer.report.openreports import to_openreports
+        from rebalancer.yaml import to_yaml
+
+        return to_yaml(to_openreports(report))
     if format is Format.HTML:
         from rebalancer.report.html import to_html
 
-        return to_html(report)
-    return _table(report, wide=format is Format.WIDE, stream=stream)
+        return to_html(report, (showing or Showing()).command)
+    return _table(report, wide=format is Format.WIDE, stream=stream, showing=showing or Showing())
+
+
+def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing | None = None) -> None:
+    """Writes the report as UTF-8, JSON in pieces: that of a large cluster has hundreds of megabytes."""
+    if format is not Format.JSON:
+        file.write(render(report, format, showing=showing).encode())
+        return
+    for piece in json_pieces(report):
+        file.write(piece)
 
 
 def to_json(document: Struct) -> str:
-    """Any document as JSON, indented; characters that could act on a terminal are escaped."""
-    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    return harmless(encoded) + "\n"
+    """A document as indented JSON. Characters that could act on a terminal are escaped."""
+    return b"".join(json_pieces(document)).decode()
+
+
+def json_pieces(document: Struct) -> Iterator[bytes]:
+    """The same in pieces: a field each, and of fields that are tuples an element each."""
+    between = b"{"
+    for field in msgspec.structs.fields(document):
+        value = getattr(document, field.name)
+        yield between + b"\n  " + msgspec.json.encode(field.encode_name) + b": "
+        between = b","
+        if isinstance(value, tuple) and value:
+            yield b"["
+            for i, element in enumerate(value):
+                yield (b",\n    " if i else b"\n    ") + _indented(element, 4)
+            yield b"\n  ]"
+        else:
+            yield _indented(value, 2)
+    yield b"\n}\n"
+
+
+def _indented(value: object, columns: int) -> bytes:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    if not text.isascii() or b"\x7f" in text:
+        text = harmless(text.decode()).encode()
+    # Line ends within strings are escaped.
+    return text.replace(b"\n", b"\n" + b" " * columns)
 
 
 def harmless(json: str) -> str:
-    """JSON without characters that could act on a terminal: only strings hold them, and there an escape means
-    the same."""
+    """JSON in which characters that could act on a terminal are escaped. They only occur in strings, where
+    the escape means the same."""
     return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", json)
 
 
-def _table(report: Report, *, wide: bool, stream: IO[str] | None) -> str:
+def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
     from rich.console import Console
 
     from rebalancer.report.table import write_table
 
     target = Console(file=stream) if stream is not None else Console(file=io.StringIO(), force_terminal=False)
     width = target.width if target.is_terminal else _PIPED_WIDTH
+    color = showing.color
+    coloured = color is Color.ALWAYS or (color is Color.AUTO and target.is_terminal and not target.no_color)
     buffer = io.StringIO()
     console = Console(
         file=buffer,
         width=max(width, 200) if wide and not target.is_terminal else width,
-        force_terminal=target.is_terminal,
-        color_system=target.color_system if target.is_terminal else None,  # type: ignore[arg-type]
-        no_color=target.no_color,
+        force_terminal=coloured,
+        color_system=(target.color_system or "256") if coloured else None,  # type: ignore[arg-type]
+        no_color=not coloured,
         highlight=False,
         markup=False,
         emoji=False,
     )
-    write_table(report, console, wide=wide)
+    write_table(report, console, wide=wide, showing=showing)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))

@@ -1,6 +1,6 @@
-"""Where the scheduler would put one pod, and why nowhere else: the content of `rebalancer explain`.
+"""Where the scheduler would place a pod, and why not elsewhere: the content of `rebalancer explain`.
 
-Built once; the formats render it. Its JSON names are part of `rebalancer/v1`.
+Every format renders this. Its JSON names are part of `rebalancer/v1`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores
-from rebalancer.engine.plugin import Rejection
+from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.preemption import preempt
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.groups import Groups
-from rebalancer.planner.simulation import key_of
+from rebalancer.planner.cluster.groups import Groups
+from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.policy.replacement import Replacements
 from rebalancer.report.document import API_VERSION
+from rebalancer.report.pod_in_plan import PodInPlan
 
 PRE_FILTER = "PreFilter"
-"""Stands for the plugin where the search was narrowed before any node was looked at."""
+"""Used in place of a plugin's name for nodes that were excluded before any plugin looked at them."""
 NEW = "does not exist yet; judged as if it were created now"
 
 
 class Refusal(Struct, frozen=True, rename="camel"):
-    """What one plugin says against a node: upstream's status code and reasons."""
+    """Why one plugin rejects a node: upstream's status code and reasons."""
 
     plugin: str
     code: str
@@ -40,8 +41,11 @@ class Refusal(Struct, frozen=True, rename="camel"):
 
 
 class NodeVerdict(Struct, frozen=True, rename="camel"):
-    """One node. `rejections`: the deciding one first, then what other plugins would say if they were asked;
-    none = it takes the pod. `scores`: weighted, by plugin; without any where nothing was scored."""
+    """One node.
+
+    `rejections`: the one that decides, then those of the plugins that would also reject the node; none = the
+    node takes the pod. `scores`: weighted, by plugin; empty if nothing was scored.
+    """
 
     node: str
     domains: dict[str, str]
@@ -65,11 +69,12 @@ class Spread(Struct, frozen=True, rename="camel"):
 class Placement(Struct, frozen=True, kw_only=True, rename="camel"):
     """The scheduler's view of one pod.
 
-    `situation`: what was asked, as a sentence. `node`: where the pod is now, "" if nowhere. `winners`: the
-    best-scored nodes; of several the scheduler takes one at random. `message`: what kube-scheduler writes
-    into its event, "" while a node takes the pod; `recorded`: what the pod's own condition says.
-    `preemption`: nodes on which removing pods of lower priority would make room. `warnings`: what the
-    snapshot lacks.
+    `situation`: a sentence that says what was asked. `node`: where the pod is now, "" if it has no node.
+    `winners`: the best-scored nodes, of which the scheduler takes one at random. `message`: what
+    kube-scheduler writes into its event, "" if a node takes the pod. `recorded`: the message of the pod's own
+    condition. `preemption`: nodes on which removing pods of lower priority would make room. `warnings`: what
+    is missing in the snapshot. `plan`: what a plan for the cluster does with the pod; everything else is said
+    of the cluster before any eviction.
     """
 
     api_version: str = API_VERSION
@@ -90,16 +95,17 @@ class Placement(Struct, frozen=True, kw_only=True, rename="camel"):
     uncertain: tuple[str, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
+    plan: PodInPlan | None = None
 
 
 def explain_pod(
     snapshot: Snapshot, pod: Pod, config: SchedulerConfig | None = None, *, replacement: bool = False
 ) -> Placement:
-    """How the scheduler judges a pod of the snapshot now, or one that is not in it.
+    """How the scheduler judges a pod now, be it in the snapshot or not.
 
-    A pod that has a node is judged as if it were to be placed again, its own place vacated. `replacement`:
-    the pod that its owner would make after an eviction is judged instead, as the planner does: while the
-    evicted one still holds its room, or (StatefulSet) after it is gone.
+    A pod that has a node is judged as if it had left it and were to be placed again. `replacement`: judge the
+    pod that its owner would make after an eviction instead, as the planner does: while the evicted pod still
+    holds its resources, or, for a StatefulSet, when it is gone.
     """
     state = ClusterState.of(snapshot, config)
     frameworks = Frameworks(state)
@@ -118,12 +124,12 @@ def explain_pod(
 
 @contextmanager
 def _vacated(state: ClusterState, pod: Pod, *, held: bool) -> Iterator[None]:
-    """The state without the pod's own place or nomination; `held`: it terminates and holds its room."""
+    """The cluster without the pod and its nomination. `held`: the pod terminates and still holds its
+    resources."""
     key = key_of(pod)
-    if key in state.nominated:
-        state.unnominate(key)
     if key not in state.pods:
-        yield
+        with state.unhindered(key):
+            yield
     elif held:
         state.terminate(key)
         yield
@@ -148,7 +154,7 @@ def _situation(pod: Pod, state: ClusterState, *, replacement: bool, held: bool) 
 
 
 class _Explained:
-    """One pod asked about in one state."""
+    """Asks the engine about one pod in one state of the cluster."""
 
     def __init__(
         self, snapshot: Snapshot, state: ClusterState, framework: Framework, template: PodTemplate
@@ -163,7 +169,7 @@ class _Explained:
         diagnosis = framework.diagnose(template)
         feasible = framework.feasible(template)
         fitting = int(np.count_nonzero(feasible))
-        # With one node left upstream scores nothing.
+        # If only one node is left, upstream does not score.
         scores = framework.score(template, feasible) if fitting > 1 else None
         winners: tuple[str, ...] = ()
         if fitting:
@@ -232,7 +238,7 @@ class _Explained:
             )
 
     def _keys(self) -> tuple[str, ...]:
-        """The topology keys of the pod's constraints; the zone where it has none."""
+        """The topology keys of the pod's constraints; the zone if it has none."""
         constraints = (
             *self._state.constraints(self._template, True),
             *self._state.constraints(self._template, False),
@@ -262,7 +268,7 @@ def _refusal(rejection: Rejection) -> Refusal:
 
 
 class Rejected(Struct, frozen=True):
-    """Nodes that one plugin rejects for the same reasons."""
+    """Nodes that the same plugin rejects for the same reasons."""
 
     plugin: str
     reasons: tuple[str, ...]
@@ -270,7 +276,7 @@ class Rejected(Struct, frozen=True):
 
 
 def rejected(placement: Placement) -> list[Rejected]:
-    """The rejecting nodes by what decides, the largest group first."""
+    """The nodes that reject the pod, grouped by the rejection that decides; the largest group first."""
     by: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for v in placement.verdicts:
         if not v.fits:
@@ -290,6 +296,6 @@ def scoring(placement: Placement) -> list[str]:
 
 
 def histogram(domains: Mapping[str, int]) -> str:
-    """Of many domains how many hold how many."""
+    """The counts; for many domains, how many domains have how many pods."""
     many = Counter(domains.values())
     return ", ".join(f"{many[n]:,} with {n:,}" for n in sorted(many, reverse=True))

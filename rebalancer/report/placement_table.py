@@ -1,4 +1,4 @@
-"""A placement for a terminal: nodes grouped by verdict, or (`wide`) each with everything said about it."""
+"""`explain` for a terminal: nodes grouped by verdict, or (`wide`) every node with all that plugins say."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rebalancer.report.placement import (
 from rebalancer.report.text import clean, listing, plural, short_key
 
 _MOST = 10
-"""So many of the nodes that fit are listed in the narrow form."""
+"""How many of the nodes that fit are listed if not `wide`."""
 _MOST_DOMAINS = 12
 
 
 def to_table(placement: Placement, *, wide: bool = False) -> str:
-    """Plain text, without colour: it reads the same in a pipe and in a ticket."""
+    """The placement as plain text without colours, so that it looks the same in a pipe and in a ticket."""
     lines = [*_head(placement), *_spread(placement), *_fitting(placement, wide), *_rejecting(placement, wide)]
     lines += _rest("Uncertain, because", placement.uncertain)
     lines += _rest("Assumed", placement.assumptions)
@@ -43,6 +43,9 @@ def _head(p: Placement) -> list[str]:
         if p.preemption:
             where = f"{plural(len(p.preemption), 'node')}: {listing(p.preemption)}"
             lines.append(f"Preempting pods of lower priority would make room on {where}.")
+    if p.plan is not None:
+        lines.append("This is said of the cluster as it is now, before any eviction. " + p.plan.says)
+        lines += [f"→ {p.plan.remedy}"] if p.plan.remedy else []
     if p.recorded and p.recorded != p.message:
         lines.append(f"The scheduler itself last said: {p.recorded}")
     return lines
@@ -104,7 +107,7 @@ def _place(v: NodeVerdict, keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _keys(nodes: Sequence[NodeVerdict]) -> list[str]:
-    """Topology keys worth a column: the host's is its name."""
+    """The topology keys that get a column; that of the host does not, because it is the node's name."""
     return [k for k in dict.fromkeys(k for v in nodes for k in v.domains) if short_key(k) != "hostname"]
 
 
@@ -131,7 +134,7 @@ def _rest(title: str, sentences: Iterable[str]) -> list[str]:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows with aligned columns, two blanks apart; numbers to the right."""
+    """The rows with aligned columns, two spaces apart; numbers are aligned to the right."""
     cells = [[clean(c) for c in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(c.replace(",", "").isdigit() for c in column[1:]) for column in zip(*cells, strict=True)]

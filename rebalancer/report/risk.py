@@ -1,33 +1,33 @@
-"""What a failure would cost: for each workload the share of its pods in its fullest domain.
+"""What a failure would cost: for each workload the share of its pods that are in its fullest domain.
 
-Over zones, where nodes have them, and over the keys of the workload's own constraints, nodes' names left out;
-the key that tells most is shown. The best possible share is that of an even placement over the domains that
-its pods may use.
+Domains are zones, if nodes have them, and those of the keys of the workload's own constraints, except
+hostnames. The key with the largest avoidable loss is shown. The best possible share is that of an even
+placement over the domains that its pods may use.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Plan
-from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import Owners
+from rebalancer.report.workload_pods import WorkloadPods
 from rebalancer.spread.nodes import NodeTable
 
-_ZONE = "topology.kubernetes.io/zone"
+ZONE = "topology.kubernetes.io/zone"
 _HOSTNAME = "kubernetes.io/hostname"
-_NEVER_SPREAD = frozenset({"DaemonSet", "Node"})
 
 
 class Risk(Struct, frozen=True, rename="camel"):
-    """One workload. `lost`: share of its running pods that go with `domain`, the fullest; `planned`: the same
-    after the plan; `best`: the smallest that any placement has. `spread`: whether it asks for spread over the
-    key itself (a default constraint is not seen here)."""
+    """One workload.
+
+    `lost`: the share of its running pods in its fullest domain, `domain`. `planned`: the same after the plan.
+    `best`: the smallest share that a placement can have. `spread`: whether its pods carry a constraint with
+    this key (default constraints of the scheduler are not looked at here).
+    """
 
     namespace: str
     workload: str
@@ -40,53 +40,24 @@ class Risk(Struct, frozen=True, rename="camel"):
     spread: bool
 
 
-def risks(plan: Plan, snapshot: Snapshot) -> tuple[Risk, ...]:
+def risks(workloads: Iterable[WorkloadPods], snapshot: Snapshot) -> tuple[Risk, ...]:
     """Every workload with at least two running pods, the largest loss first."""
     table = NodeTable.of(snapshot)
-    owners = Owners(snapshot, PolicyOptions())
-    placed: dict[str, list[Pod]] = {}
-    for pod in snapshot.pods:
-        if pod.node_name in table.index and not pod.finished and not pod.terminating:
-            placed.setdefault(_name(pod, owners), []).append(pod)
-    moved: dict[str, list[tuple[str, str]]] = {}
-    for m in plan.moves:
-        moved.setdefault(_name(m.pod, owners), []).append((m.pod.node_name, m.predicted))
-    found = [
-        risk
-        for name, pods in placed.items()
-        if len(pods) > 1 and name and (risk := _of(name, pods, moved.get(name, []), table)) is not None
-    ]
+    found = [risk for w in workloads if len(w.pods) > 1 and (risk := _of(w, table)) is not None]
     return tuple(sorted(found, key=lambda r: (-r.lost, r.best - r.lost, r.namespace, r.workload)))
 
 
-def _name(pod: Pod, owners: Owners) -> str:
-    """namespace/Kind/name of what a person would call the workload; "" where spreading means nothing."""
-    if pod.owner is None or pod.owner.kind in _NEVER_SPREAD:
-        return ""
-    owner = owners.of(pod)
-    if owner is None:
-        return f"{pod.namespace}/{pod.owner.kind}/{pod.owner.name}"
-    top = owners.top(owner)
-    return f"{top.namespace}/{top.kind}/{top.name}"
-
-
-def _of(name: str, pods: list[Pod], moves: list[tuple[str, str]], table: NodeTable) -> Risk | None:
-    template = pods[0].template
-    now = Counter(p.node_name for p in pods)
-    after = now.copy()
-    for source, target in moves:
-        after[source] -= 1
-        after[target] += 1
-    namespace, _, workload = name.partition("/")
-    found = [r for key in _keys(template) if (r := _over(key, template, now, after, table)) is not None]
+def _of(w: WorkloadPods, table: NodeTable) -> Risk | None:
+    template = w.pods[0].template
+    found = [r for key in _keys(template) if (r := _over(key, template, w.now, w.after, table)) is not None]
     if not found:
         return None
     key, domain, lost, planned, best = max(found, key=lambda r: (r[2] - r[4], r[2], r[0]))
     return Risk(
-        namespace=namespace,
-        workload=workload,
+        namespace=w.namespace,
+        workload=w.name,
         topology_key=key,
-        pods=len(pods),
+        pods=len(w.pods),
         domain=domain,
         lost=round(lost, 4),
         planned=round(planned, 4),
@@ -97,14 +68,14 @@ def _of(name: str, pods: list[Pod], moves: list[tuple[str, str]], table: NodeTab
 
 def _keys(template: PodTemplate) -> Iterator[str]:
     yield from dict.fromkeys(
-        (_ZONE, *(c.topology_key for c in template.spread if c.topology_key != _HOSTNAME))
+        (ZONE, *(c.topology_key for c in template.spread if c.topology_key != _HOSTNAME))
     )
 
 
 def _over(
     key: str, template: PodTemplate, now: Mapping[str, int], after: Mapping[str, int], table: NodeTable
 ) -> tuple[str, str, float, float, float] | None:
-    """(key, fullest domain, lost, planned, best); None where none of its nodes has the key."""
+    """(key, fullest domain, lost, planned, best); None if none of its nodes has the key."""
     domains = table.domains(key)
 
     def counts(per_node: Mapping[str, int]) -> Counter[str]:
@@ -119,9 +90,14 @@ def _over(
     if not there:
         return None
     pods = sum(now.values())
-    usable = table.admitted(template) & ~table.untolerated(template.tolerations)
-    size = max(int(domains.among(usable).sum()), 1)
     domain = min(there, key=lambda d: (-there[d], d))
-    best = -(-pods // size) / pods
+    best = best_loss(key, template, pods, table)
     worst_after = max(counts(after).values(), default=0) / pods
     return key, domain, there[domain] / pods, worst_after, min(best, there[domain] / pods)
+
+
+def best_loss(key: str, template: PodTemplate, pods: int, table: NodeTable) -> float:
+    """The share of so many pods that goes with the fullest domain where they are placed evenly."""
+    usable = table.admitted(template) & ~table.untolerated(template.tolerations)
+    size = max(int(table.domains(key).among(usable).sum()), 1)
+    return -(-pods // size) / pods

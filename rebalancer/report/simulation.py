@@ -1,6 +1,6 @@
-"""A simulation as something to read: its JSON document, and the same for a terminal.
+"""The result of `rebalancer simulate`: as a JSON document, and as text for a terminal.
 
-Names are part of `rebalancer/v1`: fields may be added, never renamed.
+Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _MOST = 40
 
 
 class State(Struct, frozen=True, rename="camel"):
-    """The cluster at one moment. `worst_loss`: the largest share of a workload's pods in one domain, over
-    the constraints in scope."""
+    """The cluster at one moment. `worst_loss`: the largest share of a constraint's pods that are in one
+    domain, among the constraints in scope."""
 
     nodes: int
     pods: int
@@ -26,7 +26,7 @@ class State(Struct, frozen=True, rename="camel"):
 
 
 class SimulatedConstraint(Struct, frozen=True, rename="camel"):
-    """One constraint at the three moments; a moment at which nobody carries it has no domains."""
+    """One constraint at the three moments. It has no domains at a moment at which no pod carries it."""
 
     namespace: str
     workloads: tuple[str, ...]
@@ -41,8 +41,8 @@ class SimulatedConstraint(Struct, frozen=True, rename="camel"):
 
 
 class SimulatedMove(Struct, frozen=True, rename="camel"):
-    """One eviction and what came of it. `expected`: the replacement landed on one of the planned nodes;
-    None if there was none. `wave` counts within the plan that was made last."""
+    """One eviction and how it ended. `expected`: whether the replacement landed on one of its destinations;
+    None if there was no replacement. `wave`: number of the wave in the last plan."""
 
     cycle: int
     wave: int
@@ -58,7 +58,7 @@ class SimulatedMove(Struct, frozen=True, rename="camel"):
 
 
 class SimulatedCycle(Struct, frozen=True, rename="camel"):
-    """One cycle, as `rebalancer once --execute` tells it."""
+    """One cycle, as `rebalancer once --execute` would report it."""
 
     end: str
     message: str
@@ -69,7 +69,8 @@ class SimulatedCycle(Struct, frozen=True, rename="camel"):
 
 
 class Simulation(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`before`: as the snapshot has it; `changed`: at rest after the changes; `after`: rebalanced."""
+    """`before`: the cluster of the snapshot. `changed`: the same at rest after the changes. `after`: after
+    the plan was carried out."""
 
     api_version: str = API_VERSION
     kind: str = "Simulation"
@@ -86,12 +87,13 @@ class Simulation(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def to_table(s: Simulation) -> str:
-    """Plain text: the moments side by side, the cycles, and each constraint that was broken on the way."""
+    """As plain text: the moments side by side, the cycles, and every constraint that was violated
+    meanwhile."""
     return "\n".join(clean(line).rstrip() for line in (*_states(s), *_cycles(s), *_constraints(s))) + "\n"
 
 
 def _moments(s: Simulation) -> dict[str, str]:
-    """Moments with their titles; the middle one only if it differs from the first."""
+    """The moments with their titles. The middle one is left out if it equals the first."""
     moved = s.before != s.changed or any(c.before != c.changed for c in s.constraints)
     middle = {"changed": "CHANGED" if s.notes else "AT REST"} if moved or s.notes else {}
     return {"before": "AS IT IS", **middle, "after": "REBALANCED"}

@@ -1,4 +1,4 @@
-"""Words and figures that the formats share, and what makes names from a hostile snapshot harmless."""
+"""Words and figures that the formats share, and the escaping of names from a hostile snapshot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.report.document import BlockedReport, ConstraintReport, EvictionReport, FindingReport, Report
+from rebalancer.report.document import (
+    BlockedReport,
+    ConstraintReport,
+    EvictionReport,
+    FindingReport,
+    Report,
+    Summary,
+)
 
 _SHORT_KEYS = {
     "topology.kubernetes.io/zone": "zone",
@@ -16,7 +23,7 @@ _SHORT_KEYS = {
 }
 _FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
 HIDDEN = re.compile(f"[{_FORMATTING}]")
-"""Characters that JSON lets through and a terminal or a reader would act on."""
+"""Characters that JSON allows, but that change what a terminal or a reader shows."""
 _UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
 _ABSENT = re.compile(r"no (.+) in the snapshot: ")
 _MOST_DOMAINS = 8
@@ -24,7 +31,8 @@ _EXAMPLES = 3
 
 
 def clean(text: str) -> str:
-    """The text with everything that moves a cursor or turns the reading direction made visible: \\x1b."""
+    """The text with all characters made visible (\\x1b) that move a cursor or change the reading
+    direction."""
     return _UNSAFE.sub(_visible, text)
 
 
@@ -34,31 +42,31 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def plural(count: int, noun: str, many: str = "") -> str:
-    """1 pod, 2 pods."""
+    """A number with its noun: 1 pod, 2 pods."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def listing(names: Iterable[str], limit: int = _EXAMPLES) -> str:
-    """a, b, c and 4 more."""
+    """The first few of a list: a, b, c and 4 more."""
     every = list(names)
     more = f" and {len(every) - limit:,} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more
 
 
 def short_key(key: str) -> str:
-    """The well-known topology keys by their last word, others in full."""
+    """A topology key: the last word of a well-known one, any other in full."""
     return _SHORT_KEYS.get(key, key)
 
 
 def counts(domains: Mapping[str, int]) -> str:
-    """a=5 b=1 c=1; many domains by their range."""
+    """Counts by domain: a=5 b=1 c=1; for many domains their range."""
     if len(domains) <= _MOST_DOMAINS:
         return " ".join(f"{name or '(none)'}={count}" for name, count in domains.items()) or "no domain"
     return f"{len(domains):,} domains with {_range(domains)}"
 
 
 def change(constraint: ConstraintReport) -> str:
-    """a=5 b=1 c=1 → a=3 b=2 c=2; of many domains those that change."""
+    """Counts before and after: a=5 b=1 c=1 → a=3 b=2 c=2; for many domains only those that change."""
     before, after = constraint.domains, constraint.after
     if len(before) <= _MOST_DOMAINS:
         return counts(before) if before == after else f"{counts(before)} → {counts(after)}"
@@ -76,13 +84,13 @@ def _range(domains: Mapping[str, int]) -> str:
 
 
 def name_of(constraint: ConstraintReport) -> str:
-    """Whose constraint it is: its workloads in their namespace, else its selector."""
+    """The workloads that carry the constraint, with their namespace; else its selector."""
     whose = listing((w.rpartition("/")[2] for w in constraint.workloads), 2)
     return f"{constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
 
 
 def mends(eviction: EvictionReport, report: Report) -> str:
-    """The constraints that an eviction helps: web zone, hostname."""
+    """The constraints that an eviction helps, such as: web zone, hostname."""
     keys: dict[str, list[str]] = {}
     for fix in eviction.fixes:
         whose = name_of(report.constraints[fix.constraint]).partition("/")[2]
@@ -91,12 +99,12 @@ def mends(eviction: EvictionReport, report: Report) -> str:
 
 
 def leaving(e: EvictionReport) -> str:
-    """The node with its domain in the first constraint that the eviction mends: a-0 (zone a)."""
+    """The pod's node, with its domain in the first constraint that the eviction helps: a-0 (zone a)."""
     return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
 
 
 def landing(e: EvictionReport) -> str:
-    """One node with its domain, or the domains of several: zone b, c (4 nodes)."""
+    """The destination: one node with its domain, or the domains of several nodes: zone b, c (4 nodes)."""
     nodes = e.destination.nodes
     if not e.fixes:
         return listing(nodes, 2)
@@ -113,7 +121,7 @@ def _in_domain(node: str, key: str, domain: str) -> str:
 
 
 def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
-    """Violated ones in scope: what stays broken first, then the largest excess, then by name."""
+    """The violated constraints in scope, sorted by residual excess, then by excess, then by name."""
     violated = (c for c in constraints if c.excess and c.in_scope)
     return sorted(
         violated, key=lambda c: (-c.residual_excess, -c.excess, c.namespace, name_of(c), c.topology_key)
@@ -121,7 +129,7 @@ def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintRepor
 
 
 class BlockedGroup(Struct, frozen=True):
-    """Pods that stay for one reason; `message` is the first one's."""
+    """Pods that are not evicted for one reason; `message` is that of the first pod."""
 
     reason: str
     pods: tuple[str, ...]
@@ -156,12 +164,12 @@ class FoundGroup(Struct, frozen=True):
 
     @property
     def objects(self) -> str:
-        """What is concerned, by example."""
+        """Examples of the objects that are concerned."""
         return listing(f.object for f in self.findings)
 
 
 def found_groups(findings: Iterable[FindingReport]) -> list[FoundGroup]:
-    """Findings by code, in their own order: errors first."""
+    """The findings grouped by code, in the order of the report: errors first."""
     by: dict[tuple[str, str], list[FindingReport]] = {}
     for f in findings:
         by.setdefault((f.severity.value, f.code), []).append(f)
@@ -169,7 +177,7 @@ def found_groups(findings: Iterable[FindingReport]) -> list[FoundGroup]:
 
 
 def not_known(warnings: Iterable[str]) -> list[str]:
-    """The warnings in a few lines: kinds that are missing in one of them, of the others the first."""
+    """The warnings in a few lines: one line for all missing kinds, and the first of the others."""
     missing: list[str] = []
     other: list[str] = []
     for warning in warnings:
@@ -192,7 +200,7 @@ def headline(report: Report) -> str:
     s = report.summary
     in_scope = sum(1 for c in report.constraints if c.in_scope)
     if not report.constraints:
-        return "No topology spread constraint in this cluster: there is nothing to restore."
+        return _without_constraints(s)
     if not s.violated:
         return f"Nothing to do: {_hold(in_scope)}"
     broken = f"{s.violated:,} of {in_scope:,} constraints violated, excess {s.excess:,}."
@@ -205,6 +213,16 @@ def headline(report: Report) -> str:
     else:
         result = f"{'restores' if one else 'restore'} balance"
     return f"{broken} {moves} {result}{_bound(report)}."
+
+
+def _without_constraints(s: Summary) -> str:
+    if s.soft_ignored:
+        found = plural(s.soft_ignored, "topology spread constraint")
+        return (
+            f"Only soft constraints here: {found} with ScheduleAnyway, left out of this report; "
+            "planner.softConstraints: predicted takes them in."
+        )
+    return "No topology spread constraint in this cluster: there is nothing to restore."
 
 
 def _hold(in_scope: int) -> str:
@@ -225,7 +243,10 @@ def _bound(report: Report) -> str:
 
 
 def out_of_scope(report: Report) -> str:
-    """What is skewed and not acted on, "" if nothing."""
+    """What is skewed and not acted on, or not looked at; "" if nothing."""
+    if report.constraints and (soft := report.summary.soft_ignored):
+        what = "1 soft constraint was" if soft == 1 else f"{soft:,} soft constraints were"
+        return f"{what} not looked at (planner.softConstraints: ignore)."
     skewed = sum(1 for c in report.constraints if c.excess and not c.in_scope)
     if not skewed:
         return ""
@@ -233,33 +254,40 @@ def out_of_scope(report: Report) -> str:
     return f"{plural(skewed, 'constraint')} out of scope (soft, or by settings) {verb} skewed too: -o wide."
 
 
+def moment(report: Report) -> str:
+    """Which moment the reasons for what stays speak of."""
+    if not report.evictions:
+        return ""
+    return "Judged as the cluster is after the planned evictions; explain judges it as it is now."
+
+
 def facts(report: Report) -> str:
-    """What was looked at, in one line."""
+    """What was looked at, as one line."""
     s = report.summary
     parts = [
         report.cluster or report.source or "cluster",
         plural(s.nodes, "node"),
         plural(s.pods, "pod"),
+        *([f"{plural(s.unreadable, 'object')} could not be read"] if s.unreadable else []),
         plural(s.constraints, "constraint"),
         f"{s.seconds:.1f} s" if s.seconds >= 0.05 else f"{s.seconds * 1000:.0f} ms",
     ]
     return " · ".join(parts)
 
 
+def duration(seconds: float) -> str:
+    """About how long: 40 seconds, 6 minutes, 3 hours, 2 days."""
+    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= 1.5 * size:
+            return plural(round(seconds / size), unit)
+    return plural(round(seconds), "second")
+
+
+def ago(seconds: float) -> str:
+    """A time by its distance: 3 hours ago, or 3 hours from now."""
+    return f"{duration(-seconds)} from now" if seconds < 0 else f"{duration(seconds)} ago"
+
+
 def percent(share: float) -> str:
-    """A share as whole percent."""
+    """A share in whole percent."""
     return f"{share:.0%}"
-
-
-def next_steps(report: Report) -> list[str]:
-    """What to do with it."""
-    steps = []
-    if report.evictions:
-        where = "" if report.cluster else " on the cluster"
-        steps.append(f"Nothing was changed. To carry it out{where}: rebalancer once --execute")
-        steps.append(
-            "To review it first: -o json --output-file plan.json, then rebalancer once --plan plan.json"
-        )
-    if report.blocked or any(c.residual_excess for c in report.constraints):
-        steps.append("Every pod and constraint with its reason: -o wide, or -o json")
-    return steps

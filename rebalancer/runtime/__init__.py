@@ -1,18 +1,11 @@
-"""The loop: snapshot → plan → waves → outcome, once or as a daemon.
+"""What runs: a cycle, the daemon around it, and the work of single commands.
 
-clock     time, and the wish to stop
-observer  what the loop tells: for logs, a live view, telemetry
-logged    the same in the log
-outcome   what became of each move, and of a cycle
-wave      evicting the moves of one wave, each after a fresh look
-settle    waiting until victims are gone and replacements Ready
-parts     what a cycle is made of
-cycle     the loop itself
-memory    what is known of former cycles
-young     violations that have not lasted long enough
-reviewed  a plan that somebody approved, from a report's JSON
-source    where the cluster comes from
-live      the parts above, made for a live cluster
-once      one cycle
-daemon    cycles at intervals
+Each imports only what stands above it in this list.
+
+cycle      snapshot → plan → waves → outcome, with everything passed in
+observers  who listens to a cycle
+last_look  what is asked of the cluster just before an eviction
+live       a cycle on a live cluster
+daemon     cycles in a process that stays
+commands   what single commands do besides a cycle
 """

@@ -1,26 +1,28 @@
-"""An embedded cluster: an API server over HTTP for the demo, tests and what-if runs."""
+"""An embedded cluster over real HTTP, for the demo and what-if runs. Not in the image.
 
+api          resources, objects, selectors, refusals
+storage      objects with their history
+registry     what the API server asks of each change: admission, defaults, validation, deletion, eviction
+kubectl      discovery and tables, for a visiting kubectl
+server       the API over HTTP
+controllers  what a cluster does by itself
+cluster      all of it together; outage: the cluster of the demo
+"""
+
+from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.api.objects import copied, is_ready, set_condition
 from rebalancer.sandbox.cluster import Cluster
-from rebalancer.sandbox.errors import ApiError
-from rebalancer.sandbox.eviction import evict
-from rebalancer.sandbox.faults import Cut, Delay, Fault, Garbage, Gone, Reply
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import copied, is_ready, set_condition
-from rebalancer.sandbox.server import ApiServer
-from rebalancer.sandbox.store import Store
-from rebalancer.sandbox.subresources import bind
+from rebalancer.sandbox.registry.binding import bind
+from rebalancer.sandbox.registry.eviction import evict
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.server.api_server import ApiServer
+from rebalancer.sandbox.storage.history import Event
 
 __all__ = [
     "ApiError",
     "ApiServer",
     "Cluster",
-    "Cut",
-    "Delay",
     "Event",
-    "Fault",
-    "Garbage",
-    "Gone",
-    "Reply",
     "Store",
     "bind",
     "copied",

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.api.objects import Object, condition, copied, set_condition
+from rebalancer.sandbox.api.resources import NODES, PODS
 from rebalancer.sandbox.controllers.daemonset import DaemonSets
 from rebalancer.sandbox.controllers.deployment import Deployments
 from rebalancer.sandbox.controllers.disruption import Disruption
@@ -20,12 +23,9 @@ from rebalancer.sandbox.controllers.replicaset import ReplicaSets
 from rebalancer.sandbox.controllers.scheduler import Scheduler
 from rebalancer.sandbox.controllers.statefulset import StatefulSets
 from rebalancer.sandbox.controllers.volumes import Volumes
-from rebalancer.sandbox.errors import ApiError
-from rebalancer.sandbox.eviction import evict
-from rebalancer.sandbox.objects import Object, condition, copied, set_condition
-from rebalancer.sandbox.resources import NODES, PODS
-from rebalancer.sandbox.server import ApiServer
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.eviction import evict
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.server.api_server import ApiServer
 
 _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _HOSTNAME = "kubernetes.io/hostname"
@@ -41,7 +41,8 @@ class Cluster:
     patience     no pod tolerates a silent node for longer, in seconds
     scheduler    the scheduler's configuration
     without      kinds that nobody looks after, for instance a Deployment whose rollout is stuck
-    options      the rest is `ApiServer`'s: port, tokens, rules, authenticate, version, tls, history, …
+    server       what serves it
+    options      the rest is the server's: port, version, tls, history, …
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class Cluster:
         patience: float = 0.5,
         scheduler: SchedulerConfig = DEFAULT_CONFIG,
         without: Iterable[str] = (),
+        server: type[ApiServer] = ApiServer,
         **options: Any,
     ) -> None:
-        self.server = ApiServer(objects, seed=seed, **options)
+        self.server = server(objects, seed=seed, **options)
         self.store: Store = self.server.store
-        self.faults = self.server.faults
         self.loop = Loop(self.store)
         self._number = count(1)
         store, loop = self.store, self.loop
@@ -86,11 +87,11 @@ class Cluster:
     def url(self) -> str:
         return self.server.url
 
-    def kubeconfig(self, path: str | Path, *, token: str | None = None) -> Path:
-        """As `ApiServer.kubeconfig`."""
-        return self.server.kubeconfig(path, token=token)
+    def kubeconfig(self, path: str | Path) -> Path:
+        """Write a kubeconfig for it, which kubectl takes too. Its path."""
+        return self.server.kubeconfig(path)
 
-    def start(self) -> Cluster:
+    def start(self) -> Self:
         self.server.start()
         self.loop.start()
         return self
@@ -100,7 +101,7 @@ class Cluster:
         self.loop.stop()
         self.server.stop()
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

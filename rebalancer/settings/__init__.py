@@ -1,15 +1,16 @@
 """Configuration: file < environment (`REBALANCER_…`) < flags, camelCase as in Kubernetes.
 
-types      durations, numbers or percentages, label selectors
-model      every setting with its meaning, unit, default and reason
-loading    the three sources, and every mistake as an error that names its place
-scheduler  the scheduler's own configuration
-mapping    settings → the options of planner and policy
-document   settings as commented YAML (config/rebalancer.yaml) and as JSON Schema
+settings, operations  every setting with its meaning, unit, default and reason
+field_types        durations, numbers or percentages, label selectors
+loading            the three sources, and every mistake as an error that names its place
+options            settings → the options of planner and policy
+scheduler_config   the scheduler's own configuration
+descheduler_policy a descheduler's policy → settings
+reference          settings as commented YAML (config/rebalancer.yaml) and as JSON Schema
 """
 
 from rebalancer.settings.loading import SettingsError, load_settings
-from rebalancer.settings.mapping import plan_options
-from rebalancer.settings.model import Settings
+from rebalancer.settings.options import plan_options
+from rebalancer.settings.settings import Settings
 
 __all__ = ["Settings", "SettingsError", "load_settings", "plan_options"]

@@ -1,7 +1,7 @@
-"""Settings from a file, the environment and flags; each mistake is told with the place it was made in.
+"""Settings from a file, the environment and flags. Each mistake is an error that names its place.
 
-pydantic-settings merges the sources and validates. Its own readers would pass over a missing file and over
-environment variables that mean no setting, so both are read here.
+pydantic-settings merges the sources and validates them. Its own readers ignore a missing file and environment
+variables that belong to no setting, so this file reads both.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from rebalancer.errors import UserError
-from rebalancer.settings.model import Settings
+from rebalancer.settings.phrases import phrase
+from rebalancer.settings.settings import Settings
 
 PREFIX = "REBALANCER_"
 RESERVED = frozenset({"REBALANCER_CONFIG", "REBALANCER_DEBUG"})
-"""Variables with the prefix that are no settings: the file's path, and tracebacks."""
+"""Variables with the prefix that are not settings: the path of the file, and whether to show tracebacks."""
 _SERVICE_LINK = re.compile(
     r"^REBALANCER_([A-Z0-9_]+_)?(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
 )
-"""What the kubelet sets in every pod of a namespace that has a Service named rebalancer…."""
+"""Variables that the kubelet sets in every pod of a namespace that has a Service named rebalancer…."""
 
 
 class SettingsError(UserError):
-    """Settings that cannot be used; `problems` has one sentence for each mistake, with its place."""
+    """The settings cannot be used. `problems`: a sentence for each mistake, with its place."""
 
     def __init__(self, problems: list[str], remedy: str = "") -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -48,8 +49,8 @@ def load_settings(
 ) -> Settings:
     """The settings of all sources together.
 
-    `file`: a YAML file, default `REBALANCER_CONFIG`, else none. `flags`: nested mapping of what the command
-    line says, in camelCase. Raises SettingsError.
+    `file`: a YAML file; None = the one that `REBALANCER_CONFIG` names, if any. `flags`: the settings of the
+    command line as a nested mapping with keys in camelCase. Raises SettingsError.
     """
     path = Path(file) if file is not None else (Path(p) if (p := env.get("REBALANCER_CONFIG")) else None)
     in_file = _read(path) if path is not None else {}
@@ -61,13 +62,13 @@ def load_settings(
     ]
 
     class Sources(Settings):
-        """The same settings; sources highest first."""
+        """The settings, read from `layers`. The first source that has a value wins."""
 
         @classmethod
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            """In place of the library's own readers."""
+            """Replaces the library's own readers."""
             return tuple(InitSettingsSource(settings_cls, init_kwargs=dict(layer)) for _, layer in layers)
 
     try:
@@ -97,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """`policy:` with everything below it commented out is a null in YAML, and means nothing."""
+    """Drops groups that are null: in YAML, `policy:` with all its settings commented out is a null."""
     kept: dict[str, Any] = {}
     for key, value in values.items():
         inner = next((f.annotation for n, f in model.model_fields.items() if key == (f.alias or n)), None)
@@ -111,7 +112,7 @@ def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dic
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key must not occur twice: the first would be lost without a word."""
+    """YAML in which a key must not occur twice. PyYAML would silently use the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -126,10 +127,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings in the environment as a nested mapping, and each one's variable by dotted path.
+    """The settings in the environment as a nested mapping, and the variable of each by its dotted path.
 
-    REBALANCER_POLICY__MIN_POD_AGE and REBALANCER_POLICY__MINPODAGE both mean policy.minPodAge. Values are
-    read as YAML where the setting is no plain text; a list may also be written a,b,c.
+    REBALANCER_POLICY__MIN_POD_AGE and REBALANCER_POLICY__MINPODAGE both mean policy.minPodAge. The values of
+    lists, selectors and optional settings are read as YAML; a list may also be written a,b,c.
     """
     found: dict[str, Any] = {}
     variables: dict[str, str] = {}
@@ -155,13 +156,13 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]
 
 
 def environment_names() -> Iterator[tuple[str, str]]:
-    """Every setting's environment variable, and its dotted path."""
+    """The environment variable and the dotted path of every setting."""
     for path, _ in walk(Settings):
         yield PREFIX + "__".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", p).upper() for p in path), ".".join(path)
 
 
 def walk(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every single setting below a group, with its path of keys as YAML writes them."""
+    """Every setting in a group and its inner groups, with its path of keys as in YAML."""
     for name, field in model.model_fields.items():
         path = (*above, field.alias or name)
         group = field.annotation
@@ -181,7 +182,7 @@ def _field(path: tuple[str, ...]) -> FieldInfo:
 
 
 def _value(text: str, field: FieldInfo) -> Any:
-    """The text as the setting's type wants it."""
+    """The text of a variable as a value of the setting's type."""
     kind = str(field.annotation)
     if not (kind.startswith("tuple") or "LabelSelector" in kind or "None" in kind):
         return text
@@ -197,7 +198,7 @@ def _value(text: str, field: FieldInfo) -> Any:
 def _problem(
     error: ErrorDetails, layers: list[tuple[str, Mapping[str, Any]]], variables: Mapping[str, str]
 ) -> str:
-    """One mistake: where it was made, which setting, what is wrong."""
+    """A sentence about one mistake: its source, the setting, and what is wrong."""
     path = tuple(str(p) for p in error["loc"])
     dotted = ".".join(path)
     source = next((name for name, layer in layers if _contains(layer, path)), "")
@@ -210,7 +211,7 @@ def _problem(
         return f"{source}: {dotted} is no setting{hint}"
     if error["type"] in ("model_type", "dict_type"):
         return f"{source}: {dotted}: a mapping with {', '.join(_siblings((*path, '')))} is expected"
-    what = error["msg"].removeprefix("Value error, ")
+    what = phrase(error)
     return f"{source}: {dotted}: {what[:1].lower() + what[1:] if what[:1].isalpha() else what}"
 
 
@@ -225,7 +226,7 @@ def _contains(layer: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 
 def _siblings(path: tuple[str, ...]) -> list[str]:
-    """The keys that the last group on the path knows."""
+    """The keys of the last group on the path."""
     model: type[BaseModel] = Settings
     for part in path[:-1]:
         inner = next((f.annotation for n, f in model.model_fields.items() if part == (f.alias or n)), None)

@@ -1,13 +1,15 @@
-"""Integer columns over the nodes, copied on write.
+"""Array types, and integer columns over the nodes that are copied on write.
 
-A what-if branch of the cluster shares every column with its origin until one of the two writes to it, so
-that a branch costs a few dictionary copies and not the arrays of 5,000 nodes.
+A simulated copy of the cluster shares every column with the original until one of the two writes to it. A
+copy thus costs a few dictionaries and not the arrays of 5,000 nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +21,50 @@ Ids = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.intp]
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=np.generic)
 
 INT64_MAX = (1 << 63) - 1
 
 
 def int64(value: int) -> int:
-    """The value as far as Go's int64 holds it; Quantity.Value saturates as well."""
+    """The value limited to Go's int64, as Quantity.Value limits it."""
     return max(-INT64_MAX, min(INT64_MAX, value))
 
 
 def frozen(array: npt.NDArray[np.generic]) -> None:
-    """Makes an array that is shared by many read-only."""
+    """Makes an array read-only, because many share it."""
     array.setflags(write=False)
+
+
+def first_places(numbers: Ints) -> Rows:
+    """The first place of each number that occurs, the lowest number first.
+
+    As `numpy.unique` says, but without sorting: the numbers are -1 or more, and few beyond their size.
+    """
+    first = np.full(int(numbers.max(initial=-1)) + 2, -1, dtype=np.intp)
+    # Of assignments to one place the last one counts, and that is the first in the order of the array.
+    first[numbers[::-1] + 1] = np.arange(len(numbers) - 1, -1, -1)
+    return first[first >= 0]
+
+
+def members(numbers: Ints, wanted: Ints) -> Bools:
+    """Which of the numbers are among those that are wanted; as `numpy.isin`, for numbers of 0 or more."""
+    found = np.zeros(int(max(numbers.max(initial=0), wanted.max(initial=0))) + 1, dtype=np.bool_)
+    found[wanted] = True
+    return found[numbers]
+
+
+class Shared:
+    """Equal arrays, held once, as long as anybody holds one. What is given to it is not to be changed."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._known: WeakValueDictionary[bytes, npt.NDArray[np.generic]] = WeakValueDictionary()
+
+    def of(self, array: npt.NDArray[T]) -> npt.NDArray[T]:
+        """The array that is held for all that are equal to this one."""
+        key = blake2b(array.tobytes(), digest_size=16, person=array.dtype.str.encode()).digest()
+        return self._known.setdefault(key, array)  # type: ignore[return-value]
 
 
 class Columns(Generic[K]):
@@ -53,11 +87,11 @@ class Columns(Generic[K]):
         return iter(self._values)
 
     def __getitem__(self, key: K) -> Ints:
-        """The column's values now; callers only read it, and not beyond the next write."""
+        """The column's present values. Callers must not change them, nor use them after the next write."""
         return self._values.get(key, self._zero)
 
     def set(self, key: K, values: Ints) -> None:
-        """Replaces a column by an array that is this object's from now on."""
+        """Replaces a column by an array, which then belongs to this object."""
         self._values[key] = values
         self._own.add(key)
 

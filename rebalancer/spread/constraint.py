@@ -15,10 +15,10 @@ from rebalancer.model.selectors import Requirement, Selector, canonical
 
 
 class Constraint(Struct, frozen=True, order=True):
-    """A constraint with its selector after `matchLabelKeys`; equal in meaning = equal in value.
+    """A constraint with its selector after `matchLabelKeys`. Constraints that mean the same are equal.
 
-    `selector` None (absent) counts no pod, nor does an empty one; yet an empty one matches the pod itself
-    (`self_match`), as upstream has it. `min_domains` is 1 where the pod says nothing.
+    An absent selector (None) counts no pod, and neither does an empty one. Yet an empty one matches the
+    incoming pod itself (`self_match`), as upstream has it. `min_domains` is 1 if the pod does not set it.
     """
 
     namespace: str
@@ -31,7 +31,7 @@ class Constraint(Struct, frozen=True, order=True):
     node_taints_policy: InclusionPolicy = "Ignore"
 
     def counts(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod of this namespace and these labels is counted (its phase and place aside)."""
+        """Whether a pod of this namespace and these labels is counted, if it runs on a node."""
         s = self.selector
         return s is not None and not s.empty and namespace == self.namespace and s.matches(labels)
 
@@ -46,11 +46,11 @@ class Constraint(Struct, frozen=True, order=True):
 
 
 def resolve(written: TopologySpreadConstraint, template: PodTemplate) -> Constraint:
-    """The meaning of a constraint in a pod: its selector joined with the pod's own `matchLabelKeys` values.
+    """What a constraint means in a pod: its selector joined with the pod's own values of `matchLabelKeys`.
 
-    Keys that the pod lacks are ignored. From 1.34 on the API server has merged them into the selector
-    already; joining them again changes nothing. (Upstream's ``mergeLabelSetWithSelector`` makes a selector of
-    the keys alone where there is none, which validation keeps from happening.)
+    Keys that the pod lacks are ignored. From 1.34 on the API server merges the values into the selector when
+    the pod is created; joining them again changes nothing. (If there is no selector at all, upstream's
+    ``mergeLabelSetWithSelector`` makes one of the keys alone. Validation prevents that case.)
     """
     selector = canonical(written.label_selector) if written.label_selector is not None else None
     own = [

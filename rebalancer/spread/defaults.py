@@ -1,8 +1,8 @@
 """Default spread constraints of a scheduler profile, for pods without any of their own.
 
-Rule: podtopologyspread/common.go, ``buildDefaultConstraints``; plugins/helper/spread.go,
-``DefaultSelector``: the selector joins what the Services of the pod ask for with the selector of the
-controlling ReplicationController, ReplicaSet or StatefulSet. Nothing selects the pod: no constraint.
+Rule: podtopologyspread/common.go, ``buildDefaultConstraints``; plugins/helper/spread.go, ``DefaultSelector``.
+The selector joins the selectors of the pod's Services with that of its ReplicationController, ReplicaSet or
+StatefulSet. A pod that nothing selects gets no default constraint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DefaultSelectors:
                 self._services.setdefault(service.metadata.namespace, []).append(service.spec.selector)
 
     def of(self, template: PodTemplate) -> Selector:
-        """The selector for a pod; empty where nothing selects it."""
+        """The selector for a pod; empty if nothing selects it."""
         wanted: dict[str, str] = {}
         for selector in self._services.get(template.namespace, ()):
             if all(template.labels.get(k) == v for k, v in selector.items()):
@@ -47,7 +47,7 @@ class DefaultSelectors:
             return Selector.equals(wanted)
         owned = owner.selector.requirements
         if owner.kind == "ReplicationController":
-            # Its map of labels replaces what the Services ask for, key by key; a selector is added to it.
+            # Its map of labels replaces those of the Services key by key; the other kinds add a selector.
             for requirement in owned:
                 wanted.pop(requirement.key, None)
         return Selector.equals(wanted).also(*owned)

@@ -10,7 +10,7 @@ from rebalancer.spread.tally import Measure, Tally
 class DomainCounts:
     """A measure summed by domain over the nodes that take part.
 
-    `counts`: int64[D]; `on_node`: int64[N], whether the node takes part or not.
+    `counts`: int64[D], of the nodes that take part. `on_node`: int64[N], of every node.
     """
 
     def __init__(self, tally: Tally, measure: Measure, domains: Domains, nodes: Bools) -> None:
@@ -23,7 +23,7 @@ class DomainCounts:
         self.counts = domains.sum(self.on_node, nodes)
 
     def update(self, rows: Rows) -> None:
-        """Takes in what changed on the nodes `rows`."""
+        """Brings the counts up to date after pods changed on the nodes `rows`."""
         now = self._tally.numbered(self._measure)
         for row in rows.tolist():
             change = now[row] - self.on_node[row]

@@ -1,22 +1,30 @@
-"""The domains that eligible nodes make, in natural order: one value for all constraints of one key."""
+"""The domains of a topology key over the eligible nodes, in natural order (node-2 before node-10).
+
+Constraints with the same key and the same eligible nodes share one `Layout`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
 
-from rebalancer.spread.arrays import Bools, Ids, Ints, frozen
+from rebalancer.spread.arrays import Bools, Ids, Ints, Rows, frozen
+
+_DIGITS = re.compile("([0-9]+)")
 
 
 class Layout:
-    """Domains of one key over one set of eligible nodes.
+    """The domains of one key over one set of eligible nodes.
 
-    `rows`: int64[N], each node's domain, -1 where the node is not eligible; `names[d]` is the label value.
+    `rows`: int64[N], the number of each node's domain, -1 if the node is not eligible. `names[d]`: the label
+    value of domain d.
     """
 
     def __init__(self, ids: Ids, names: tuple[str, ...], ranks: Ints, eligible: Bools) -> None:
-        """`ids`, `names`: every node's label value; `ranks` int64[len(names)]: their natural order."""
+        """`ids` and `names`: the label value of every node. `ranks`: int64[len(names)], the values' natural
+        order."""
         present = np.unique(ids[eligible])
         present = present[present >= 0]
         present = present[np.argsort(ranks[present])]
@@ -28,15 +36,20 @@ class Layout:
         frozen(self.rows)
         self._inside = np.flatnonzero(self.rows >= 0)
         self._domains = self.rows[self._inside]
+        alone = len(self._inside) == self.size
+        # As with hostname: each domain's count is that of its only node.
+        self._only_node: Rows | None = self._inside[np.argsort(self._domains)] if alone else None
 
     def by_domain(self, per_node: Ints) -> Ints:
-        """int64[D] of an int64[N]."""
+        """Sums an int64[N] by domain: int64[D]."""
+        if self._only_node is not None:
+            return per_node[self._only_node].astype(np.int64, copy=False)
         weights = per_node[self._inside]
         return np.bincount(self._domains, weights=weights, minlength=self.size).astype(np.int64)
 
 
 def ranks(names: Iterable[str]) -> Ints:
-    """int64[D]: each name's place in natural order."""
+    """int64[D]: the place of each name in natural order."""
     every = list(names)
     found = np.empty(len(every), dtype=np.int64)
     found[sorted(range(len(every)), key=lambda i: natural(every[i]))] = np.arange(len(every))
@@ -45,22 +58,5 @@ def ranks(names: Iterable[str]) -> Ints:
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     """A key that sorts node-2 before node-10."""
-    parts: list[tuple[int, int | str]] = []
-    digits = ""
-    text = ""
-    for ch in name:
-        if ch.isascii() and ch.isdigit():
-            if text:
-                parts.append((1, text))
-                text = ""
-            digits += ch
-        else:
-            if digits:
-                parts.append((0, int(digits)))
-                digits = ""
-            text += ch
-    if digits:
-        parts.append((0, int(digits)))
-    if text:
-        parts.append((1, text))
-    return tuple(parts)
+    parts = enumerate(_DIGITS.split(name))  # text and digits take turns
+    return tuple((0, int(part)) if i % 2 else (1, part) for i, part in parts if part)

@@ -1,7 +1,8 @@
 """The nodes of a snapshot as columns, and what depends on nodes and pod templates alone.
 
-Nodes do not change while a plan is made, so each static question (which zone, does the template's affinity
-admit the node, does it tolerate the taints) is answered once for all nodes and remembered.
+Nodes do not change while a plan is made. So each question about them (in which zone is it, does the
+template's affinity admit it, does it tolerate the taints) is answered once, for all nodes together, and
+remembered.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ FILTERED_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Domains:
-    """Nodes by the value of one label. `ids`: int32[N], -1 where absent; `names[id]` is the value."""
+    """Nodes by the value of one label. `ids`: int32[N], -1 if a node lacks it; `names[id]` is the value."""
 
     def __init__(self, values: Iterable[str | None]) -> None:
-        """`values`: each node's label value, None where absent; ids follow first appearance."""
+        """`values`: each node's label value, None if it lacks the label. Ids are given in order of
+        appearance."""
         seen: dict[str, int] = {}
         self.ids: Ids = np.fromiter(
             (-1 if v is None else seen.setdefault(v, len(seen)) for v in values), dtype=np.int32
@@ -66,13 +68,13 @@ class Domains:
         return out
 
     def values(self, by_domain: npt.NDArray[T]) -> npt.NDArray[T]:
-        """[N] from [D]: each node's value; anything where the label is missing."""
+        """[N] from [D]: the value of each node's domain; any value for a node without the label."""
         if not self.names:
             return np.zeros(len(self.ids), dtype=by_domain.dtype)
         return by_domain.take(self._places)
 
     def spread(self, by_domain: Bools, absent: bool = False) -> Bools:
-        """bool[N]: each node's value of `by_domain`, `absent` where the label is missing."""
+        """bool[N]: the value of each node's domain; `absent` for a node without the label."""
         if not self.names:
             return np.full(len(self.ids), absent)
         out: Bools = by_domain.take(self._places)
@@ -82,7 +84,7 @@ class Domains:
 
 
 class ByIdentity(Generic[V]):
-    """A memo keyed by the identity of objects, which it keeps alive so that no id is used twice."""
+    """A memo keyed by the identity of objects. It keeps them alive, so that no id is used twice."""
 
     def __init__(self) -> None:
         """An empty memo."""
@@ -130,7 +132,8 @@ class NodeTable:
         return NodeTable(snapshot.nodes)
 
     def domains(self, topology_key: str, absent: str | None = None) -> Domains:
-        """The nodes by the value of a label; `absent` stands for it where it is missing (None: no domain)."""
+        """The nodes by the value of a label. `absent`: the value of nodes without it; None puts them in no
+        domain."""
         found = self._domains.get((topology_key, absent))
         if found is None:
             found = Domains(n.labels.get(topology_key, absent) for n in self.nodes)
@@ -138,7 +141,8 @@ class NodeTable:
         return found
 
     def layout(self, topology_key: str, eligible: Bools) -> Layout:
-        """The domains of a key over eligible nodes; one value for the same array of them."""
+        """The domains of a key over the eligible nodes. The same array of nodes always gives the same
+        object."""
         known = self._layouts.setdefault(topology_key, ByIdentity())
         found = known.get(eligible)
         if found is None:
@@ -148,7 +152,7 @@ class NodeTable:
 
     @cached_property
     def images(self) -> dict[str, tuple[int, Rows]]:
-        """Image name → its size in bytes (as its first node says) and the nodes that have it."""
+        """Image name → its size in bytes, as the first node with it says, and the nodes that have it."""
         found: dict[str, tuple[int, dict[int, None]]] = {}
         for row, node in enumerate(self.nodes):
             for image in node.status.images:
@@ -197,7 +201,7 @@ class NodeTable:
     def admitted(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that nodeSelector and required node affinity admit.
 
-        One array for all templates that share the two; so are `untolerated` and `having`.
+        Templates that share both get the same array. The same holds for `untolerated` and `having`.
         """
         affinity = template.affinity.node_affinity if template.affinity is not None else None
         required = affinity.required if affinity is not None else None

@@ -10,11 +10,11 @@ import numpy as np
 from rebalancer.spread.arrays import Bools, Ints
 
 NO_DOMAIN = (1 << 31) - 1
-"""Upstream's minimum (MaxInt32) while no domain is eligible at all."""
+"""The minimum that upstream uses (MaxInt32) while no domain is eligible at all."""
 
 
 def minimum(counts: Ints, min_domains: int, eligible: Bools | None = None) -> int:
-    """The global minimum over the eligible domains; 0 while they are fewer than `min_domains`.
+    """The lowest count of the eligible domains; 0 while there are fewer of them than `min_domains`.
 
     `counts` int64[D], `eligible` bool[D]; None = all of them.
     """
@@ -32,5 +32,5 @@ def skew(counts: Ints, min_domains: int) -> int:
 
 
 def excess(counts: Ints, max_skew: int, min_domains: int) -> int:
-    """What of the skew is beyond `max_skew`; 0 = satisfied."""
+    """The part of the skew that is above `max_skew`; 0 = satisfied."""
     return max(0, skew(counts, min_domains) - max_skew)

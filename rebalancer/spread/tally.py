@@ -1,8 +1,8 @@
-"""How many placed pods satisfy a predicate on each node, kept up to date pod by pod.
+"""How many of the placed pods match a selector on each node, kept up to date pod by pod.
 
-A *measure* maps a pod template to a weight (0 or 1 for a selector, more for weighted affinity terms). Its
-column is made when it is first asked for, from the pods placed by then, and afterwards changes with each
-pod that comes, terminates or goes. Pods are grouped by template: what a template weighs is asked once.
+A *measure* maps a pod template to a weight: 0 or 1 for a selector, more for weighted affinity terms. Its
+column is computed when it is first asked for. From then on it changes with each pod that arrives, starts to
+terminate or goes. Pods are grouped by template, so the weight of a template is computed once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rebalancer.model.selectors import Selector
 from rebalancer.spread.arrays import Columns, Ints
 
 Anchor = tuple[str, ...]
-"""() = every template; (namespace,); (label key, label value)."""
+"""What measures and templates are indexed by: () = every template; (namespace,); (label key, label value)."""
 
 
 def anchors(selector: Selector | None, namespaces: frozenset[str] | None) -> Iterable[Anchor]:
-    """Anchors of what a selector matches in some namespaces (None = all)."""
+    """The anchors of all pods that a selector matches in these namespaces (None = in all)."""
     if selector is None:
         return ()
     for requirement in selector.requirements:
@@ -40,7 +40,7 @@ def _of(template: PodTemplate) -> Iterator[Anchor]:
 
 
 class Measure(Protocol):
-    """A weight on pod templates; hashable, equal in meaning = equal in value."""
+    """A weight for pod templates. It is hashable, and measures that mean the same are equal."""
 
     @property
     def terminating(self) -> bool:
@@ -48,7 +48,7 @@ class Measure(Protocol):
 
     @property
     def anchors(self) -> Iterable[Anchor]:
-        """Each template that weighs something has exactly one of these; it saves asking all others."""
+        """Anchors such that each template with a weight has exactly one of them; only those are asked."""
 
     def weigh(self, template: PodTemplate) -> int:
         """The weight of one pod of this template."""
@@ -70,11 +70,11 @@ class SpreadMeasure(Struct, frozen=True):
 
     @property
     def anchors(self) -> Iterable[Anchor]:
-        """By a label that the selector asks for."""
+        """A label that the selector asks for, else the namespace."""
         return anchors(self.selector, frozenset((self.namespace,)))
 
     def weigh(self, template: PodTemplate) -> int:
-        """1 where it counts."""
+        """1 if the pod is counted, else 0."""
         s = self.selector
         return int(
             s is not None
@@ -94,27 +94,27 @@ class _Weights:
 
 
 class _Registry:
-    """What all branches of a cluster share: measures asked for, templates placed, weights of the two."""
+    """What all copies of a cluster share: the measures in use, the templates placed, and their weights."""
 
     def __init__(self) -> None:
         self.measures: list[Measure] = []
-        self._numbers: dict[Measure, int] = {}
+        self.numbers: dict[Measure, int] = {}
         self._measures_at: dict[Anchor, list[int]] = {}
         self._templates_at: dict[Anchor, list[PodTemplate]] = {}
         self._weights: dict[int, _Weights] = {}
 
     def number(self, measure: Measure) -> int:
         """The measure's number, the same for equal measures."""
-        found = self._numbers.get(measure)
+        found = self.numbers.get(measure)
         if found is None:
-            found = self._numbers[measure] = len(self.measures)
+            found = self.numbers[measure] = len(self.measures)
             self.measures.append(measure)
             for anchor in measure.anchors:
                 self._measures_at.setdefault(anchor, []).append(found)
         return found
 
     def weights(self, template: PodTemplate) -> tuple[tuple[int, int, bool], ...]:
-        """The template's weights, among all measures so far."""
+        """The template's weights under all measures so far."""
         memo = self._weights.get(id(template))
         if memo is None:
             memo = self._weights[id(template)] = _Weights(template)
@@ -130,7 +130,7 @@ class _Registry:
         return memo.found
 
     def weighed(self, measure: Measure) -> Iterator[tuple[int, int]]:
-        """(identity, weight) of each template ever placed that weighs something."""
+        """(identity, weight) of each template ever placed that has a weight."""
         for anchor in measure.anchors:
             for template in self._templates_at.get(anchor, ()):
                 if weight := measure.weigh(template):
@@ -160,21 +160,21 @@ class Tally:
         return other
 
     def add(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
-        """A pod comes."""
+        """A pod is placed on the node `row`."""
         self._count(template, row, 1, terminating)
         for number, weight, when_terminating in self._registry.weights(template):
             if (when_terminating or not terminating) and number in self._columns:
                 self._columns.add(number, row, weight)
 
     def remove(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
-        """A pod is gone."""
+        """A pod is gone from the node `row`."""
         self._count(template, row, -1, terminating)
         for number, weight, when_terminating in self._registry.weights(template):
             if (when_terminating or not terminating) and number in self._columns:
                 self._columns.add(number, row, -weight)
 
     def terminate(self, template: PodTemplate, row: int, sign: int = 1) -> None:
-        """A pod starts to terminate; with `sign` -1 the step is undone."""
+        """A pod on the node `row` starts to terminate; `sign` -1 undoes that."""
         self._count(template, row, -sign, False)
         self._count(template, row, sign, True)
         for number, weight, when_terminating in self._registry.weights(template):
@@ -182,11 +182,19 @@ class Tally:
                 self._columns.add(number, row, -sign * weight)
 
     def column(self, measure: Measure) -> Ints:
-        """int64[N]: the measure's sum on each node. Callers only read it, before the next change."""
+        """int64[N]: the measure's sum on each node. Callers must not change it, nor use it after the next
+        change."""
         return self.numbered(self.number(measure))
 
+    def once(self, measure: Measure) -> Ints:
+        """`column` of a measure that will hardly be asked for again: it is not kept, nor up to date later."""
+        number = self._registry.numbers.get(measure)
+        if number is not None and number in self._columns:
+            return self._columns[number]
+        return self._summed(measure)
+
     def number(self, measure: Measure) -> int:
-        """The measure's number, which stays the same in every branch."""
+        """The measure's number, which is the same in every copy."""
         return self._registry.number(measure)
 
     def numbered(self, number: int) -> Ints:

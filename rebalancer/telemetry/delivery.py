@@ -1,7 +1,7 @@
-"""Spans and metrics on their way to a collector: bounded, counted, and never waited for.
+"""Delivery of spans and metrics to a collector: bounded, counted, never waited for.
 
-The SDK's batch processor hands spans over in a thread of its own; what a full queue, a refusal or the end of
-the process costs is counted here, because nobody misses a span that he does not know of.
+The SDK's batch processor exports in a thread of its own. Spans that are lost to a full queue, a refusal or
+the end of the process are counted here, because nobody would miss them otherwise.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ class Tally:
         self._dropped: Counter[str] = Counter({FULL: 0, FAILED: 0, EXIT: 0})
 
     def end(self) -> None:
-        """A span is to be delivered."""
+        """Counts a span that is to be delivered."""
         with self._lock:
             self.ended += 1
 
     def deliver(self, count: int) -> None:
-        """The collector has them."""
+        """Counts spans that were delivered."""
         with self._lock:
             self.delivered += count
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """They are lost."""
+        """Counts spans that were lost."""
         with self._lock:
             self._dropped[reason] += count
 
     def dropped(self) -> dict[str, int]:
-        """By reason."""
+        """Lost spans by reason."""
         with self._lock:
             return dict(self._dropped)
 
     def missing(self) -> int:
-        """Ended, and neither delivered nor counted as dropped: still queued, or on the way."""
+        """Spans that ended and are neither delivered nor lost: queued, or on the way."""
         with self._lock:
             return self.ended - self.delivered - sum(self._dropped.values())
 
 
 class Complaints(logging.Handler):
-    """Says once that a signal does not arrive, with the exporter's own words, and once that it does again."""
+    """Logs once, in the exporter's words, that a signal does not arrive, and once that it arrives again."""
 
     def __init__(self, where: str) -> None:
         super().__init__(logging.WARNING)
@@ -72,11 +72,10 @@ class Complaints(logging.Handler):
         library.handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps the words."""
         self._why = " ".join(record.getMessage().split())
 
     def result(self, signal: str, ok: bool) -> None:
-        """An export ended."""
+        """Records the result of an export."""
         if not ok and signal not in self._failing:
             self._failing.add(signal)
             log.warning("%s do not reach %s: %s", signal, self._where, self._why or "no reason is known")
@@ -95,7 +94,6 @@ class CountedExporter(SpanExporter):
         self.exporting = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """In the processor's thread."""
         self.exporting = len(spans)
         result = SpanExportResult.FAILURE
         try:
@@ -111,12 +109,11 @@ class CountedExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Ends the try at work, too."""
         self._inner.shutdown()
 
 
 class CountedProcessor(BatchSpanProcessor):
-    """The SDK's batch processor (`OTEL_BSP_…`), which drops without a word when its queue is full."""
+    """The SDK's batch processor (`OTEL_BSP_…`), which drops silently when its queue is full."""
 
     def __init__(self, exporter: CountedExporter, tally: Tally, capacity: int) -> None:
         super().__init__(
@@ -127,7 +124,7 @@ class CountedProcessor(BatchSpanProcessor):
         self._capacity = capacity
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queues it; the oldest one gives way when there is no room."""
+        """Queues the span. The oldest is dropped when the queue is full."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         if self._tally.missing() - self._exporter.exporting >= self._capacity:

@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 
 from msgspec import Struct
 
-from rebalancer.telemetry.current import current
+from rebalancer.telemetry.traces.current import current
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _now: _SetUp | None = None
 
 
 def set_up(level: str, form: Format, *, stream: TextIO | None = None) -> None:
-    """Logs of the whole process, in place of whatever was set up before."""
+    """Sets up the logs of the whole process, in place of what was set up before."""
     global _now
     _now = _SetUp(level, form, stream)
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -66,8 +66,10 @@ def set_up(level: str, form: Format, *, stream: TextIO | None = None) -> None:
 
 
 def change(level: str, form: Format) -> None:
-    """Another level or format for logs that `set_up` made; where neither differs, nothing: a level that was
-    switched by the signal stays."""
+    """Changes level or format of logs that `set_up` made.
+
+    Does nothing if neither differs: a level that the signal has switched stays.
+    """
     if _now is not None and (_now.level, _now.form) != (level, form):
         set_up(level, form, stream=_now.stream)
 
@@ -79,8 +81,11 @@ def set_level(level: str) -> None:
 
 @contextmanager
 def level_on_signal(configured: str, number: int = signal.SIGUSR1) -> Iterator[None]:
-    """While the block runs, the signal switches between debug and the level that was set up last, or
-    `configured` where none was. Main thread only."""
+    """While the block runs, the signal switches between debug and the level last set up, or `configured` if
+    none was.
+
+    Main thread only.
+    """
 
     def toggle(_: int, __: FrameType | None) -> None:
         quiet = _now.level if _now is not None else configured
@@ -100,7 +105,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time (RFC 3339, UTC), level, logger, message, fields, trace and span id."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         line: dict[str, Any] = {
             "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
@@ -119,7 +123,6 @@ class ConsoleFormatter(logging.Formatter):
     """Time, level, message, trace ids. Fields are left to JSON: the sentence has what they say."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and a traceback below it."""
         time = _time(record).astimezone().isoformat(timespec="milliseconds")
         parts = [time, f"{record.levelname:<7}", _plain(redacted(record.getMessage()))]
         if (ids := current()) is not None:
@@ -137,7 +140,7 @@ def fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 def redacted(text: str) -> str:
-    """Without what looks like a credential."""
+    """The text without what looks like a credential."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text

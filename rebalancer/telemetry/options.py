@@ -1,4 +1,4 @@
-"""What is told, and to whom."""
+"""Options of telemetry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""All of it, switched on once at the start and off once at the end.
+"""Starts and ends traces and metrics of this process.
 
-What goes where: standard `OTEL_…` variables first, then the options. Without either nothing is sent, but
-metrics can be scraped and logs carry trace ids.
+Standard `OTEL_…` variables win over the options. Without either nothing is sent; metrics can still be
+scraped, and logs carry trace ids.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from socket import gethostname
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,18 +26,19 @@ from opentelemetry.sdk.metrics.export import (
     MetricsData,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased
 from prometheus_client import CollectorRegistry
 
 from rebalancer import __version__
+from rebalancer.outcome.observer import Observer
 from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, Tally
-from rebalancer.telemetry.exposition import exposition, write_textfile
-from rebalancer.telemetry.metrics import CycleMetrics
+from rebalancer.telemetry.destinations import Destinations, resource_of, words
+from rebalancer.telemetry.metrics.counters import CycleMetrics
+from rebalancer.telemetry.metrics.exposition import exposition, write_textfile
 from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.sampling import ShareSampler
-from rebalancer.telemetry.spans import CycleSpans
+from rebalancer.telemetry.traces.sampling import ShareSampler
+from rebalancer.telemetry.traces.spans import CycleSpans
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _QUEUE = 2048
 
 
 class Closed(Struct, frozen=True):
-    """How it ended: seconds it took, spans that were delivered, and those dropped by reason."""
+    """How telemetry ended: seconds it took, spans that were delivered, spans lost by reason."""
 
     seconds: float
     delivered: int
@@ -55,7 +55,7 @@ class Closed(Struct, frozen=True):
 
 
 class Telemetry:
-    """Traces and metrics of this process. `spans` and `metrics` listen to the loop; `close` ends it all."""
+    """Traces and metrics of this process. `observers` are told of the cycle; `close` ends it all."""
 
     def __init__(
         self,
@@ -63,14 +63,12 @@ class Telemetry:
         *,
         env: Mapping[str, str] = os.environ,
         printer: SpanProcessor | None = None,
-        spans: type[CycleSpans] = CycleSpans,
-        metrics: type[CycleMetrics] = CycleMetrics,
     ) -> None:
         self._options = options
         self._tally = Tally()
         self._closed: Closed | None = None
-        plan = _Destinations(options, env)
-        resource = _resource(options, env)
+        plan = Destinations(options, env)
+        resource = resource_of(options, env)
         complaints = Complaints(plan.host) if plan.traces or plan.metrics else None
         self._share = ShareSampler(options.sample_ratio)
         self._tracers = TracerProvider(
@@ -93,13 +91,18 @@ class Telemetry:
             pushed = _MetricExporter(plan.url("metrics"), plan.timeout("METRICS"), complaints)
             readers.append(PeriodicExportingMetricReader(pushed))
         self._meters = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
-        self.spans = spans(self._tracers.get_tracer(_SCOPE, __version__))
-        self.metrics = metrics(
+        self.spans = CycleSpans(self._tracers.get_tracer(_SCOPE, __version__))
+        self.metrics = CycleMetrics(
             self._meters.get_meter(_SCOPE, __version__),
             constraint_series=options.constraint_series,
             dropped=self._tally.dropped,
             after_cycle=self._write,
         )
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Traces come first, so that what other observers log belongs to a span."""
+        return self.spans, self.metrics
 
     def change(self, options: TelemetryOptions) -> None:
         """Takes over what can change while it runs: `sample_ratio`, `metrics_file`, `constraint_series`."""
@@ -117,7 +120,7 @@ class Telemetry:
         return exposition(self.registry)
 
     def watch_caches(self, ages: Callable[[], Mapping[str, float]]) -> None:
-        """Where the ages of watch caches come from: seconds by kind, asked for at each scrape."""
+        """Sets where the ages of watch caches come from: seconds by kind, asked at each scrape."""
         self.metrics.state.cache_ages = ages
 
     def dropped(self) -> dict[str, int]:
@@ -125,9 +128,9 @@ class Telemetry:
         return self._tally.dropped()
 
     def close(self) -> Closed:
-        """Sends what is left, within `exit_timeout` in all; what is not gone by then is counted and lost.
+        """Sends what is left, within `exit_timeout` in all. The rest is counted as lost.
 
-        The one place where telemetry ends; a second call does nothing.
+        A second call does nothing.
         """
         if self._closed is not None:
             return self._closed
@@ -160,24 +163,29 @@ class Telemetry:
             write_textfile(self.registry, Path(self._options.metrics_file))
 
 
-def start(
-    options: TelemetryOptions,
-    *,
-    env: Mapping[str, str] = os.environ,
-    print_traces: bool = False,
-    spans: type[CycleSpans] = CycleSpans,
-    metrics: type[CycleMetrics] = CycleMetrics,
-) -> Telemetry:
-    """Telemetry as the options and `OTEL_…` variables say.
+@contextmanager
+def telemetry_for(
+    options: TelemetryOptions, *, env: Mapping[str, str] = os.environ, print_traces: bool = False
+) -> Iterator[Telemetry]:
+    """Telemetry while the block runs, as the options and `OTEL_…` variables say.
 
-    `print_traces`: also as trees to standard error. `spans`, `metrics`: what listens, if it is to be more.
+    `print_traces`: also as trees to standard error. An error that leaves the block ends the cycle that is
+    under way. However it ends, what is left to send takes `exit_timeout` at most.
     """
     printer = None
-    if print_traces or "console" in _words(env, "OTEL_TRACES_EXPORTER"):
-        from rebalancer.telemetry.tree import TreePrinter
+    if print_traces or "console" in words(env, "OTEL_TRACES_EXPORTER"):
+        from rebalancer.telemetry.traces.tree import TreePrinter
 
         printer = TreePrinter()
-    return Telemetry(options, env=env, printer=printer, spans=spans, metrics=metrics)
+    telemetry = Telemetry(options, env=env, printer=printer)
+    try:
+        yield telemetry
+    except Exception as e:
+        for observer in telemetry.observers:
+            observer.on_error(e)
+        raise
+    finally:
+        telemetry.close()
 
 
 class _MetricExporter(OTLPMetricExporter):
@@ -190,71 +198,6 @@ class _MetricExporter(OTLPMetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: object
     ) -> MetricExportResult:
-        """In the reader's thread."""
         result = super().export(metrics_data, timeout_millis=timeout_millis, **kwargs)
         self._complaints.result("metrics", result is MetricExportResult.SUCCESS)
         return result
-
-
-class _Destinations:
-    """Which signals are sent, and where to."""
-
-    def __init__(self, options: TelemetryOptions, env: Mapping[str, str]) -> None:
-        self._options = options
-        self._env = env
-        off = env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        self.traces = not off and self._wanted("TRACES", options.traces)
-        self.metrics = not off and self._wanted("METRICS", options.metrics)
-
-    @property
-    def host(self) -> str:
-        """For messages: without path, and without credentials."""
-        parts = urlsplit(
-            self._env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-            or self._env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-            or self._options.endpoint
-            or "http://localhost:4318"
-        )
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-
-    def url(self, signal: str) -> str | None:
-        """The receiver of a signal; None: the SDK finds it in the environment."""
-        if self._named(signal.upper()) or not self._options.endpoint:
-            return None
-        return f"{self._options.endpoint.rstrip('/')}/v1/{signal}"
-
-    def timeout(self, signal: str) -> float | None:
-        """Seconds of one export; None: the environment says so."""
-        named = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-        return None if any(self._env.get(name) for name in named) else self._options.timeout
-
-    def _named(self, signal: str) -> bool:
-        names = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-        return any(self._env.get(name) for name in names)
-
-    def _wanted(self, signal: str, chosen: bool) -> bool:
-        words = _words(self._env, f"OTEL_{signal}_EXPORTER")
-        if words:
-            return "otlp" in words
-        own = bool(self._env.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
-        return own or (chosen and bool(self._options.endpoint or self._named(signal)))
-
-
-def _words(env: Mapping[str, str], name: str) -> set[str]:
-    return {word.strip().lower() for word in env.get(name, "").split(",") if word.strip()}
-
-
-def _resource(options: TelemetryOptions, env: Mapping[str, str]) -> Resource:
-    """Who tells: service, version, instance, cluster, and its own pod where the downward API says it."""
-    own: dict[str, str] = {
-        "service.name": "rebalancer",
-        "service.version": __version__,
-        "service.instance.id": options.instance or env.get("POD_NAME") or gethostname(),
-        "k8s.cluster.name": options.cluster,
-        "k8s.pod.name": env.get("POD_NAME", ""),
-        "k8s.namespace.name": env.get("POD_NAMESPACE", ""),
-        "k8s.node.name": env.get("NODE_NAME", ""),
-    }
-    made = Resource.create({key: value for key, value in own.items() if value})
-    # What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say comes last: it wins.
-    return made.merge(OTELResourceDetector().detect())

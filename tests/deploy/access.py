@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rebalancer.sandbox.auth import Access, User
 from tests.deploy.manifests import NAMESPACE, Object
+from tests.support.sandbox.authority import Access, User
 
 ACCOUNT = User(f"system:serviceaccount:{NAMESPACE}:rebalancer", ("system:serviceaccounts",))
 

@@ -42,14 +42,18 @@ def entry_point(stage: list[Step]) -> list[str]:
     return [str(part) for part in json.loads(argument(stage, "ENTRYPOINT"))]
 
 
+def left_out(dockerignore: Path) -> set[str]:
+    """Folders that .dockerignore takes back out of what it lets in."""
+    lines = dockerignore.read_text().splitlines()
+    return {line for line in lines if line and not line.startswith(("!", "#", "*"))}
+
+
 def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
     """COPY and RUN of a stage with `root` in place of / for /opt and /src. Raises CalledProcessError."""
-    folder = Path(python).parent
     env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "PYTHON"))}
     env["PATH"] = f"{root / 'bin'}:{env['PATH']}"
     (root / "bin").mkdir()
     (root / "bin" / "python").symlink_to(Path(python))
-    assert folder.is_dir()
     for step in stage:
         if step.word == "COPY":
             source, target = step.argument.split()
@@ -57,6 +61,8 @@ def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             if (context / source).is_dir():
                 shutil.copytree(context / source, place, ignore=shutil.ignore_patterns("__pycache__"))
+                for folder in left_out(context / ".dockerignore"):
+                    shutil.rmtree(place.parent / folder)
             else:
                 shutil.copy(context / source, place)
         elif step.word == "RUN":

@@ -7,6 +7,7 @@ import functools
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ def notes(values: Object) -> str:
         )
 
 
+def settings_in(objects: Iterable[Object]) -> str:
+    """The settings file of an installation."""
+    text: str = next(o for o in objects if o["kind"] == "ConfigMap" and "data" in o)["data"][
+        "rebalancer.yaml"
+    ]
+    return text
+
+
 def pod_template(obj: Object) -> Object | None:
     """The pod template of a workload."""
     if obj["kind"] == "CronJob":
@@ -86,7 +95,7 @@ def essence(objects: list[Object]) -> dict[str, Object]:
             continue  # Helm makes none: --create-namespace does
         name = key(obj)
         if obj["kind"] == "ConfigMap":
-            obj["data"] = {k: yaml.safe_load(text) for k, text in obj["data"].items()}
+            obj["data"] = {k: yaml.safe_load(text) for k, text in obj.get("data", {}).items()}
         for rule in obj.get("rules", ()):
             rule.update({k: sorted(v) for k, v in rule.items()})
         template = pod_template(obj)

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from rebalancer import __version__
-from rebalancer.sandbox import ApiServer
-from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes
+from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes, settings_in
+from tests.support.sandbox import ApiServer
 
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -70,8 +70,7 @@ def test_the_table_has_the_default(path: str) -> None:
 
 def test_profiles_and_settings_are_merged_and_evictions_decide_last() -> None:
     def settings(values: Object) -> Object:
-        found = next(o for o in chart(values) if o["kind"] == "ConfigMap")
-        made: Object = yaml.safe_load(found["data"]["rebalancer.yaml"])
+        made: Object = yaml.safe_load(settings_in(chart(values)))
         return made
 
     assert settings({}) == {"evictions": {"enabled": False}}
@@ -98,7 +97,7 @@ def test_releases_of_other_names_do_not_collide() -> None:
 
 def test_install_upgrade_and_uninstall_on_a_server(tmp_path: Path) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    with ApiServer([namespace]) as server:
+    with ApiServer([namespace], brake=False) as server:
         kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
         with (
             helm_python.Config(

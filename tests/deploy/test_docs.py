@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rebalancer import __version__
 from rebalancer.settings.loading import walk
-from rebalancer.settings.model import Settings
+from rebalancer.settings.settings import Settings
 from tests.deploy.manifests import CHART, OVERLAYS, ROOT, SAME, chart
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     CHART / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("install", "rbac", "security", "from-descheduler")),
 ]
@@ -51,6 +54,25 @@ def test_settings_exist(page: Path) -> None:
             continue
         if group in groups and not (group in values and key in values[group]):
             assert any(k == path or k.startswith(f"{path}.") for k in known), path
+
+
+def test_installing_names_the_version() -> None:
+    text = (ROOT / "docs" / "install.md").read_text()
+    assert set(re.findall(r"rebalancer:(\d+\.\d+\.\d+)|newTag: (\d+\.\d+\.\d+)", text)) == {
+        (__version__, ""),
+        ("", __version__),
+    }
+
+
+def test_what_contributors_are_told_to_run_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for path in re.findall(r"`?((?:tests|docs|config|deploy|rebalancer)/[\w./-]*)", text):
+        assert (ROOT / path).exists(), path
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE)) <= targets
+    for module in re.findall(r"python -m (tests[\w.]*)", text):
+        file = ROOT / module.replace(".", "/")
+        assert file.with_suffix(".py").exists() or (file / "__main__.py").exists(), module
 
 
 def test_the_table_of_installations_names_their_roles() -> None:

@@ -12,12 +12,18 @@ from pathlib import Path
 import pytest
 
 from rebalancer import __version__
-from tests.deploy.dockerfile import argument, entry_point, inside, replay, stages
+from tests.deploy.dockerfile import argument, entry_point, inside, left_out, replay, stages
 
 ROOT = Path(__file__).parents[2]
 BUILD, FINAL = stages(ROOT / "Dockerfile")
 LOCK = ROOT / "requirements.lock"
 ASYNC = {"aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "yarl"}
+NEED_SANDBOX = [
+    "rebalancer.cli.live_view.board",
+    "rebalancer.cli.live_view.screen",
+    *(f"rebalancer.runtime.commands.{name}" for name in ("demo", "simulate", "simulation_report", "whatif")),
+]
+"""What only `demo` and `simulate` import."""
 OFFLINE = re.compile(
     r"NewConnectionError|Temporary failure|ConnectTimeout|ProxyError|No matching distribution"
 )
@@ -64,6 +70,7 @@ def test_the_build_context_has_what_is_copied_and_nothing_else() -> None:
     copied = {s.argument.split()[0] for s in BUILD + FINAL if s.word == "COPY" and "--from" not in s.argument}
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == copied
+    assert left_out(ROOT / ".dockerignore") == {"rebalancer/sandbox"}
     assert "*" in ignored
 
 
@@ -97,11 +104,30 @@ import importlib, pkgutil, sys
 import rebalancer
 assert rebalancer.__file__.startswith(sys.prefix), rebalancer.__file__
 for module in pkgutil.walk_packages(rebalancer.__path__, "rebalancer."):
-    importlib.import_module(module.name)
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as e:
+        print(module.name, "needs", e.name)
 print(sorted({m.split(".")[0] for m in sys.modules} & {"aiohttp", "yarl", "pytest", "pip"}))
 """
     done = started(image, "-BIc", program, entry=entry_point(FINAL)[:1])
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    *failed, foreign = done.stdout.splitlines()
+    assert failed == [f"{name} needs rebalancer.sandbox" for name in NEED_SANDBOX]
+    assert foreign == "[]"
+
+
+@pytest.mark.slow
+def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
+    packages = next(image.glob("opt/rebalancer/lib/python*/site-packages"))
+    there = {entry.name for entry in packages.iterdir()} | {
+        e.name for e in (packages / "rebalancer").iterdir()
+    }
+    assert there >= {"rebalancer", "runtime", "kubernetes"}
+    assert not there & {"sandbox", "starlette", "uvicorn"}
+    done = started(image, "demo")
+    assert done.returncode == 1
+    assert "pip install 'kube-rebalancer[sandbox]'" in done.stderr
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from rebalancer import __version__
-from rebalancer.sandbox import ApiServer
 from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import (
     CHART,
@@ -26,7 +25,9 @@ from tests.deploy.manifests import (
     key,
     overlay,
     pod_template,
+    settings_in,
 )
+from tests.support.sandbox import ApiServer
 
 VARIANTS: dict[str, Object] = {
     **SAME,
@@ -110,14 +111,14 @@ def test_only_pods_that_need_a_token_get_one() -> None:
 def test_nothing_is_evicted_and_no_right_to_it_exists_by_default() -> None:
     for name, objects in rendered().items():
         evicts = any("pods/eviction" in rule["resources"] for o in objects for rule in o.get("rules", ()))
-        text = next(o for o in objects if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+        text = settings_in(objects)
         enabled = bool(yaml.safe_load(text)["evictions"]["enabled"])
         assert evicts == enabled == ("evicting" in name or "two namespaces" in name), name
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_settings_in_the_config_map_are_valid(name: str, tmp_path: Path) -> None:
-    text = next(o for o in chart(VARIANTS[name]) if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+    text = settings_in(chart(VARIANTS[name]))
     (tmp_path / "rebalancer.yaml").write_text(text)
     load_settings(tmp_path / "rebalancer.yaml", env={})
 
@@ -196,9 +197,7 @@ def test_a_run_may_take_as_long_as_a_cycle_may() -> None:
 def test_probes_ask_where_the_daemon_listens(tmp_path: Path) -> None:
     for port, address in ((8080, "auto"), (9090, ":9090")):
         made = chart({"daemon": {"port": port}})
-        (tmp_path / "rebalancer.yaml").write_text(
-            next(o for o in made if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
-        )
+        (tmp_path / "rebalancer.yaml").write_text(settings_in(made))
         assert load_settings(tmp_path / "rebalancer.yaml", env={}).health.address == address
         container = next(filter(None, map(pod_template, made)))["spec"]["containers"][0]
         assert container["ports"] == [{"name": "http", "containerPort": port}]
@@ -216,4 +215,29 @@ def test_the_names_in_roles_are_those_of_the_settings() -> None:
         for resource in rule["resources"]
         for name in rule.get("resourceNames", ())
     }
-    assert named == {("configmaps", settings.ledger.name), ("leases", settings.leader_election.name)}
+    assert named == {
+        ("configmaps", settings.brake.name),
+        ("configmaps", settings.ledger.name),
+        ("leases", settings.leader_election.name),
+    }
+
+
+def test_every_installation_has_the_brake_that_its_settings_and_rights_name() -> None:
+    for values, name, release in (
+        ({}, "rebalancer-brake", "rebalancer"),
+        (ON, "rebalancer-brake", "rebalancer"),
+        (ON, "other-rebalancer-brake", "other"),
+        (ON | {"config": {"brake": {"name": "stop"}}}, "stop", "rebalancer"),
+    ):
+        made = chart(values, name=release)
+        label = "app.kubernetes.io/component"
+        (brake,) = [o for o in made if o["metadata"].get("labels", {}).get(label) == "brake"]
+        assert (brake["kind"], brake["metadata"]["name"]) == ("ConfigMap", name)
+        assert "data" not in brake
+        said = yaml.safe_load(settings_in(made)).get("brake", {}).get("name", Settings.defaults().brake.name)
+        assert said == name
+        if values:
+            rights = [
+                rule for o in made for rule in o.get("rules", ()) if rule.get("resourceNames") == [name]
+            ]
+            assert [rule["verbs"] for rule in rights] == [["get"]]

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.sandbox import Cluster, Reply
-from rebalancer.sandbox.auth import Access
 from tests.deploy.access import ACCOUNT, Right, asked, granted
-from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template
+from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template, settings_in
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
+from tests.support.sandbox import Cluster, Reply
+from tests.support.sandbox.authority import Access
 
 TOKEN = "token-of-the-service-account"
 
@@ -60,11 +60,10 @@ RELAXED = {
     "REBALANCER_EVICTIONS__COOL_DOWN": "0s",
     "REBALANCER_EVICTIONS__CANARY": "0",
     "REBALANCER_EVICTIONS__PER_SECOND": "0",
+    # Known in a pod; with a kubeconfig it would be looked for.
+    "REBALANCER_LEDGER__NAMESPACE": NAMESPACE,
 }
 """The profile's patience would make the run long; it does not change which rights are needed."""
-
-
-OWNERS = {"deployments", "replicasets", "statefulsets", "replicationcontrollers"}
 
 
 class Run:
@@ -74,7 +73,7 @@ class Run:
         self.cluster = cluster
         self._folder = folder
         template = next(filter(None, map(pod_template, installed)))
-        config = next(o for o in installed if o["kind"] == "ConfigMap")["data"]["rebalancer.yaml"]
+        config = settings_in(installed)
         (folder / "rebalancer.yaml").write_text(config)
         arguments = template["spec"]["containers"][0]["args"]
         self._arguments = [a.replace("/etc/rebalancer", str(folder)) for a in arguments]
@@ -107,7 +106,9 @@ class Run:
             pods = self.cluster.store.list("Pod", "default")
             places = [p["spec"].get("nodeName") for p in pods if p["metadata"]["labels"].get("app") == "db"]
             return len(set(places)) == 3
-        return {a.resource for a in self.accesses if a.verb == "get"} >= OWNERS
+        watched = {a.resource for a in self.accesses if a.verb == "watch" and a.code == 200}
+        read = {a.resource for a in self.accesses if a.verb == "get"}
+        return watched >= {r.plural for r in RESOURCES.values()} and "configmaps" in read
 
     @staticmethod
     def _until(done: Callable[[], bool], seconds: float = 60) -> None:
@@ -119,9 +120,9 @@ class Run:
 @contextmanager
 def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]:
     made = chart(values)
-    rbac = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"]]
+    there = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"] or o["kind"] == "ConfigMap"]
     with Cluster(
-        [*SKEWED, *rbac], ready_after=0.02, grace=0.02, tokens={TOKEN: ACCOUNT}, authenticate=True
+        [*SKEWED, *there], ready_after=0.02, grace=0.02, tokens={TOKEN: ACCOUNT}, authenticate=True
     ) as cluster:
         cluster.settle()
         yield Run(made, folder, cluster), granted(made)

@@ -23,7 +23,7 @@ def read(file: Path) -> dict[str, Any]:
 def test_a_workflow_asks_for_little_and_ends(file: Path) -> None:
     workflow = read(file)
     assert workflow["permissions"] == {"contents": "read"}
-    assert set(workflow["on"]) <= {"pull_request", "push"}
+    assert set(workflow["on"]) <= {"pull_request", "push", "schedule", "workflow_dispatch"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 60
         assert set(job.get("permissions", {})) <= {"contents", "packages", "id-token"}

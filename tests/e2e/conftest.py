@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.sandbox import Cluster
 from tests.e2e.kubectl import LABEL, ZONE, Kubectl
-from tests.sandbox.cluster_objects import node
+from tests.support.clusters.cluster_objects import node
+from tests.support.sandbox import Cluster
 
 KUBECTL = shutil.which("kubectl")
 HERE = Path(__file__).parent

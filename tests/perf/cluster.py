@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rebalancer.model.decode import Decoder, Object
+from rebalancer.model.decode import Decoder
+from rebalancer.model.kinds import Object
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 
 ZONE = "topology.kubernetes.io/zone"

@@ -1,6 +1,7 @@
 """Runs the planner over many random clusters and lists what the judge holds against it.
 
     python -m tests.property.sweep --count 2000 --seed 1 --size full
+    python -m tests.property.sweep --engine --count 2000     the engine's invariants instead (engine_fuzz.py)
 
 Each failing cluster is written to a file that `kubectl`-style readers take (a List), named by its seed.
 """
@@ -20,8 +21,14 @@ from tempfile import gettempdir
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import Plan, plan
-from tests.support.random_clusters import Size, random_cluster
-from tests.support.verdict import Verdict, judge_plan
+from rebalancer.planner.options import PlanOptions
+from rebalancer.policy.options import Limit, PolicyOptions
+from tests.property import engine_fuzz
+from tests.support.clusters.random_clusters import Size, random_cluster
+from tests.support.judge.verdict import Verdict, judge_plan
+
+SIDE_BY_SIDE = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=100)))
+"""As many moves of one owner in a wave as hold in every interleaving."""
 
 Job = tuple[int, Size, int, bool, int]
 
@@ -34,7 +41,7 @@ def one(job: Job) -> tuple[Job, Verdict]:
     def limited(snapshot: Snapshot) -> Plan:
         signal.alarm(limit)
         try:
-            return plan(snapshot)
+            return plan(snapshot, SIDE_BY_SIDE)
         finally:
             signal.alarm(0)
 
@@ -64,7 +71,10 @@ def main() -> int:
     parser.add_argument(
         "--dump", type=Path, default=Path(gettempdir()) / "sweep", help="folder for failing clusters"
     )
+    parser.add_argument("--engine", action="store_true", help="check the engine's invariants instead")
     options = parser.parse_args()
+    if options.engine:
+        return engine(range(options.seed, options.seed + options.count), options.jobs)
     jobs: list[Job] = [
         (seed, options.size, options.keys, not options.quick, options.limit)
         for seed in range(options.seed, options.seed + options.count)
@@ -77,6 +87,18 @@ def main() -> int:
             report(job, verdict, options.dump)
     figures.show(time.perf_counter() - began)
     return 1 if figures.failed else 0
+
+
+def engine(seeds: range, jobs: int) -> int:
+    """The engine's invariants on the cluster of each seed."""
+    began, broken = time.perf_counter(), 0
+    with Pool(jobs) as pool:
+        for seed, found in zip(seeds, pool.imap(engine_fuzz.check, seeds, chunksize=20), strict=True):
+            broken += bool(found)
+            for invariant, text in found:
+                print(f"{invariant:20} seed {seed}: {text}", flush=True)
+    print(f"{time.perf_counter() - began:.0f} s, {len(seeds)} clusters, {broken} break an invariant")
+    return 1 if broken else 0
 
 
 def report(job: Job, verdict: Verdict, folder: Path) -> None:

@@ -5,7 +5,6 @@ The clusters are the recorded ones (tests/conformance), the steps are drawn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
 from functools import cache
 
@@ -14,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.engine.cluster import ClusterState, Placed
-from rebalancer.engine.framework import Frameworks, Scores
+from rebalancer.engine.framework import Frameworks
 from rebalancer.model.pod import PodTemplate
+from tests.conformance.recordings import families
 from tests.conformance.replay import Replay
-from tests.conformance.test_conformance import FAMILIES
+from tests.support.scheduler.engine_states import answers, contents, rebuilt, shares_a_port
 
+CLUSTERS = families("first", "1.36.2")
 BUSY = (
     "mixed",
     "pod_affinity",
@@ -34,44 +35,10 @@ BUSY = (
 @cache
 def recorded(family: str, number: int) -> tuple[Replay, list[PodTemplate]]:
     """A recorded cluster, and every template in it."""
-    case, _ = FAMILIES[family][number]
-    run = Replay(json.loads(json.dumps(case)))
+    case = CLUSTERS[family][number].case
+    run = Replay(case)
     templates = [run.pod(p).template for p in (*case["objects"].get("pods", ()), *case["incoming"])]
     return run, templates
-
-
-def rebuilt(state: ClusterState) -> ClusterState:
-    """A fresh state with the same pods."""
-    fresh = ClusterState(state.snapshot, state.config)
-    for key, placed in state.pods.items():
-        fresh.add(key, placed.template, placed.row)
-        if placed.terminating:
-            fresh.terminate(key)
-    for key, placed in state.nominated.items():
-        fresh.nominate(key, placed.template, placed.row)
-    return fresh
-
-
-def answers(frameworks: Frameworks, templates: list[PodTemplate]) -> list[object]:
-    """Feasible nodes and scores of some templates, as plain values."""
-    found: list[object] = []
-    for template in templates:
-        framework = frameworks.of(template)
-        feasible = framework.feasible(template)
-        scores: Scores = framework.score(template, feasible)
-        by_plugin = {name: values[feasible].tolist() for name, values in scores.by_plugin.items()}
-        found.append((feasible.tolist(), by_plugin, scores.totals[feasible].tolist()))
-    return found
-
-
-def contents(state: ClusterState) -> object:
-    """All that the state holds, as plain values."""
-    columns = {str(k): state.requested[k].tolist() for k in state.requested if state.requested[k].any()}
-    ports = {k: state.ports[k].tolist() for k in state.ports if state.ports[k].any()}
-    volumes = state.volumes
-    held = {k: v for k, v in volumes.holders.items() if v}
-    attached = {k: volumes.attached[k].tolist() for k in volumes.attached if volumes.attached[k].any()}
-    return columns, ports, held, attached, volumes.claims, dict(state.pods), dict(state.nominated)
 
 
 class Walker:
@@ -93,7 +60,7 @@ class Walker:
             key: Hashable = ("drawn", self.next)
             template = data.draw(st.sampled_from(self.templates))
             row = data.draw(st.integers(0, state.table.size - 1))
-            if op == "nominate":
+            if op == "nominate" or shares_a_port(state, key, template, row):
                 state.nominate(key, template, row)
                 self.undo.append(("unnominate", key, None))
             else:
@@ -102,6 +69,8 @@ class Walker:
             return
         key = data.draw(st.sampled_from(placed))
         was = state.pods[key]
+        if shares_a_port(state, key, was.template, was.row):
+            return
         if op == "remove":
             state.remove(key)
             self.undo.append(("put back", key, was))

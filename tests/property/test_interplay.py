@@ -15,7 +15,6 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.bound import bound
 from tests.support.build import (
     NodeBuilder,
     OwnerBuilder,
@@ -29,14 +28,15 @@ from tests.support.build import (
     stateful_set,
     workload,
 )
-from tests.support.build_object import Builder
-from tests.support.cells import Cells
-from tests.support.cycles import after_walk
-from tests.support.flight import Problem, settle
-from tests.support.judge import State, total_excess
-from tests.support.plain import Json
-from tests.support.plans import told, waves_of
-from tests.support.walk import play
+from tests.support.build.base import Builder
+from tests.support.judge.bound import bound
+from tests.support.judge.cells import Cells
+from tests.support.judge.cycles import after_walk
+from tests.support.judge.flight import Problem, settle
+from tests.support.judge.plans import told, waves_of
+from tests.support.judge.walk import play
+from tests.support.scheduler.plain import Json
+from tests.support.scheduler.state import State, total_excess
 
 Case = tuple[str, list[Json], PlanOptions | None, int]
 """The sentence, the cluster, the options, and the excess that the plan leaves."""
@@ -199,10 +199,10 @@ def onlookers(scheduler: str) -> list[Json]:
 CASES: list[Case] = [
     ("a pod that terminates leaves room where a replacement would do harm", ends_elsewhere(), None, 1),
     (
-        "a cap takes out the move that would have filled the node where another does harm",
+        "a cap leaves the plan whole, where one move fills the node on which another would do harm",
         capped(),
         PlanOptions(policy=PolicyOptions(max_per_namespace=Limit(percent=10.0), namespaces_exclude=())),
-        2,
+        0,
     ),
     (
         "one constraint: by a host port, who may go to one node only goes first",
@@ -326,13 +326,14 @@ def test_an_excess_that_a_pending_pod_would_bring_is_none_of_the_plans() -> None
     assert [c.status for c in made.constraints] == ["balanced"]
 
 
-def test_after_a_cap_the_cap_is_the_reason() -> None:
+def test_a_plan_with_caps_is_the_plan_without_them_and_marks_what_waits() -> None:
     listed = objects(nodes(a=1, b=1), workload("w").spread("zone", 1).placed({"a-0": 9}))
     made = plan(decoded(listed), PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
-    (only,) = made.constraints
-    assert [r.code for r in only.reasons] == [ReasonCode.CAP]
-    assert {b.reason.code for b in made.blocked} == {ReasonCode.CAP}
-    assert made.lower_bound == 1, "of what the plan leaves"
+    free = plan(decoded(listed))
+    assert [m.pod.key for m in made.moves] == [m.pod.key for m in free.moves]
+    assert (made.residual_excess, made.optimal, made.blocked) == (0, free.optimal, free.blocked)
+    assert made.lower_bound == len(made.moves) == 4
+    assert [m.waits.code if m.waits else None for m in made.moves] == [None, *[ReasonCode.CAP] * 3]
 
 
 def test_pods_that_two_constraints_count_are_the_reason_for_both() -> None:

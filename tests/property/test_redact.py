@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebalancer.findings import plan_with_findings
 from rebalancer.manifests import read_snapshot
 from rebalancer.manifests.pseudonyms import Pseudonyms
 from rebalancer.manifests.redact import learn, of_object
 from rebalancer.manifests.redacted_fields import KINDS as REDACTED
-from rebalancer.model.decode import KINDS
+from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
-from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan
 from rebalancer.spread.layout import natural
-from tests.support.plain import Json
-from tests.support.random_clusters import random_cluster
-from tests.support.scenarios import SCENARIOS, scenario
+from tests.support.clusters.random_clusters import random_cluster
+from tests.support.clusters.scenarios import SCENARIOS, scenario
+from tests.support.scheduler.plain import Json
 
 Naming = Any
 
@@ -47,7 +47,7 @@ class AsIs:
 
 def planned(objects: list[Json]) -> Plan:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
-    return plan(read_snapshot(["-"], now=1.8e9, stdin=io.BytesIO(text)))
+    return plan_with_findings(read_snapshot(["-"], now=1.8e9, stdin=io.BytesIO(text)))
 
 
 def told(made: Plan, naming: Naming) -> Any:

@@ -1,58 +1,23 @@
-"""The search for walks: its bounds against programs solved anew, its tangles against a naive walker."""
+"""Whole plans, where the search has to choose: tangles against a naive walker, likely moves, certainty."""
 
 from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.belief import moved
-from rebalancer.planner.component import Component, components
-from rebalancer.planner.effort import Effort
 from rebalancer.planner.options import Certainty
-from rebalancer.planner.planner import Planner
-from rebalancer.planner.potential import Potential
-from tests.support.bound import bound
 from tests.support.build import decoded, nodes, objects, workload
-from tests.support.cells import Cells, UnsupportedError
-from tests.support.judge import State
-from tests.support.plain import Json
-from tests.support.random_clusters import clusters, random_cluster
-from tests.support.reach import reach
-from tests.support.scenarios import scenario
-from tests.support.verdict import judge_plan
-
-ENOUGH = 1_000_000
-
-
-@given(clusters("small"), st.randoms(use_true_random=False))
-def test_a_bound_after_moves_is_that_of_a_program_solved_anew(listed: list[Json], rng: Random) -> None:
-    planner = Planner(decoded(listed), PlanOptions())
-    for groups, classes in components(planner._carried, planner._classes.all):
-        component = Component(groups, classes, planner._simulation)
-        if not classes or not sum(component.excesses(component.start)):
-            continue
-        potential = Potential(component, Effort(ENOUGH))
-        least = potential.least(component.start)
-        for _ in range(4):
-            placed = component.start
-            for _ in range(3):
-                movable = np.argwhere((placed > component.fixed) & (component.start > 0))
-                if not len(movable):
-                    break
-                q, row = rng.choice(movable.tolist())
-                open_ = np.flatnonzero((component.room[q] > 0) & (placed[q] <= component.start[q]))
-                if not len(open_):
-                    break
-                landed = rng.choice(open_.tolist())
-                told = potential.moves_after(placed, least, q, row, landed)
-                placed = moved(placed, q, row, landed)
-                assert told == Potential(component, Effort(ENOUGH)).moves(placed, least)
+from tests.support.clusters.random_clusters import random_cluster
+from tests.support.clusters.scenarios import scenario
+from tests.support.judge.bound import bound
+from tests.support.judge.cells import Cells, UnsupportedError
+from tests.support.judge.reach import reach
+from tests.support.judge.verdict import judge_plan
+from tests.support.scheduler.plain import Json
+from tests.support.scheduler.state import State
 
 
 def test_a_course_through_interchangeable_nodes_is_one_that_gets_there() -> None:

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Move, Plan
 from tests.support.build import NOW, decoded
-from tests.support.cycles import after_walk
-from tests.support.flight import ANY, PLAIN, PREDICTED, Step, meaning
-from tests.support.judge import State
-from tests.support.plain import Json
-from tests.support.plans import meaning_of, step_of, told
-from tests.support.soft import domain, soft_clusters, soft_excesses, soft_groups
-from tests.support.spread import Group
-from tests.support.walk import play
+from tests.support.clusters.soft import domain, soft_clusters, soft_excesses, soft_groups
+from tests.support.judge.cycles import after_walk
+from tests.support.judge.flight import ANY, PLAIN, PREDICTED, Step, meaning
+from tests.support.judge.plans import meaning_of, step_of, told
+from tests.support.judge.walk import play
+from tests.support.scheduler.plain import Json
+from tests.support.scheduler.spread import Group
+from tests.support.scheduler.state import State
 
 SOFT = PlanOptions(soft="predicted")
 LARGER = settings(max_examples=max(10, settings().max_examples // 2))

@@ -1,8 +1,8 @@
 """The report as one HTML file that needs nothing else.
 
-page       the document made ready for the template
+page       prepares the report for the template and fills it
 picture    a constraint's domains as bars, with the allowed band
-report.html.j2, style.css, script.js: the page; it says all without the script, which filters and pages
+report.html.j2, style.css, script.js: the page; it can all be read without the script, which filters and pages
 """
 
 from rebalancer.report.html.page import to_html

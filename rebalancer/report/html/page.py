@@ -1,13 +1,14 @@
-"""The document made ready for the template, and the template filled.
+"""Prepares the report for the template, and fills the template.
 
-Names are hostile: the template escapes every value, `clean` makes control and direction characters visible,
-and the page's own policy lets nothing run but the one script whose hash it names.
+Names may be hostile. So the template escapes every value, `clean` makes control and direction characters
+visible, and the page's Content-Security-Policy allows only the one script whose hash it contains.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from typing import Any
 
@@ -15,28 +16,30 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
 from rebalancer import __version__
-from rebalancer.report import text
+from rebalancer.report import text, words
 from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.html.picture import WIDTH, Panel, panels
+from rebalancer.report.next_steps import AS_CALLED, Command, next_steps
 
 _FEW = 8
-"""So many constraints are shown opened."""
+"""How many constraints are shown opened."""
 _NAMED = 50
-"""So many pods are named for one reason."""
+"""How many pods are named for one reason."""
 
 
 class Item(Struct, frozen=True):
-    """A violated constraint: `anchor` is its id in the page."""
+    """A violated constraint: `anchor` is its id in the page, `slug` its name in links to any such page."""
 
     anchor: str
     name: str
     constraint: ConstraintReport
+    slug: str
     panels: tuple[Panel, ...]
     opened: bool
 
 
 class Stays(Struct, frozen=True):
-    """Pods that are not evicted for one and the same reason."""
+    """Pods that are not evicted for the same reason."""
 
     reason: str
     message: str
@@ -45,11 +48,11 @@ class Stays(Struct, frozen=True):
 
     @property
     def named(self) -> str:
-        """The pods, by name as far as that is bearable."""
+        """The names of the first pods, and the number of the others."""
         return text.listing(self.pods, _NAMED)
 
 
-def to_html(report: Report) -> str:
+def to_html(report: Report, command: Command = AS_CALLED) -> str:
     """The whole report as one HTML file."""
     violated = text.worst_first(report.constraints)
     anchors = {id(c): f"c{i}" for i, c in enumerate(report.constraints)}
@@ -68,19 +71,32 @@ def to_html(report: Report) -> str:
                 f"style-src 'sha256-{_hash(style)}'; base-uri 'none'; form-action 'none'"
             ),
             headline=text.headline(report),
+            lead=words.lead(report),
+            legend=words.LEGEND,
+            overview=not words.at_rest(report),
+            expected={w.wave: w.expected_seconds for w in report.waves},
             out_of_scope=text.out_of_scope(report).replace(": -o wide", ""),
             items=[
-                Item(anchors[id(c)], text.name_of(c), c, panels(c), i < _FEW) for i, c in enumerate(violated)
+                Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c), i < _FEW)
+                for i, c in enumerate(violated)
             ],
-            waves=list(report.waves.items()),
+            waves=list(report.by_wave.items()),
             stays=_stays(report),
             found=text.found_groups(report.findings),
-            steps=text.next_steps(report),
+            moment=text.moment(report),
+            steps=next_steps(report, command),
             width=WIDTH,
         )
     )
-    # ASCII with references: browsers keep that at one byte a character, and open it faster.
+    # ASCII with character references: browsers store that with one byte a character and open it faster.
     return page.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _slug(c: ConstraintReport) -> str:
+    """A name for links that stays the same from report to report."""
+    words_ = (c.namespace, *(w.rpartition("/")[2] for w in c.workloads[:1]), text.short_key(c.topology_key))
+    more = hashlib.sha256(f"{c.selector}\0{c.when_unsatisfiable}\0{c.max_skew}".encode()).hexdigest()[:6]
+    return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join((*words_, more)))
 
 
 def _stays(report: Report) -> list[Stays]:
@@ -107,15 +123,21 @@ def _environment() -> Environment:
         percent=text.percent,
         short=text.short_key,
         plural=text.plural,
+        duration=text.duration,
         number=lambda n: f"{n:,}",
         signed=lambda n: f"{n:+d}".replace("-", "−"),
     )
-    environment.globals.update(leaving=text.leaving, landing=text.landing)
+    environment.globals.update(
+        leaving=text.leaving,
+        landing=text.landing,
+        grade_says=words.grade_says,
+        workload_name=words.workload_name,
+    )
     return environment
 
 
 def _visible(value: Any) -> Any:
-    """What the template prints: text without a character that would act on its reader."""
+    """A value as the template prints it: control and direction characters are visible."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return "\n".join(text.clean(line) for line in value.split("\n"))
     return value

@@ -1,4 +1,5 @@
-"""A constraint's domains as bars with the allowed band: geometry only, drawn by the template."""
+"""A constraint's domains as bars, with the allowed band. This file computes the geometry; the template draws
+it."""
 
 from __future__ import annotations
 
@@ -9,19 +10,20 @@ from msgspec import Struct
 from rebalancer.report.document import ConstraintReport
 
 WIDTH = 400
-"""Units of the drawing; text is 13 high, a row 24."""
+"""In units of the drawing, in which text is 13 high and a row 24."""
 _LABELS = 120
 _NUMBERS = 64
 _ROW = 24
 _BAR = 14
 _TOP = 20
 _MOST = 10
-"""So many domains are drawn; the others are a sentence."""
+"""How many domains are drawn; a sentence tells the number of the others."""
 _LONGEST = 17
 
 
 class Bar(Struct, frozen=True):
-    """One domain: `inside` is the part of the bar within the band's upper edge, `over` what exceeds it."""
+    """One domain. `inside`: the part of the bar up to the upper edge of the band; `over`: the part beyond
+    it."""
 
     name: str
     label: str
@@ -34,7 +36,7 @@ class Bar(Struct, frozen=True):
 
 
 class Panel(Struct, frozen=True):
-    """The domains at one time. `says` tells a screen reader what the eyes see."""
+    """The domains at one time. `says` describes the picture for screen readers."""
 
     title: str
     says: str
@@ -54,12 +56,12 @@ class Panel(Struct, frozen=True):
 
     @property
     def inside(self) -> str:
-        """The bars up to the band's upper edge, as one path: of thousands of pictures every byte counts."""
+        """The bars up to the upper edge of the band, as one path: a page may have thousands of pictures."""
         return "".join(_box(_LABELS, b.y - 11, b.inside, _BAR) for b in self.bars if b.inside)
 
     @property
     def over(self) -> str:
-        """What exceeds the band, as one path."""
+        """The parts of the bars beyond the band, as one path."""
         return "".join(_box(_LABELS + b.inside, b.y - 11, b.over, _BAR) for b in self.bars if b.over)
 
 
@@ -68,7 +70,7 @@ def _box(x: int, y: int, width: int, height: int) -> str:
 
 
 def panels(c: ConstraintReport) -> tuple[Panel, ...]:
-    """Now, and as planned if that differs."""
+    """The picture of the present, and that of the plan if it differs."""
     shown = _shown(c)
     most = max((*c.domains.values(), *c.after.values(), 1))
     low, high = band(c, c.domains)
@@ -81,13 +83,14 @@ def panels(c: ConstraintReport) -> tuple[Panel, ...]:
 
 
 def band(c: ConstraintReport, counts: Mapping[str, int]) -> tuple[int, int]:
-    """What a domain may have: from the global minimum (0 with too few domains) to maxSkew above it."""
+    """The counts that a domain may have: from the global minimum (0 with too few domains) to maxSkew above
+    it."""
     low = min(counts.values(), default=0) if len(counts) >= c.min_domains else 0
     return low, low + c.max_skew
 
 
 def _shown(c: ConstraintReport) -> list[str]:
-    """The domains to draw, in their own order: of many, those that change or stick out most."""
+    """The domains to draw, in natural order. Of many domains those that change, or that deviate most."""
     names = list(c.domains)
     if len(names) <= _MOST:
         return names

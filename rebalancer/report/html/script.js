@@ -54,7 +54,11 @@ document.addEventListener("DOMContentLoaded", () => {
         : item.getAttribute(attribute) === value;
     }
     const indices = () => Object.keys(upTo(total)).map(Number);
-    const place = (chosen) => list.replaceChildren(...(shown = chosen.map(elementOf)));
+    const place = (chosen) => {
+      list.replaceChildren(...(shown = chosen.map(elementOf)));
+      copyables(list);
+      if (list.classList.contains("cards")) shown.forEach(linked);
+    };
     if (total <= size && total < 10) {
       place(indices());
       return;
@@ -98,19 +102,32 @@ document.addEventListener("DOMContentLoaded", () => {
       page = 0;
       show();
     }
-    search.oninput = filter;
-    kind.onchange = filter;
+    function narrow() {
+      filter();
+      const kept = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+      for (const [key, value] of [[noun, search.value], [noun + ".is", kind.value]])
+        if (value) kept.set(key, value); else kept.delete(key);
+      history.replaceState(null, "", "#" + kept);
+    }
+    search.oninput = narrow;
+    kind.onchange = narrow;
     back.onclick = () => { page -= 1; show(); };
     next.onclick = () => { page += 1; show(); };
     show();
     lists.set(list, {
-      reveal(id) {
-        const index = indices().findIndex((i) => is(i, "id", id));
-        if (index < 0) return;
+      reveal(attribute, id) {
+        const index = indices().findIndex((i) => is(i, attribute, id));
+        if (index < 0) return null;
         search.value = kind.value = "";
         matching = null;
         page = Math.floor(index / size);
         show();
+        return elementOf(index);
+      },
+      restore(kept) {
+        search.value = kept.get(noun) || "";
+        kind.value = kinds.includes(kept.get(noun + ".is")) ? kept.get(noun + ".is") : "";
+        if (search.value || kind.value) filter();
       },
       all() { place(matching || indices()); },
       some: show,
@@ -118,13 +135,58 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function follow() {
-    const id = decodeURIComponent(location.hash.slice(1)), paged = lists.get(document.querySelector(".cards"));
-    if (id && paged) paged.reveal(id);
-    const item = id && document.getElementById(id);
+    const said = location.hash.slice(1), paged = lists.get(document.querySelector(".cards"));
+    const kept = new URLSearchParams(said.includes("=") ? said : ""), name = kept.get("constraint");
+    lists.forEach((l) => { if (said.includes("=") && !name) l.restore(kept); });
+    const id = said.includes("=") ? "" : decodeURIComponent(said);
+    if (id && paged) paged.reveal("id", id);
+    const item = id ? document.getElementById(id)
+      : name && (paged ? paged.reveal("data-s", name) : document.querySelector(`[data-s="${CSS.escape(name)}"]`));
     if (!item || !item.dataset.k) return;
     item.querySelectorAll("details").forEach((d) => { d.open = true; });
     item.scrollIntoView();
   }
+
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      const button = element("button", { type: "button" }, ...head.childNodes);
+      head.append(button);
+      button.onclick = () => {
+        const up = head.getAttribute("aria-sort") === "descending" || !head.hasAttribute("aria-sort") &&
+          !head.classList.contains("n");
+        const of = (row) => row.cells[column].textContent.trim();
+        const number = (text) => Number(text.replace(/,/g, ""));
+        const rows = [...body.rows].sort((a, b) => head.classList.contains("n")
+          ? number(of(a)) - number(of(b)) : of(a).localeCompare(of(b), undefined, { numeric: true }));
+        heads.forEach((h) => h.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        body.append(...(up ? rows : rows.reverse()));
+      };
+    });
+  });
+
+  // A link that leads to the same constraint in the next report, too.
+  function linked(card) {
+    if (card.querySelector(".link")) return;
+    const link = element("a", { className: "link", textContent: "#", href: "#constraint=" + card.dataset.s });
+    link.setAttribute("aria-label", "Link to this constraint");
+    card.querySelector("summary").append(" ", link);
+  }
+
+  function copyable(remedy) {
+    const button = element("button", { type: "button", className: "copy", textContent: "Copy" });
+    const around = element("div", { className: "copies" });
+    remedy.replaceWith(around);
+    around.append(remedy, button);
+    button.onclick = () => {
+      getSelection().selectAllChildren(remedy);
+      const done = navigator.clipboard ? navigator.clipboard.writeText(remedy.textContent)
+        : Promise.resolve(document.execCommand("copy"));
+      done.then(() => { button.textContent = "Copied"; });
+    };
+  }
+  const copyables = (within) => within.querySelectorAll(":not(.copies) > .remedy").forEach(copyable);
 
   const later = new Map();
   document.querySelectorAll("[data-list]").forEach((list) => {

@@ -10,6 +10,6 @@ volumes      binds and provisions claims
 kubelet      makes pods Ready, ends deleted ones
 nodes        taints of nodes that are cordoned or silent, and what becomes of their pods
 
-Owners collect their dependents in the store itself (`rebalancer.sandbox.owners`). Jobs have no controller:
+Owners collect their dependents in the store itself (`registry.deletion`). Jobs have no controller:
 a Job's pod that is deleted does not come back.
 """

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.model.pod import Pod
+from rebalancer.sandbox.api.objects import Object, is_ready
+from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.live_state import LiveState, is_node_change
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, is_ready
-from rebalancer.sandbox.resources import PODS, resolve
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 SETS = resolve("DaemonSet")
 _TOLERATED = (

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebalancer.sandbox.api.objects import Object, copied, set_condition
+from rebalancer.sandbox.api.resources import resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
 from rebalancer.sandbox.controllers.replicaset import merged
-from rebalancer.sandbox.defaults import defaulted_spec
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, copied, set_condition
-from rebalancer.sandbox.resources import resolve
+from rebalancer.sandbox.registry.defaults import defaulted_spec
+from rebalancer.sandbox.storage.history import Event
 
 DEPLOYMENTS = resolve("Deployment")
 REPLICA_SETS = resolve("ReplicaSet")

@@ -5,12 +5,12 @@ Rule: pkg/controller/disruption/disruption.go.
 
 from __future__ import annotations
 
+from rebalancer.sandbox.api.objects import Object, is_ready, seconds_of, set_condition
+from rebalancer.sandbox.api.resources import PDBS, PODS, resolve
+from rebalancer.sandbox.api.selectors import from_object, matches
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, is_ready, seconds_of, set_condition
-from rebalancer.sandbox.resources import PDBS, PODS, resolve
-from rebalancer.sandbox.selectors import from_object, matches
+from rebalancer.sandbox.storage.history import Event
 
 DELETION_TIMEOUT = 120.0
 """Seconds for which an eviction that no deletion followed is counted against the budget."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rebalancer.sandbox.api.objects import Object, condition, is_ready, set_condition
+from rebalancer.sandbox.api.resources import NODES, PODS
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, condition, is_ready, set_condition
-from rebalancer.sandbox.resources import NODES, PODS
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 ReadyAfter = float | Callable[[Object], float | None]
 """Seconds from a pod's assignment until it is Ready; a function may say so per pod, None = never."""

@@ -1,4 +1,4 @@
-"""The engine's state of the cluster, in step with the store: pod by pod, anew only where it must be.
+"""The engine's state of the cluster, kept equal to the store. Pods are added and removed one by one.
 
 The engine computes once what depends on nodes, volumes and selectors. So changes of those make a new state;
 pods that come, go or terminate are entries in the present one.
@@ -14,13 +14,14 @@ import msgspec
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework
-from rebalancer.model.decode import KINDS, Decoder
+from rebalancer.model.decode import Decoder
+from rebalancer.model.kinds import KINDS
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import build_snapshot
-from rebalancer.sandbox.history import Event, Record
-from rebalancer.sandbox.objects import Object
-from rebalancer.sandbox.resources import NODES, PODS, RESOURCES, Resource
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.api.objects import Object
+from rebalancer.sandbox.api.resources import NODES, PODS, RESOURCES, Resource
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event, Record
 
 
 def _node_view(obj: Object) -> Any:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import ClassVar
 
-from rebalancer.sandbox.errors import ApiError
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.resources import RESOURCES
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.api.resources import RESOURCES
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.model.node import Taint, Toleration
+from rebalancer.sandbox.api.objects import Object, condition, is_ready, set_condition
+from rebalancer.sandbox.api.resources import NODES, PODS
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.kubelet import NODE_NOT_READY
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, condition, is_ready, set_condition
-from rebalancer.sandbox.resources import NODES, PODS
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, condition, copied, is_ready, seconds_of
-from rebalancer.sandbox.resources import PODS, of_object
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.api.objects import Object, condition, copied, is_ready, seconds_of
+from rebalancer.sandbox.api.resources import PODS, of_object
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 HASH = "pod-template-hash"
 # As Kubernetes encodes hashes: no vowels.

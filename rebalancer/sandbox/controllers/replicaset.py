@@ -10,14 +10,13 @@ import math
 from collections import Counter
 from typing import Any
 
-from rebalancer.sandbox.admission import DELETION_COST
+from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.api.objects import DELETION_COST, Object, condition, is_ready, seconds_of
+from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.errors import ApiError
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, condition, is_ready, seconds_of
-from rebalancer.sandbox.resources import PODS, resolve
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rebalancer.sandbox.api.objects import Object, copied
+from rebalancer.sandbox.api.resources import resolve
 from rebalancer.sandbox.controllers import pods
-from rebalancer.sandbox.objects import Object, copied
-from rebalancer.sandbox.resources import resolve
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
 
 REVISION = "controller-revision-hash"
 REVISIONS = resolve("ControllerRevision")

@@ -18,15 +18,15 @@ from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.preemption import nobody_preempted
 from rebalancer.model.pod import Pod
+from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.api.objects import Object, set_condition
+from rebalancer.sandbox.api.resources import PODS
 from rebalancer.sandbox.controllers.live_state import LiveState
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.controllers.volumes import bind_claims
-from rebalancer.sandbox.errors import ApiError
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, set_condition
-from rebalancer.sandbox.resources import PODS
-from rebalancer.sandbox.store import Store
-from rebalancer.sandbox.subresources import bind
+from rebalancer.sandbox.registry.binding import bind
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 from rebalancer.spread.arrays import Bools
 
 _ALWAYS_ENOUGH = 100
@@ -89,13 +89,7 @@ class Scheduler(Controller):
             self.loop.add(self)
 
     def _waits(self, pod: Pod) -> bool:
-        return not (
-            pod.node_name
-            or pod.terminating
-            or pod.finished
-            or pod.template.scheduling_gates
-            or pod.template.scheduler_name not in self._names
-        )
+        return pod.waits and pod.template.scheduler_name in self._names
 
     def _push(self, pod: Pod) -> None:
         heapq.heappush(self._queue, (-pod.template.priority, self._pending[pod.uid], pod.uid))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rebalancer.sandbox.api.objects import Object, copied, is_ready
+from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
 from rebalancer.sandbox.controllers.revisions import REVISION, Revisions
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object, copied, is_ready
-from rebalancer.sandbox.resources import PODS, resolve
+from rebalancer.sandbox.storage.history import Event
 
 SETS = resolve("StatefulSet")
 CLAIMS = resolve("PersistentVolumeClaim")

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebalancer.engine.plugins.volumes.volume_binding import NO_PROVISIONER
 from rebalancer.engine.storage import BETA_CLASS, BIND_COMPLETED, WAIT
-from rebalancer.engine.volume_binding import NO_PROVISIONER
 from rebalancer.model.quantity import units
+from rebalancer.sandbox.api.objects import Object
+from rebalancer.sandbox.api.resources import NODES, resolve
+from rebalancer.sandbox.api.selectors import from_object, matches
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
-from rebalancer.sandbox.history import Event
-from rebalancer.sandbox.objects import Object
-from rebalancer.sandbox.resources import NODES, resolve
-from rebalancer.sandbox.selectors import from_object, matches
-from rebalancer.sandbox.store import Store
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.storage.history import Event
 
 CLAIMS = resolve("PersistentVolumeClaim")
 VOLUMES = resolve("PersistentVolume")

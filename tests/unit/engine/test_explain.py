@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.build import node, nodes, pod
 from tests.unit.engine.judge import Asked
 
-ANTI = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+ANTI: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
 
 
 def test_a_pod_that_fits_has_no_event() -> None:

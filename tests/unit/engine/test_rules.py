@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.engine.volume_restrictions import conflict
+from rebalancer.engine.plugins.volumes.volume_restrictions import conflict
 from rebalancer.model.pod import Volume
 from tests.support.build import claim, node, nodes, pod, replica_set, volume
-from tests.support.build_pod import PodBuilder
+from tests.support.build.pods import PodBuilder
 from tests.unit.engine.judge import Asked
 
 

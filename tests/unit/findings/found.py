@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.planner.findings import findings
-from rebalancer.planner.plan import Finding
-from rebalancer.planner.simulation import Simulation
+from rebalancer.findings import findings
+from rebalancer.model.finding import Finding
+from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import NodeBuilder, OwnerBuilder, deployment, nodes, pdb, snapshot

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.planner import plan
-from rebalancer.planner.findings import FindingCode
-from rebalancer.planner.plan import Severity
+from rebalancer.findings import FindingCode, plan_with_findings
+from rebalancer.model.finding import Severity
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.neighbours import NeighbourCode
+from rebalancer.runtime.commands.lint_checks import LintCode
+from rebalancer.runtime.observers.neighbours import NeighbourCode
 from tests.support.build import (
     claim,
     daemon_set,
@@ -27,7 +27,7 @@ from tests.support.build import (
     volume,
     workload,
 )
-from tests.support.plain import ZONE
+from tests.support.scheduler.plain import ZONE
 from tests.unit.findings.found import THREE, budget, found, named, sound, zones
 
 HASH = ("pod-template-hash",)
@@ -46,6 +46,21 @@ def together(required: list[Any]) -> dict[str, Any]:
         spec = o["spec"]["template"]["spec"] if "template" in o["spec"] else o["spec"]
         spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return [parent, *rest]  # type: ignore[return-value]
+
+
+def apart_from(*expressions: dict[str, Any]) -> Any:
+    """A pod that keeps away from pods of the namespaces that these expressions select."""
+    made = pod("web").on("a-0")
+    term = {
+        "topologyKey": ZONE,
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "namespaceSelector": {"matchExpressions": list(expressions)},
+    }
+    weighted = {"weight": 1, "podAffinityTerm": term}
+    made._spec["affinity"] = {
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighted]}
+    }
+    return made
 
 
 def class_of(mode: str) -> dict[str, Any]:
@@ -234,6 +249,12 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
         [zones(), stateful_set("db").spread("zone").placed(THREE).zonal_volumes(ZONE_OF)],
         "3 of its 3 pods",
     ),
+    "a term that only excludes namespaces": (
+        "namespace-selector-ignored",
+        "warning",
+        [zones(), apart_from({"key": "team", "operator": "NotIn", "values": ["a"]})],
+        "(team notin (a))",
+    ),
     "no budget": ("no-pdb", "warning", [zones(), sound()], "no PodDisruptionBudget covers its pods"),
     "two budgets": (
         "multiple-pdbs",
@@ -378,6 +399,15 @@ NEGATIVE: dict[str, tuple[str, list[Any]]] = {
             pod("p").labels(app="web").mounts("d").on("a-0"),
         ],
     ),
+    "a term that also asks for a label": (
+        "namespace-selector-ignored",
+        [
+            zones(),
+            apart_from(
+                {"key": "team", "operator": "NotIn", "values": ["a"]}, {"key": "team", "operator": "Exists"}
+            ),
+        ],
+    ),
     "a budget": ("no-pdb", [zones(), sound(), budget()]),
     "nothing is spread": ("no-pdb", [zones(), deployment("web").placed(THREE)]),
     "one budget": ("multiple-pdbs", [zones(), sound(), budget()]),
@@ -437,6 +467,30 @@ def test_the_budget_to_paste_covers_the_workload() -> None:
     assert found(zones(), sound(), pasted) == ()
 
 
+def test_the_namespace_selector_to_paste_is_not_ignored_and_selects_the_same() -> None:
+    excluding = {"key": "team", "operator": "NotIn", "values": ["a"]}
+    [finding] = named("namespace-selector-ignored", zones(), apart_from(excluding))
+    assert finding.field == (
+        "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm"
+        ".namespaceSelector"
+    )
+    pasted = yaml.safe_load(finding.remedy)["namespaceSelector"]["matchExpressions"]
+    assert pasted == [excluding, {"key": "kubernetes.io/metadata.name", "operator": "Exists"}]
+    assert not named("namespace-selector-ignored", zones(), apart_from(*pasted))
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("v1.33.13", False), ("v1.34.0", True), ("v1.36.6", True), ("", True)]
+)
+def test_the_scheduler_that_ignores_namespace_selectors_is_told_by_its_version(
+    version: str, told: bool
+) -> None:
+    excluding = {"key": "team", "operator": "DoesNotExist"}
+    cluster = snapshot(zones(), apart_from(excluding), server_version=version)
+    codes = [f.code for f in plan_with_findings(cluster).findings]
+    assert ("namespace-selector-ignored" in codes) is told
+
+
 def test_the_class_to_paste_waits_for_the_pod() -> None:
     db = stateful_set("db").spread("zone").placed(THREE).zonal_volumes(ZONE_OF)
     [finding] = named("pinned-by-zonal-volumes", zones(), db, class_of("Immediate"))
@@ -486,10 +540,10 @@ def test_without_nodes_only_what_does_not_depend_on_them() -> None:
 
 def test_the_plan_carries_the_findings() -> None:
     cluster = snapshot(zones(), own("rack"))
-    assert [f.code for f in plan(cluster).findings][:1] == ["topology-key-missing"]
+    assert [f.code for f in plan_with_findings(cluster).findings][:1] == ["topology-key-missing"]
 
 
 def test_the_documentation_lists_every_finding() -> None:
     text = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
-    codes = {c.value for codes in (FindingCode, NeighbourCode) for c in codes}
+    codes = {c.value for codes in (FindingCode, NeighbourCode, LintCode) for c in codes}
     assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == codes

@@ -119,7 +119,7 @@ def test_a_pod_spec_is_found_wherever_a_kind_has_it() -> None:
         "labelSelector": {"matchLabels": {"app": "other"}},
     }
     pod = {"metadata": {"labels": {"app": "x"}}, "spec": {"topologySpreadConstraints": [spread]}}
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -186,11 +186,9 @@ def test_what_cannot_be_read_is_an_error_on_its_line(case: str, tmp_path: Path) 
     assert finding["line"] == line
 
 
-def test_no_workload_at_all_is_an_error(tmp_path: Path) -> None:
-    done = lint(written(tmp_path, "a: 1\n"))
-    assert done.exit_code == 1
-    assert "no workload" in str(done.exception)
-    assert lint("--ignore", "nonsense", tmp_path).exit_code == 1
+def test_a_finding_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
+    done = lint("--ignore", "nonsense", tmp_path)
+    assert (done.exit_code, "no finding is called nonsense; there are: " in done.stderr) == (2, True)
 
 
 def test_hostile_names_stay_in_their_line(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import OwnerBuilder, nodes, objects, replica_set
 from tests.support.build import decoded as snapshot_of
-from tests.support.plain import Json
+from tests.support.scheduler.plain import Json
 
 __all__ = ["cluster", "code", "judged", "merged", "patched", "pods", "web"]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.annotations import preference
+from rebalancer.policy.annotations import PAUSE, STEERING, preference, steering
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment
-from tests.support.plain import Json
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, merged, patched
 from tests.unit.policy.test_evictable import namespace
 
@@ -141,3 +143,14 @@ def test_a_pause_of_the_namespace_is_above_all_words() -> None:
 )
 def test_preference_orders_victims(value: str, expected: int) -> None:
     assert preference({OWN: value}) == expected
+
+
+def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
+    texts = [v for v in vars(import_module("rebalancer.policy.annotations")).values() if isinstance(v, str)]
+    keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)} - {PAUSE}
+    assert len(keys) > 5
+    assert keys == set(STEERING), "a pause is asked for by itself, of the namespace and the lease"
+
+
+def test_what_no_rule_reads_steers_nothing() -> None:
+    assert steering({"status": "{}", OWN: "true", "kubernetes.io/config.hash": "x"}) == {OWN: "true"}

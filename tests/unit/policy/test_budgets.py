@@ -10,7 +10,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.budgets import Allowance, Budgets
 from tests.support.build import pdb, workload
-from tests.support.plain import Json
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import cluster, code, judged, patched, pods, web
 
 EXHAUSTED, STALE, SEVERAL = ReasonCode.PDB_EXHAUSTED, ReasonCode.PDB_STALE, ReasonCode.MULTIPLE_PDBS

@@ -1,4 +1,4 @@
-"""Caps on the evictions of one cycle."""
+"""Caps on the evictions of one cycle, an hour and a day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
+from rebalancer.policy.owners import Owners
 from tests.support.build import nodes, pod, snapshot, workload
 
 A, B = "topology.kubernetes.io/zone=a", "topology.kubernetes.io/zone=b"
@@ -27,10 +28,14 @@ def world() -> Snapshot:
     )
 
 
-def allowed(options: dict[str, Limit]) -> list[str]:
+def counting(s: Snapshot, options: PolicyOptions) -> Caps:
+    return Caps(options, s, Owners(s, options))
+
+
+def allowed(options: dict[str, Any]) -> list[str]:
     """Who goes when everybody is asked: owner on node, in order of name."""
     s = world()
-    caps = Caps(PolicyOptions(**options), s)
+    caps = counting(s, PolicyOptions(**options))
     gone = []
     for p in s.pods:
         if p.owner is not None and p.node_name:
@@ -83,7 +88,7 @@ def test_a_cap_ends_a_cycle(options: dict[str, Limit], expected: dict[str, int])
 
 def test_what_one_cap_forbids_spends_nothing_of_the_others() -> None:
     s = world()
-    caps = Caps(PolicyOptions(max_total=number(2), max_per_node=number(1)), s)
+    caps = counting(s, PolicyOptions(max_total=number(2), max_per_node=number(1)))
     first, second = (p for p in s.pods if p.node_name == "a-0" and p.name in ("web-00000", "web-00001"))
     (other,) = (p for p in s.pods if p.name == "web-00006")
     assert caps.spend(first, []) is None
@@ -91,28 +96,63 @@ def test_what_one_cap_forbids_spends_nothing_of_the_others() -> None:
     assert caps.spend(other, []) is None
 
 
-def test_what_is_given_back_can_be_spent_again() -> None:
+def evicted(times: int = 1) -> tuple[Evicted, ...]:
+    return (Evicted("ReplicaSet/default/web", "default", "a-0", (A,)),) * times
+
+
+HOUR, DAY = Earlier(last_hour=3), Earlier(last_day={"ReplicaSet/default/web": 7})
+
+
+@pytest.mark.parametrize(
+    ("earlier", "options", "left"),
+    [
+        (Earlier(evicted(1)), {"max_total": number(3)}, 2),
+        (Earlier(evicted(1)), {"max_per_owner": number(3)}, 2),
+        (Earlier(evicted(2)), {"max_per_domain": number(3)}, 1),
+        (Earlier(evicted(2)), {"max_per_node": number(3)}, 3),
+        (HOUR, {"max_total_per_hour": number(4)}, 1),
+        (HOUR, {"max_total_per_hour": number(3)}, 0),
+        (DAY, {"max_per_owner_per_day": number(8)}, 1),
+        (DAY, {"max_per_owner_per_day": percent(100)}, 1),
+        (DAY, {"max_per_owner_per_day": percent(50)}, 0),
+        (DAY, {"max_per_owner": percent(50), "max_per_owner_per_day": None}, 4),
+    ],
+)
+def test_earlier_evictions_count(earlier: Earlier, options: dict[str, Any], left: int) -> None:
+    """Of web's eight pods six run in zone a: four on a-0, two on a-1."""
     s = world()
-    caps = Caps(PolicyOptions(max_total=number(1)), s)
-    p = next(p for p in s.pods if p.name == "web-00000")
-    assert caps.spend(p, [A]) is None
-    assert caps.spend(p, [A]) is not None
-    caps.give_back(p, [A])
-    assert caps.spend(p, [A]) is None
+    caps = counting(s, PolicyOptions(earlier=earlier, **options))
+    webs = [p for p in s.pods if p.name.startswith("web") and p.node_name.startswith("a")]
+    assert [caps.spend(p, [A]) for p in webs].count(None) == left
+
+
+def test_a_cap_does_not_shrink_while_it_is_used() -> None:
+    """Half of the eight pods that ran on a-0 before two were evicted."""
+    s = world()
+    options = PolicyOptions(max_per_node=percent(50), earlier=Earlier(evicted(2)))
+    pods = [p for p in s.pods if p.node_name == "a-0" and p.name.startswith("web")]
+    caps = counting(s, options)
+    assert [caps.spend(p, [A]) for p in pods].count(None) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"max_total": number(0)}, "the cap of 0 evictions in total and cycle"),
-        ({"max_per_node": percent(0)}, "the cap of 0% evictions per node (a-0)"),
-        ({"max_per_owner": number(0)}, "the cap of 0 evictions per owner (ReplicaSet/web)"),
-        ({"max_per_domain": number(0)}, f"the cap of 0 evictions per domain ({A})"),
+        ({"max_per_node": percent(0)}, "the cap of 0% evictions per node and cycle (a-0)"),
+        ({"max_per_owner": number(0)}, "the cap of 0 evictions per owner and cycle (ReplicaSet/default/web)"),
+        (
+            {"max_per_owner_per_day": percent(0)},
+            "0% evictions per owner and day (ReplicaSet/default/web)",
+        ),
+        ({"max_total_per_hour": number(0)}, "the cap of 0 evictions in total and hour"),
+        ({"max_per_domain": number(0)}, f"the cap of 0 evictions per domain and cycle ({A})"),
     ],
 )
 def test_the_reason_names_the_cap(options: dict[str, Any], words: str) -> None:
     s = world()
-    reason = Caps(PolicyOptions(**options), s).spend(next(p for p in s.pods if p.name == "web-00000"), [A])
+    caps = counting(s, PolicyOptions(**options))
+    reason = caps.spend(next(p for p in s.pods if p.name == "web-00000"), [A])
     assert reason is not None
     assert reason.code is ReasonCode.CAP
     assert words in reason.message

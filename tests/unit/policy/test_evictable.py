@@ -10,8 +10,8 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import daemon_set, deployment, job, nodes, pdb, pod, stateful_set, workload
-from tests.support.build_object import metadata
-from tests.support.plain import Json
+from tests.support.build.base import metadata
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, patched, web
 
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]

@@ -9,8 +9,8 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import OwnerBuilder, deployment, pod, replica_set, stateful_set
-from tests.support.build_object import reference
-from tests.support.plain import Json
+from tests.support.build.base import reference
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, merged, patched, web
 
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]

@@ -12,8 +12,8 @@ from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.quota import Charged, Quotas
 from tests.support.build import nodes, pdb, pod, snapshot, stateful_set, workload
-from tests.support.build_object import metadata
-from tests.support.plain import Json
+from tests.support.build.base import metadata
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import cluster, code, judged, merged, patched, pods, web
 
 

@@ -10,7 +10,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.policy.replacement import Replacements
 from tests.support.build import decoded as snapshot_of
 from tests.support.build import deployment, nodes
-from tests.support.plain import Json
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
 
 ZONE = "topology.kubernetes.io/zone"

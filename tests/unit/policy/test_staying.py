@@ -19,8 +19,8 @@ from tests.support.build import (
     volume,
     workload,
 )
-from tests.support.build_object import Builder, metadata
-from tests.support.plain import Json
+from tests.support.build.base import Builder, metadata
+from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, patched, web
 
 ONE, MANY = ["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"]

@@ -49,6 +49,11 @@ labels:
 {{- default (include "rebalancer.fullname" .) .Values.priorityClass.name -}}
 {{- end -}}
 
+{{/* Where people pause evictions: the settings' name, or one of the release's own. */}}
+{{- define "rebalancer.brake" -}}
+{{- default (printf "%s-brake" (include "rebalancer.fullname" .)) (default dict .Values.config.brake).name -}}
+{{- end -}}
+
 {{- define "rebalancer.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -65,6 +70,9 @@ labels:
 {{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
 {{- if ne (int .Values.daemon.port) 8080 -}}
 {{- $settings = mergeOverwrite $settings (dict "health" (dict "address" (printf ":%d" (int .Values.daemon.port)))) -}}
+{{- end -}}
+{{- if ne (include "rebalancer.brake" .) "rebalancer-brake" -}}
+{{- $settings = mergeOverwrite $settings (dict "brake" (dict "name" (include "rebalancer.brake" .))) -}}
 {{- end -}}
 {{- with .Values.evictions.namespaces -}}
 {{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}

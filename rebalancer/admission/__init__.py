@@ -1,0 +1,1 @@
+"""What the API server makes of a new pod before it stores it."""

@@ -1,0 +1,1 @@
+"""One file for each command. What a command needs is imported when it runs."""

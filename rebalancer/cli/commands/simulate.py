@@ -1,0 +1,177 @@
+"""`rebalancer simulate`: carries out the plan in an embedded cluster, if wanted after a change to it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebalancer.cli import options
+from rebalancer.cli.exits import ExitCode
+from rebalancer.cli.sandbox_extra import sandbox_needed
+
+if TYPE_CHECKING:
+    from rebalancer.outcome.observer import Observer
+
+EXAMPLES = """\b
+Examples:
+  # What would `once --execute` do, and how would it end?
+  rebalancer simulate --snapshot cluster.json.gz
+  # What if a zone failed, with twice as many pods of one workload?
+  rebalancer simulate --snapshot cluster.json.gz --scale shop/web=12 --fail-domain zone=eu-west-1a
+  # Would three more nodes help?
+  rebalancer simulate --snapshot cluster.json.gz --add-nodes 3 --like node-7
+"""
+
+
+class Form(StrEnum):
+    """An output format."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def _scale(text: str) -> str:
+    workload, _, number = text.rpartition("=")
+    if not workload.rpartition("/")[2] or not number.isdigit():
+        raise typer.BadParameter(f"{text!r} is not NAMESPACE/NAME=REPLICAS")
+    return text
+
+
+def _domain(text: str) -> str:
+    key, _, value = text.partition("=")
+    if not key or not value:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE such as zone=eu-west-1a")
+    return text
+
+
+def simulate(
+    files: options.Files = None,
+    snapshot: options.Snapshots = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale",
+            metavar="NS/NAME=N",
+            parser=_scale,
+            help="First scale a workload to N replicas (repeatable).",
+        ),
+    ] = None,
+    drain: Annotated[
+        list[str] | None,
+        typer.Option("--drain", metavar="NODE", help="First drain a node, within budgets (repeatable)."),
+    ] = None,
+    fail_domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-domain",
+            metavar="KEY=VALUE",
+            parser=_domain,
+            help="First let the nodes with this label fail; zone=… stands for the well-known key.",
+        ),
+    ] = None,
+    add_nodes: Annotated[
+        int | None, typer.Option("--add-nodes", metavar="N", min=1, help="First add N empty nodes.")
+    ] = None,
+    like: Annotated[str, typer.Option("--like", metavar="NODE", help="The node that added nodes copy.")] = "",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed for the scheduler's choice among equal nodes.")
+    ] = 0,
+    output: Annotated[Form, typer.Option("--output", "-o")] = Form.TABLE,
+    namespace: options.Namespaces = None,
+    all_namespaces: options.AllNamespaces = False,
+    config: options.ConfigFile = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    impersonate: options.Impersonate = None,
+    groups: options.Groups = None,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """Carry out the plan in an embedded copy of the cluster, and show how that ends.
+
+    No real cluster is changed. Changes are made in this order: nodes are added, workloads scaled, nodes
+    drained, domains failed.
+    """
+    if (add_nodes is None) != (not like):
+        raise typer.BadParameter("--add-nodes N and --like NODE go together")
+    from rebalancer.cli import acting
+    from rebalancer.report.output import to_json
+    from rebalancer.report.simulation import to_table
+    from rebalancer.runtime.commands.capture import capture
+    from rebalancer.runtime.cycle.snapshot_checks import check_namespaces
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+    from rebalancer.settings import load_settings, plan_options
+
+    with sandbox_needed("simulate"):
+        from rebalancer.runtime.commands.simulate import simulate as play
+        from rebalancer.runtime.commands.simulation_report import document
+        from rebalancer.runtime.commands.whatif import Changes
+
+    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
+    acting.set_up_logging(settings, least="error")
+    captured = capture(
+        options.source_of([*(files or ()), *(snapshot or ())], kubeconfig, context, impersonate, groups)
+    )
+    check_namespaces(captured.snapshot, namespace or ())
+    stop = threading.Event()
+    with stop_on_signals(stop):
+        simulated = play(
+            captured.snapshot,
+            captured.objects(),
+            options=plan_options(settings),
+            changes=Changes(
+                add_nodes=(add_nodes, like) if add_nodes else None,
+                scale=tuple(scale or ()),
+                drain=tuple(drain or ()),
+                fail_domains=tuple(fail_domain or ()),
+            ),
+            seed=seed,
+            observers=[_progress()],
+            stop=stop,
+            tell=_say,
+        )
+    shown = document(simulated)
+    sys.stdout.write(to_json(shown) if output is Form.JSON else to_table(shown))
+    if simulated.interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    from rebalancer.report.text import clean
+
+    typer.echo(clean(text), err=True)
+
+
+def _progress() -> Observer:
+    from rebalancer.outcome.cycle import CycleReport
+    from rebalancer.outcome.observer import Observer
+    from rebalancer.planner.plan import Move, Plan
+    from rebalancer.report.text import plural
+
+    class Progress(Observer):
+        """Prints a line for each cycle, plan and wave."""
+
+        number, waves = 0, 0
+
+        def on_cycle(self, number: int) -> None:
+            """Counts."""
+            self.number = number
+
+        def on_plan(self, snapshot: object, plan: Plan) -> None:  # noqa: ARG002
+            """How many evictions."""
+            self.waves = len(plan.waves)
+            if plan.moves:
+                _say(f"cycle {self.number}: {plural(len(plan.moves), 'eviction')} planned")
+
+        def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+            """Where it is."""
+            _say(f"cycle {self.number}: wave {wave} of {self.waves}, {plural(len(moves), 'eviction')}")
+
+        def on_report(self, report: CycleReport) -> None:
+            """How it ended."""
+            _say(f"cycle {self.number}: {report.end.value} after {report.seconds:.1f} s")
+
+    return Progress()

@@ -1,0 +1,61 @@
+"""ImageLocality: nodes that have the pod's images score higher."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.config import Profile
+from rebalancer.engine.plugins.plugin import MAX_SCORE, Plugin, Score
+from rebalancer.engine.template_rules import container_images
+from rebalancer.engine.version import IMAGE_VOLUMES
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints
+
+MB = 1024 * 1024
+MIN_BYTES = 23 * MB
+MAX_BYTES_PER_CONTAINER = 1000 * MB
+
+
+class ImageLocality(Plugin):
+    """Rule: plugins/imagelocality/image_locality.go."""
+
+    name = "ImageLocality"
+
+    def __init__(self, state: ClusterState, profile: Profile) -> None:
+        """Remembers the scores of each combination of images."""
+        super().__init__(state, profile)
+        self._scores: dict[tuple[tuple[str, ...], int], Score] = {}
+
+    def score(self, template: PodTemplate) -> Score | None:
+        """Bytes of the pod's images on the node, each scaled by the share of nodes that have it."""
+        version = self.state.version
+        own = container_images(template, version)
+        mounted = (v.image for v in template.volumes if v.image and version.has(IMAGE_VOLUMES))
+        key = tuple(map(normalized, (*own, *mounted))), len(own)
+        found = self._scores.get(key)
+        if found is None:
+            found = self._scores[key] = _Score(self._raw(*key))
+        return found
+
+    def _raw(self, names: tuple[str, ...], containers: int) -> Ints:
+        total: Ints = np.zeros(self.table.size, dtype=np.int64)
+        for name in names:
+            if name in self.table.images:
+                size, rows = self.table.images[name]
+                total[rows] += int(float(size) * (len(rows) / self.table.size))
+        most = MAX_BYTES_PER_CONTAINER * max(1, containers)
+        return MAX_SCORE * (total.clip(MIN_BYTES, most) - MIN_BYTES) // (most - MIN_BYTES)
+
+
+class _Score(Score):
+    def __init__(self, raw: Ints) -> None:
+        self._raw = raw
+
+    def values(self, feasible: Bools) -> Ints:  # noqa: ARG002
+        return self._raw
+
+
+def normalized(image: str) -> str:
+    """The name with a tag; "latest" where it has none."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -1,0 +1,97 @@
+"""NodeVolumeLimits: how many volumes a CSI driver attaches to a node (CSINode)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, StaticFilter
+from rebalancer.engine.storage import claim_volumes, not_found, not_owned, owned
+from rebalancer.engine.version import NODE_WITHOUT_LIMITS
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Ints, Rows
+
+NO_LIMIT = (1 << 63) - 1
+LIMIT_PREFIX = "attachable-volumes-csi-"
+LONGEST_RESOURCE_NAME = 63
+
+
+class NodeVolumeLimits(Plugin):
+    """Rule: plugins/nodevolumelimits/csi.go. VolumeAttachments without a pod are not read."""
+
+    name = "NodeVolumeLimits"
+
+    def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
+        """Rejects nodes whose drivers have no place for the pod's volumes that are not there yet."""
+        storage = self.state.storage
+        wanted: dict[str, set[tuple[str, str]]] = {}
+        for volume in claim_volumes(template):
+            claim = storage.claim(template.namespace, volume.claim)
+            if storage.known and claim is None:
+                where = f"{template.namespace}/{volume.claim}"
+                reason = f"looking up PVC {where}: {not_found(volume.claim)}"
+                return StaticFilter(self.table.none, UNRESOLVABLE, reason)
+            if claim is not None and not owned(claim, volume):
+                return StaticFilter(self.table.none, UNRESOLVABLE, not_owned(volume, template.namespace))
+            attachment = storage.attachment(template.namespace, volume.claim)
+            if attachment is not None:
+                wanted.setdefault(attachment[0], set()).add(attachment)
+        limits = {driver: limit for driver in wanted if (limit := self._limits(driver)) is not None}
+        return _Filter(self.state, wanted, limits) if limits else None
+
+    def _limits(self, driver: str) -> Ints | None:
+        """int64[N]: the driver's limit on each node; None where no node has one."""
+        limits: Ints = np.full(self.table.size, NO_LIMIT, dtype=np.int64)
+        if not self.state.version.has(NODE_WITHOUT_LIMITS):
+            resource = limit_resource(driver)
+            limits[:] = [node.allocatable.get(resource, NO_LIMIT) for node in self.table.nodes]
+        for name, csi_node in self.state.storage.csi_nodes.items():
+            row = self.table.index.get(name)
+            for d in csi_node.spec.drivers:
+                if row is not None and d.name == driver and d.allocatable and d.allocatable.count is not None:
+                    limits[row] = d.allocatable.count
+        return limits if (limits != NO_LIMIT).any() else None
+
+
+def limit_resource(driver: str) -> str:
+    """The resource of a node that limited a driver's volumes; a long name ends in a hash.
+
+    Rule: pkg/volume/util, ``GetCSIAttachLimitKey``.
+    """
+    name = f"{LIMIT_PREFIX}{driver}"
+    if len(name) < LONGEST_RESOURCE_NAME:
+        return name
+    digest = hashlib.sha1(driver.encode(), usedforsecurity=False).hexdigest()
+    return f"{LIMIT_PREFIX}{driver[:23]}{digest[:16]}"
+
+
+class _Filter(Filter):
+    def __init__(
+        self, state: ClusterState, wanted: dict[str, set[tuple[str, str]]], limits: dict[str, Ints]
+    ) -> None:
+        self._state = state
+        self._wanted = wanted
+        self._limits = limits
+        self._mask: Bools = self._fits(np.arange(state.table.size))
+
+    def _fits(self, rows: Rows) -> Bools:
+        fits = np.ones(len(rows), dtype=np.bool_)
+        volumes = self._state.volumes
+        for driver, limit in self._limits.items():
+            new = np.zeros(len(rows), dtype=np.int64)
+            for attachment in self._wanted[driver]:
+                held = volumes.holders.get(attachment)
+                new += 1 if not held else ~np.isin(rows, list(held))
+            fits &= (new == 0) | (volumes.attached[driver][rows] + new <= limit[rows])
+        return fits
+
+    def update(self, rows: Rows) -> None:
+        self._mask[rows] = self._fits(rows)
+
+    def mask(self) -> Bools:
+        return self._mask
+
+    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+        return UNSCHEDULABLE, ("node(s) exceed max volume count",)

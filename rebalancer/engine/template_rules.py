@@ -1,0 +1,68 @@
+"""What the scheduler reads out of a pod's template, where its versions differ."""
+
+from __future__ import annotations
+
+from rebalancer.engine.version import (
+    INIT_IMAGES,
+    POD_LEVEL_RESOURCES,
+    SIDECAR_PORTS,
+    SIDECARS_IN_SCORES,
+    Change,
+    ServerVersion,
+)
+from rebalancer.model.pod import HostPort, PodTemplate
+from rebalancer.model.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
+
+
+def host_ports(template: PodTemplate, version: ServerVersion) -> tuple[HostPort, ...]:
+    """The host ports that count. Rule: schedutil.GetHostPorts; before, those of the containers alone."""
+    if not template.host_ports or version.has(SIDECAR_PORTS):
+        return template.host_ports
+    return _ports_of_containers(template)
+
+
+def scored_requests(template: PodTemplate, version: ServerVersion) -> tuple[int, int]:
+    """Millicores and bytes that a placed pod takes up for the resource scores, defaults included.
+
+    Rule: framework/types.go, ``calculateResource``. Before 1.32 a sidecar was taken for an init container.
+    """
+    if version.has(SIDECARS_IN_SCORES) or not any(c.sidecar for c in template.init_containers):
+        return template.nonzero_cpu, template.nonzero_memory
+    return _largest(template, "cpu", DEFAULT_CPU), _largest(template, "memory", DEFAULT_MEMORY)
+
+
+def container_images(template: PodTemplate, version: ServerVersion) -> tuple[str, ...]:
+    """The images of the pod's containers, as written. Rule: ImageLocality.Score."""
+    counted = template.containers
+    if version.has(INIT_IMAGES):
+        counted = (*template.init_containers, *template.containers)
+    return tuple(c.image for c in counted)
+
+
+def peculiarities(template: PodTemplate) -> frozenset[Change]:
+    """The changes that decide what else fits beside a pod of this template."""
+    found: set[Change] = set()
+    if template.pod_level:
+        found.add(POD_LEVEL_RESOURCES)
+    if template.host_ports and len(_ports_of_containers(template)) != len(template.host_ports):
+        found.add(SIDECAR_PORTS)
+    return frozenset(found)
+
+
+def _ports_of_containers(template: PodTemplate) -> tuple[HostPort, ...]:
+    return tuple(dict.fromkeys(p for c in template.containers for p in c.host_ports))
+
+
+def _largest(template: PodTemplate, resource: str, default: int) -> int:
+    """The sum of the containers, or the most that runs while the pod starts if that is more; plus overhead.
+
+    The default stands in once for an init container and all sidecars beside it.
+    """
+    most = sum(c.requests.get(resource, default) for c in template.containers)
+    sidecars: list[int] = []
+    for container in template.init_containers:
+        own = [container.requests[resource]] if resource in container.requests else []
+        most = max(most, sum((*sidecars, *own)) if sidecars or own else default)
+        if container.sidecar:
+            sidecars += own
+    return most + template.overhead.get(resource, 0)

@@ -1,0 +1,75 @@
+"""Findings: what is wrong with constraints, nodes and budgets themselves, which no eviction cures.
+
+code        the findings by name
+subject     the workloads that are checked
+survey      what the checks look at
+paste       remedies as YAML
+selecting, effect, node_labels, domains, together, volumes, namespaces, budgets: the checks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from rebalancer.findings import (
+    budgets,
+    domains,
+    effect,
+    namespaces,
+    node_labels,
+    selecting,
+    together,
+    volumes,
+)
+from rebalancer.findings.code import FindingCode
+from rebalancer.findings.survey import Survey
+from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.view import View
+from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.planner.planner import plan_view
+from rebalancer.planner.progress import told
+from rebalancer.policy.evictable import Evictable
+
+__all__ = ["FindingCode", "findings", "order", "plan_with_findings"]
+
+_WEIGHT = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_CHECKS = (selecting.check, effect.check, node_labels.check, domains.check, together.check, volumes.check)
+
+
+def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...]:
+    """All findings of the cluster as it is, for the namespaces in scope: errors first, then by code, object.
+
+    Without nodes (manifests alone) only what does not depend on them.
+    """
+    return tuple(sorted(_all(Survey(simulation, evictable)), key=order))
+
+
+def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
+    """The plan of a snapshot, and the findings about its constraints, nodes and budgets."""
+    options = options or PlanOptions()
+    view = View(snapshot, options)
+    made = plan_view(view, options)
+    options.on_progress()
+    return replace(made, findings=findings(view.simulation, view.evictable))
+
+
+def order(f: Finding) -> tuple[int, str, str, str]:
+    """A sort key."""
+    return _WEIGHT[f.severity], f.code, f.object, f.field
+
+
+def _all(survey: Survey) -> Iterator[Finding]:
+    for subject in told(survey.subjects, survey.simulation.on_progress):
+        if subject.template.spread and subject.kind != "DaemonSet":
+            for check in _CHECKS:
+                yield from check(subject, survey)
+        if subject.kind != "DaemonSet":
+            yield from namespaces.check(subject, survey)
+    if survey.has_nodes:
+        yield from node_labels.check_nodes(survey)
+    yield from budgets.check(survey)

@@ -1,0 +1,231 @@
+"""Requests to the API server through the official client's transport: bytes in, bytes out.
+
+The client brings TLS, proxies, the connection pool and credentials. Retries, redirects and models of the
+client are not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config.config_exception import ConfigException
+from msgspec import Struct
+from urllib3.exceptions import HTTPError
+
+from rebalancer import __version__
+from rebalancer.kube.client.config import ClusterOptions, Loaded, load
+from rebalancer.kube.client.sockets import Sockets
+from rebalancer.kube.client.status import error_of
+from rebalancer.kube.client.stream import Stream
+from rebalancer.kube.client.transport import explain
+from rebalancer.kube.errors import ConfigurationError, KubeError, Target, TransportError, UnauthorizedError
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+_DEFAULTS = ClusterOptions()
+
+
+class Response(Struct, frozen=True, eq=False):
+    """A 2xx answer: headers case-insensitive, body decompressed."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection:
+    """One API server and one identity. Safe to use from several threads.
+
+    `source`: hands out the configuration, and is asked again when the server answers 401.
+    """
+
+    def __init__(self, options: ClusterOptions = _DEFAULTS, source: Callable[[], Loaded] | None = None):
+        self.options = options
+        self._source = source or (lambda: load(options))
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._sockets = Sockets()
+        self._loaded = self._source()
+        self._rest = self._client()
+
+    @property
+    def server(self) -> str:
+        """Base URL."""
+        return str(self._loaded.client.host)
+
+    @property
+    def context(self) -> str:
+        """Name of the kubeconfig's context, or "in-cluster"."""
+        return self._loaded.context
+
+    @property
+    def namespace(self) -> str:
+        """The context's own namespace."""
+        return self._loaded.namespace
+
+    @property
+    def who(self) -> str:
+        """Server and context, for messages."""
+        return f"{self.server}, context {self.context}"
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        target: Target,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: Any = None,
+        accept: str = "application/json",
+        read_timeout: float | None = None,
+        gzip: bool = False,
+    ) -> Response:
+        """The 2xx answer; everything else raises a KubeError.
+
+        `body`: a JSON value. A 401 refreshes the credentials and tries once more, which is safe for every
+        method: the server has not looked at the request.
+        """
+        timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
+
+        def ask() -> Response:
+            answer = self._send(method, path, target, query, body, accept, timeout, gzip)
+            return Response(answer.status, answer.headers, self._whole(answer, target, timeout))
+
+        return self._authorized(ask)
+
+    def stream(
+        self,
+        path: str,
+        target: Target,
+        *,
+        query: Mapping[str, str | int],
+        accept: str = "application/json",
+        read_timeout: float,
+        gzip: bool = False,
+    ) -> Stream:
+        """The body of a 2xx answer to a GET, to be read as it comes and to be closed by the caller.
+
+        `read_timeout`: seconds of silence after which the connection is taken for dead. Raises KubeError.
+        """
+        timeout = (self.options.connect_timeout, read_timeout)
+
+        def ask() -> Stream:
+            answer = self._send("GET", path, target, query, None, accept, timeout, gzip)
+            return Stream(answer, lambda e: self._no_answer(e, target, timeout))
+
+        return self._authorized(ask)
+
+    def close(self) -> None:
+        """Closes idle sockets; a request after that opens new ones."""
+        self._rest.close()
+
+    def abort(self) -> None:
+        """Ends every request at work, in whatever thread, and every later one: they raise TransportError."""
+        self._sockets.abort()
+        self._rest.close()
+
+    def twin(self) -> Connection:
+        """Another connection to the same server as the same identity; aborting one spares the other."""
+        return Connection(self.options, self._source)
+
+    def _client(self) -> Any:
+        rest = RESTClientObject(self._loaded.client)
+        self._sockets.track(rest.pool_manager)
+        return rest
+
+    def _authorized(self, ask: Callable[[], T]) -> T:
+        generation = self._generation
+        try:
+            return ask()
+        except UnauthorizedError as e:
+            log.debug("%s; refreshing credentials", e.message)
+            self._refresh(generation)
+        return ask()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        target: Target,
+        query: Mapping[str, str | int] | None,
+        body: Any,
+        accept: str,
+        timeout: tuple[float, float],
+        gzip: bool,
+    ) -> Any:
+        """urllib3's response with a 2xx status, its body not read yet."""
+        rest = self._rest
+        url = self.server + path + (f"?{urlencode(query)}" if query else "")
+        headers = self._headers(target, accept, body is not None, gzip)
+        try:
+            if self._sockets.aborted:
+                raise OSError("this connection has been ended")
+            answer = rest.request(method, url, headers=headers, body=body, _request_timeout=timeout).response
+        except (HTTPError, ApiException, OSError, ValueError) as e:
+            raise self._no_answer(e, target, timeout) from e
+        if 200 <= answer.status < 300:
+            return answer
+        data = self._whole(answer, target, timeout)
+        raise error_of(answer.status, answer.headers, data, target, who=self.who)
+
+    def _whole(self, answer: Any, target: Target, timeout: tuple[float, float]) -> bytes:
+        try:
+            try:
+                data: bytes = answer.read(decode_content=True)
+            finally:
+                answer.release_conn()
+        except (HTTPError, OSError, ValueError) as e:
+            raise self._no_answer(e, target, timeout) from e
+        return data
+
+    def _headers(self, target: Target, accept: str, json: bool, gzip: bool) -> Any:
+        headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
+        if json:
+            headers["Content-Type"] = "application/json"
+        if gzip:
+            headers["Accept-Encoding"] = "gzip"
+        loaded = self._loaded
+        try:
+            # ExpiredError tokens are renewed in here by running the plugin; once is enough for all threads.
+            with self._lock:
+                token = loaded.client.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError, ValueError) as e:
+            raise ConfigurationError(
+                f"{target}: no credentials for {self.who}: {e}", "log in again", target=target
+            ) from e
+        if token:
+            # Token files end in a newline more often than not.
+            headers["Authorization"] = token.strip()
+        headers.update(loaded.headers)
+        for group in loaded.groups:
+            headers.add("Impersonate-Group", group)
+        return headers
+
+    def _refresh(self, seen: int) -> None:
+        """Reads the configuration again, unless another thread has since `seen`."""
+        with self._lock:
+            if self._generation != seen:
+                return
+            self._loaded = self._source()
+            old, self._rest = self._rest, self._client()
+            self._generation += 1
+        old.close()
+
+    def _no_answer(self, e: Exception, target: Target, timeout: tuple[float, float]) -> KubeError:
+        failure = explain(e, connect_timeout=timeout[0], read_timeout=timeout[1])
+        remedy = failure.remedy or (
+            f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
+        )
+        text = f"{target}: {self.who}: {failure.text}"
+        return TransportError(text, remedy, target=target, sent=failure.sent, ended=failure.ended)
+
+    def _kubectl(self) -> str:
+        return "kubectl" if self.context == "in-cluster" else f"kubectl --context {self.context}"

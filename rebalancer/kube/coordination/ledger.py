@@ -1,0 +1,194 @@
+"""The ledger in a ConfigMap: read at the start of a cycle, written before evictions and after them.
+
+Writes are optimistic: nobody else may have written since it was read. So the ledger is a fence as well: of
+two rebalancers that both believe they lead, one is told so before it evicts.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retriable, retry
+from rebalancer.kube.coordination.place import MANAGED_BY, OURS, Place, labels_of
+from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError, Target
+from rebalancer.kube.resources import Resource
+from rebalancer.policy.history.ledger import Ledger, NewerLedgerError, decode, encode
+
+log = logging.getLogger(__name__)
+
+CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
+KEY = "ledger.json"
+QUARANTINE = "quarantine"
+"""Where content that cannot be read is kept for people to look at; only the last one."""
+_READ_TIMEOUT = 15.0
+_MOST_QUARANTINED = 256 * 1024
+CONSENT = "evictions without memory need consent: ledger.mode: memory"
+
+
+class LedgerError(KubeError):
+    """The ledger cannot be used; nothing may be evicted on it."""
+
+
+class LedgerConflictError(LedgerError):
+    """Somebody else has written it since it was read."""
+
+
+class _Meta(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class _ConfigMap(Struct, frozen=True, rename="camel"):
+    metadata: _Meta
+    data: dict[str, str] = {}
+
+
+class Ledgers:
+    """Reads and writes the ledger of one cluster. `writer` tells this process from every other."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        place: Place,
+        *,
+        writer: str,
+        wait: Wait,
+        backoff: Backoff = DEFAULT_BACKOFF,
+    ) -> None:
+        self.place = place
+        self._connection = connection
+        self._writer = writer
+        self._wait = wait
+        self._backoff = backoff
+        self._version = ""
+        self._serial = 0
+        self._quarantined = ""
+        self.warning = ""
+        """What was wrong with the content that was read last, "" if nothing."""
+
+    def load(self) -> Ledger:
+        """The ledger as it is; an empty one where there is none yet, or none that can be read.
+
+        Raises LedgerError for a ConfigMap that is not ours or is of a newer version, KubeError where it
+        cannot be read.
+        """
+        target = Target("get", CONFIG_MAPS, self.place.namespace, self.place.name)
+
+        def ask() -> bytes:
+            path = CONFIG_MAPS.path(self.place.namespace, self.place.name)
+            return self._connection.request("GET", path, target, read_timeout=_READ_TIMEOUT).body
+
+        self.warning = self._quarantined = ""
+        try:
+            body = retry(ask, wait=self._wait, backoff=self._backoff)
+        except NotFoundError as e:
+            if e.kind == "namespaces":
+                raise
+            self._version = ""
+            return Ledger()
+        found = _config_map(body, target)
+        self._version = found.metadata.resource_version
+        text = found.data.get(KEY)
+        if text is None:
+            if found.data or found.metadata.labels.get(MANAGED_BY) != OURS:
+                raise LedgerError(
+                    f"{self.place} is not a ledger: it has no {KEY} and was not made by the rebalancer",
+                    "choose another name: ledger.name",
+                    target=target,
+                )
+            return Ledger()
+        try:
+            return decode(text)
+        except NewerLedgerError as e:
+            raise LedgerError(
+                f"{self.place} was written by a newer rebalancer: {e}",
+                "run that version, or choose another ledger.name",
+                target=target,
+            ) from e
+        except ValueError as e:
+            self._quarantined = text
+            self.warning = (
+                f"{self.place} is damaged: {e}; its content is put aside under the key {QUARANTINE}, and "
+                "memory begins anew, with the caution of a first run"
+            )
+            log.warning("%s", self.warning)
+            return Ledger()
+
+    def save(self, ledger: Ledger) -> Ledger:
+        """Writes it and gives it back as written; raises LedgerConflictError if somebody else wrote since
+        `load` or the last `save`, another KubeError where it cannot be written."""
+        self._serial += 1
+        written = replace(ledger, writer=self._writer, serial=self._serial)
+        data = {KEY: encode(written).decode()}
+        if self._quarantined:
+            data[QUARANTINE] = self._quarantined[:_MOST_QUARANTINED]
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                self._version = self._put(data)
+                return written
+            except ConflictError as e:
+                if self._mine(written):
+                    return written  # the answer to an earlier try was lost
+                raise LedgerConflictError(
+                    f"{self.place} has been written by somebody else meanwhile",
+                    "is a second rebalancer at work on this cluster?",
+                    target=e.target,
+                ) from e
+            except KubeError as e:
+                if not retriable(e) or tried >= self._backoff.tries:
+                    raise
+                log.info("%s; trying again", e.message)
+                if self._wait(self._backoff.delay(tried, getattr(e, "retry_after", None))):
+                    raise
+
+    def _put(self, data: dict[str, str]) -> str:
+        """Creates or replaces; the new resource version."""
+        new = not self._version
+        metadata: dict[str, Any] = {
+            "name": self.place.name,
+            "namespace": self.place.namespace,
+            "labels": labels_of("ledger"),
+        }
+        if not new:
+            metadata["resourceVersion"] = self._version
+        target = Target(
+            "create" if new else "update", CONFIG_MAPS, self.place.namespace, "" if new else self.place.name
+        )
+        answer = self._connection.request(
+            "POST" if new else "PUT",
+            CONFIG_MAPS.path(self.place.namespace, "" if new else self.place.name),
+            target,
+            body={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
+            read_timeout=_READ_TIMEOUT,
+        )
+        return _config_map(answer.body, target).metadata.resource_version
+
+    def _mine(self, written: Ledger) -> bool:
+        """Whether what is there is the very ledger that was just written."""
+        target = Target("get", CONFIG_MAPS, self.place.namespace, self.place.name)
+        try:
+            path = CONFIG_MAPS.path(self.place.namespace, self.place.name)
+            body = self._connection.request("GET", path, target, read_timeout=_READ_TIMEOUT).body
+            found = _config_map(body, target)
+            there = decode(found.data.get(KEY, ""))
+        except (KubeError, ValueError):
+            return False
+        if (there.writer, there.serial) != (written.writer, written.serial):
+            return False
+        self._version = found.metadata.resource_version
+        return True
+
+
+def _config_map(body: bytes, target: Target) -> _ConfigMap:
+    try:
+        return msgspec.json.decode(body, type=_ConfigMap)
+    except msgspec.DecodeError as e:
+        raise LedgerError(f"{target}: the answer cannot be read: {e}", target=target) from e

@@ -1,0 +1,1 @@
+"""Evicting a pod through the Eviction API, and what became of it."""

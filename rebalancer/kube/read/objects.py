@@ -1,0 +1,130 @@
+"""Single objects and small lists, read fresh and decoded: what is looked at around an eviction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
+from rebalancer.kube.client.status import quoted
+from rebalancer.kube.errors import ExpiredError, NotFoundError, ResponseError, Target
+from rebalancer.kube.read.pager import pages
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.model.decode import MALFORMED, Decoder
+from rebalancer.model.kinds import Object
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.workload import PodDisruptionBudget, Workload
+
+_READ_TIMEOUT = 15.0
+"""Seconds; one object is small, and an eviction waits for it."""
+_RELISTS = 3
+_MOST_REMEMBERED = 20_000
+"""Parts that objects may share; beyond it they are forgotten, as a daemon reads for months."""
+
+
+class Objects:
+    """Reads objects of one cluster. Safe to use from several threads.
+
+    All methods retry what may be retried and raise KubeError; an object that the model cannot read is a
+    ResponseError here, because a decision about this very object hangs on it.
+    """
+
+    def __init__(self, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF) -> None:
+        self._connection = connection
+        self._wait = wait
+        self._backoff = backoff
+        self._decoder = Decoder()
+        self._decoding = threading.Lock()
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name; None if there is none."""
+        found = self._get("Pod", namespace, name)
+        return found if isinstance(found, Pod) else None
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name; None if there is none, or if the kind is not one that is read."""
+        if kind not in RESOURCES:
+            return None
+        found = self._get(kind, namespace, name)
+        return found if isinstance(found, Workload) else None
+
+    def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
+        """All budgets of a namespace."""
+        _, found = self._list("PodDisruptionBudget", namespace)
+        return tuple(o for o in found if isinstance(o, PodDisruptionBudget))
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+        return tuple(o for o in self._list("Node")[1] if isinstance(o, Node))
+
+    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:
+        """The pods of a namespace that a selector (kubectl's -l) selects."""
+        return self.pods_as_of(namespace, labels)[1]
+
+    def pods_as_of(self, namespace: str, labels: str = "") -> tuple[str, tuple[Pod, ...]]:
+        """The same, and the version of the cluster that shows them."""
+        version, found = self._list("Pod", namespace, labels)
+        return version, tuple(o for o in found if isinstance(o, Pod))
+
+    def _get(self, kind: str, namespace: str, name: str) -> Object | None:
+        resource = RESOURCES[kind]
+        target = Target("get", resource, namespace, name)
+
+        def ask() -> Object:
+            answer = self._connection.request(
+                "GET", resource.path(namespace, name), target, read_timeout=_READ_TIMEOUT
+            )
+            return self._decode(kind, answer.body, target)
+
+        try:
+            return retry(ask, wait=self._wait, backoff=self._backoff)
+        except NotFoundError as e:
+            if not e.kind:
+                raise  # the API itself is missing, which says nothing about the object
+            return None
+
+    def _list(self, kind: str, namespace: str = "", labels: str = "") -> tuple[str, list[Object]]:
+        resource = RESOURCES[kind]
+        target = Target("list", resource, namespace)
+        tried = 0
+        while True:
+            tried += 1
+            found: list[Object] = []
+            version = ""
+            try:
+                for page in pages(
+                    self._connection,
+                    resource,
+                    wait=self._wait,
+                    namespace=namespace,
+                    labels=labels,
+                    backoff=self._backoff,
+                ):
+                    version = page.metadata.resource_version
+                    found += (self._decode(kind, raw, target) for raw in page.items or ())
+                return version, found
+            except ExpiredError:
+                if tried >= _RELISTS:
+                    raise
+
+    def _decode(self, kind: str, raw: bytes | msgspec.Raw, target: Target) -> Object:
+        try:
+            with self._decoding:
+                if self._decoder.entries > _MOST_REMEMBERED:
+                    self._decoder.keep(())
+                return self._decoder.decode(kind, raw)
+        except MALFORMED as e:
+            raise ResponseError(
+                f"{target}: cannot be read: {e}: {quoted(bytes(raw))}",
+                f"is {self._connection.who} really an API server?",
+                target=target,
+                code=200,
+            ) from e
+
+
+PodReader = Callable[[str, str], Pod | None]
+"""`Objects.pod`, for those who need no more."""

@@ -1,0 +1,294 @@
+"""The watch cache: every kind a plan rests on, kept up to date, and a snapshot of it at any time.
+
+A snapshot is made only from kinds that are synced and fresh; otherwise the cache says which are not, and why.
+A kind that may not be read is a warning with its consequence, nodes and pods excepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.kube.read.snapshot import server_version
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.steady_clock import steady
+from rebalancer.kube.watch.options import Offer, WatchOptions
+from rebalancer.kube.watch.reflector import Reflector
+from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
+from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.node import Node
+from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
+from rebalancer.model.workload import PodDisruptionBudget, Workload
+
+log = logging.getLogger(__name__)
+_DEFAULTS = WatchOptions()
+_POLL = 0.02
+_STALE_AFTER = 300.0
+"""Seconds without a sign of life of a kind: twice what a dead connection takes to be found out."""
+
+
+class WatchCache:
+    """Watches with threads of its own between `start` and `stop`, over a connection of its own.
+
+    `kinds`: what is watched. `stale_after`: seconds. `monotonic`: seconds. `seed`: of the jitter.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        options: WatchOptions = _DEFAULTS,
+        stale_after: float = _STALE_AFTER,
+        kinds: frozenset[str] = frozenset(RESOURCES),
+        monotonic: Callable[[], float] = steady,
+        seed: int | None = None,
+    ) -> None:
+        self._source = connection
+        self._connection: Connection | None = None
+        self._options = options
+        self._stale_after = stale_after
+        self._monotonic = monotonic
+        self._seed = seed
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._reflectors: dict[str, Reflector] = {}
+        self._stores = {k: KindStore(r, monotonic) for k, r in RESOURCES.items() if k in kinds}
+        self._version = ""
+        self._merged: tuple[tuple[int, ...], dict[Identity, Object]] = ((), {})
+        self._nodes: tuple[int, tuple[Node, ...]] = (-1, ())
+        self._last: tuple[object, Snapshot] | None = None
+        self._reading = threading.Lock()
+
+    def start(self) -> WatchCache:
+        """Begins to list; returns at once. Raises ConfigurationError."""
+        connection = self._connection = self._source.twin()
+        offer = Offer(self._options.streaming)
+        rng = random.Random(self._seed)
+
+        def version() -> None:
+            self._version = server_version(connection, wait=self._stop.wait, backoff=self._options.backoff)
+
+        for kind, store in self._stores.items():
+            reflector = self._reflectors[kind] = Reflector(
+                connection,
+                store,
+                self._options,
+                offer=offer,
+                stop=self._stop,
+                monotonic=self._monotonic,
+                rng=random.Random(rng.random()),
+                # Asked anew with every watch of the nodes, as a control plane is upgraded under way.
+                before=version if kind == "Node" else (lambda: None),
+            )
+            thread = threading.Thread(target=reflector.run, name=f"watch-{kind}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Ends the threads, also those that wait for the server; at most `timeout` seconds."""
+        self._stop.set()
+        if self._connection is not None:
+            self._connection.abort()
+        until = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if left := [t.name for t in self._threads if t.is_alive()]:
+            log.warning("still at work, and left to the end of the process: %s", ", ".join(left))
+
+    # -- health
+
+    def status(self) -> tuple[KindStatus, ...]:
+        """Every kind, in the order of RESOURCES."""
+        return tuple(s.status() for s in self._stores.values())
+
+    def not_ready(self) -> CacheNotReadyError | None:
+        """Why no plan may be made from it now; None if one may."""
+        why = {s.kind: text for s in self.status() if (text := s.why_not(self._stale_after))}
+        if not why:
+            return None
+        texts = [*why.values()]
+        more = f"; and {len(texts) - 3} more kinds" if len(texts) > 3 else ""
+        return CacheNotReadyError(
+            f"the cluster is not known well enough to act: {'; '.join(texts[:3])}{more}",
+            kinds=tuple(why),
+        )
+
+    def check(self) -> None:
+        """Raises CacheNotReadyError unless a plan may be made now."""
+        if (error := self.not_ready()) is not None:
+            raise error
+
+    def wait_ready(self, timeout: float) -> bool:
+        """Waits until it is ready, at most `timeout` seconds; whether it is."""
+        return self.wait_for(lambda: self.not_ready() is None, timeout, self._stop.is_set)
+
+    # -- currency
+
+    def follow_closely(self, kinds: Iterable[str], seconds: float) -> None:
+        """Keeps these kinds current within a few seconds, for so many seconds; see `Reflector`."""
+        for kind in kinds:
+            if (reflector := self._reflectors.get(kind)) is not None:
+                reflector.follow_closely(seconds)
+
+    def monotonic(self) -> float:
+        """Seconds of the clock by which `behind` and `wait_current` go."""
+        return self._monotonic()
+
+    def behind(self, kinds: Iterable[str], as_of: float) -> str:
+        """What of these kinds may be older than the server had it at that time; "" if nothing is."""
+        return next((text for k in kinds if (text := self._stores[k].status().why_behind(as_of))), "")
+
+    def wait_current(
+        self, kinds: Collection[str], as_of: float, patience: float, stopping: Callable[[], bool]
+    ) -> str:
+        """Waits until nothing of these kinds is `behind`, at most `patience` seconds; what still is, then."""
+        if late := self.behind(kinds, as_of):
+            self.follow_closely(kinds, patience)
+            self.wait_for(lambda: not self.behind(kinds, as_of), patience, stopping)
+            late = self.behind(kinds, as_of)
+        return late
+
+    def refresh(self, patience: float, stopping: Callable[[], bool]) -> None:
+        """Waits until every kind that is known is confirmed as of now, at most `patience` seconds."""
+        known = [kind for kind, store in self._stores.items() if store.synced]
+        self.wait_current(known, self._monotonic(), patience, stopping)
+
+    def wait_for(self, condition: Callable[[], bool], patience: float, stopping: Callable[[], bool]) -> bool:
+        """Waits for the watches to bring something about, at most `patience` seconds; whether they have."""
+        until = self._monotonic() + patience
+        while not condition():
+            if self._monotonic() >= until or stopping() or self._stop.wait(_POLL):
+                return False
+        return True
+
+    # -- reading
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The cluster as the watches have it; `now` in seconds of the epoch. Raises CacheNotReadyError.
+
+        As long as nothing changes, its fields are the same objects as those of the last one, but for `now`
+        and `reads`.
+        """
+        self.check()
+        state = tuple((s.generation, s.synced, s.warnings()) for s in self._stores.values()), self._version
+        with self._reading:
+            last = self._last
+        if last is None or last[0] != state:
+            last = state, self._assembled(now)
+            with self._reading:
+                self._last = last
+        return replace(
+            last[1],
+            now=now,
+            reads=tuple(
+                KindRead(
+                    kind=s.kind,
+                    objects=s.objects,
+                    unreadable=s.malformed,
+                    known=not s.denied,
+                    age=s.age or 0.0,
+                )
+                for s in self.status()
+            ),
+        )
+
+    def _assembled(self, now: float) -> Snapshot:
+        known: list[str] = []
+        by: dict[type, Mapping[Identity, Any]] = {}
+        workloads: list[tuple[int, Mapping[Identity, Object]]] = []
+        for kind, store in self._stores.items():
+            generation, objects = store.sorted()
+            if objects is None:
+                continue
+            known.append(kind)
+            if kind in WORKLOADS:
+                workloads.append((generation, objects))
+            else:
+                by[_type_of(kind)] = objects
+        by[Workload] = self._workloads(workloads)
+        return assemble(
+            by,
+            now=now,
+            source=f"cluster {self._source.who}",
+            server_version=self._version,
+            kinds=known,
+            refused=self._stores.keys() - set(known),
+            warnings=(w for s in self._stores.values() for w in s.warnings()),
+        )
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name. Raises CacheNotReadyError, as all of these."""
+        found = self._find("Pod", (namespace, name))
+        return found if isinstance(found, Pod) else None
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name."""
+        found = self._find(kind, (namespace, name, kind)) if kind in self._stores else None
+        return found if isinstance(found, Workload) else None
+
+    def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
+        """All budgets of a namespace; none where they may not be read."""
+        self.check()
+        every = self._stores["PodDisruptionBudget"].every()
+        return tuple(
+            o for o in every if isinstance(o, PodDisruptionBudget) and o.metadata.namespace == namespace
+        )
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes; the same tuple as long as none of them changes."""
+        self.check()
+        with self._reading:
+            store = self._stores["Node"]
+            if self._nodes[0] != store.generation:
+                generation, objects = store.sorted()
+                every = (objects or {}).values()
+                self._nodes = generation, tuple(o for o in every if isinstance(o, Node))
+            return self._nodes[1]
+
+    def pods(self) -> Mapping[Identity, Pod]:
+        """All pods by namespace and name, as of now."""
+        self.check()
+        return self._stores["Pod"].by_identity()
+
+    def follow_pods(self) -> Feed:
+        """The changes of pods from now on."""
+        return self._stores["Pod"].follow()
+
+    def forget(self, feed: Feed) -> None:
+        """Ends `follow_pods`."""
+        self._stores["Pod"].forget(feed)
+
+    def generation(self, kind: str) -> int:
+        """A number that differs whenever the objects of the kind do."""
+        return self._stores[kind].generation
+
+    def _find(self, kind: str, key: Identity) -> Object | None:
+        self.check()
+        return self._stores[kind].find(key)
+
+    def _workloads(self, parts: list[tuple[int, Mapping[Identity, Object]]]) -> Mapping[Identity, Object]:
+        """Six kinds in one order, kept as long as none of them changes."""
+        generations = tuple(g for g, _ in parts)
+        with self._reading:
+            if self._merged[0] != generations:
+                every = [item for _, objects in parts for item in objects.items()]
+                self._merged = generations, dict(sorted(every, key=itemgetter(0)))
+            return self._merged[1]
+
+
+def _type_of(kind: str) -> type:
+    if kind == "Pod":
+        return Pod
+    return ObjectMeta if kind == "ControllerRevision" else PLAIN[kind]

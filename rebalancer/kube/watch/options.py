@@ -1,0 +1,35 @@
+"""How kinds are watched."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rebalancer.kube.client.retry import Backoff
+
+
+class WatchOptions(Struct, frozen=True, kw_only=True):
+    """How kinds are watched; all times in seconds.
+
+    `timeout`: the server ends a watch after a random time between these. `silence`: without a byte for so
+    long the connection is dead; servers send a bookmark about every 60 s. `healthy`: what lasts that long
+    counts as success. `backoff`: between attempts, and within a list between the tries of a page. `denied`:
+    until a kind that may not be read is tried again. `streaming`: lists are streamed where offered.
+    `close_timeout`, `close_silence`: the same of a watch that follows closely.
+    """
+
+    timeout: tuple[int, int] = (300, 600)
+    silence: float = 150.0
+    healthy: float = 10.0
+    page_size: int = 500
+    backoff: Backoff = Backoff(tries=3, first=0.5, cap=30.0)
+    denied: float = 600.0
+    streaming: bool = True
+    close_timeout: int = 3
+    close_silence: float = 6.0
+
+
+class Offer:
+    """Whether this server offers streaming lists: learned once, for all kinds."""
+
+    def __init__(self, streaming: bool) -> None:
+        self.streaming = streaming

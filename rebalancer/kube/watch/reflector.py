@@ -1,0 +1,302 @@
+"""List, then watch, of one kind, for as long as the daemon runs, whatever happens to the server.
+
+- A list is paged, or streamed where the server offers it; it becomes visible as a whole.
+- A watch goes on where the one before it ended. Before it does, the server is asked whether its history has
+  come that far: one that lost history would answer the watch with silence.
+- While somebody is about to act on it, a kind is followed closely (`follow_closely`): by short watches, one
+  after the other. A server sends a bookmark 2 s before a watch ends, and the bookmark of a watch that was
+  just opened shows that nothing is missing, even if the connection before it was half open. That costs as
+  much in a large cluster as in a small one.
+- 410, a lost history, the same garbage twice: a new list. Everything else: the watch again.
+- Every attempt that ends soon, well or badly, makes the next one wait longer; a proxy that accepts watches
+  and closes them is a fault like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.errors import (
+    ExpiredError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    StatusError,
+)
+from rebalancer.kube.read.pager import pages
+from rebalancer.kube.watch.attention import Attention
+from rebalancer.kube.watch.changes import Changes
+from rebalancer.kube.watch.options import Offer, WatchOptions
+from rebalancer.kube.watch.request import Watch, WatchEvent, initial_end, version_known
+from rebalancer.kube.watch.store import Change, KindStore
+from rebalancer.model.kinds import Object
+from rebalancer.model.snapshot import Identity
+
+log = logging.getLogger(__name__)
+_LOUD = 3
+"""Failures in a row after which it is no hiccup any more."""
+
+
+class Reflector:
+    """Keeps one store. `run` is for a thread; once `stop` is set and the connection aborted it returns."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        store: KindStore,
+        options: WatchOptions,
+        *,
+        offer: Offer,
+        stop: threading.Event,
+        monotonic: Callable[[], float],
+        rng: random.Random,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._connection = connection
+        self._store = store
+        self._resource = store.resource
+        self._options = options
+        self._offer = offer
+        self._stop = stop
+        self._monotonic = monotonic
+        self._rng = rng
+        self._before = before
+        self._changes = Changes(store.resource.kind)
+        self._version = ""
+        self._failures = 0
+        self._began = 0.0
+        self._told = ""
+        self._garbage = self._behind = 0
+        self._attention = Attention(monotonic)
+        self._confirmed = self._orderly = False
+        """Of the session before: the server has just shown its history; it ended as it should, but soon."""
+
+    def follow_closely(self, seconds: float) -> None:
+        """For so long, confirm the store every few seconds (`KindStore.confirmed`). From any thread."""
+        self._attention.ask(seconds)
+
+    def run(self) -> None:
+        """Until `stop`. Survives everything, also a defect of its own, which it logs."""
+        while not self._stop.is_set():
+            self._began = self._monotonic()
+            error: KubeError | None = None
+            try:
+                self._session()
+            except KubeError as e:
+                error = e
+            except Exception as e:
+                log.exception("watching %s", self._resource.qualified)
+                error = KubeError(
+                    f"watching {self._resource.qualified}: {e!r}", "this is a defect; report it"
+                )
+                self._version = ""
+            if self._stop.is_set():
+                return
+            if self._stop.wait(self._after(error, self._monotonic() - self._began)):
+                return
+
+    def _session(self) -> None:
+        """One list, if there is need of one, and one watch."""
+        confirmed, self._confirmed = self._confirmed, False
+        if not confirmed:
+            self._before()
+        if self._version:
+            if not confirmed:
+                self._resume()
+        elif self._offer.streaming and self._failures < 2:
+            try:
+                self._watch("")
+                return
+            except StatusError as e:
+                if e.code not in (400, 422) or self._version:
+                    raise
+                log.info("no streaming lists here, pages instead: %s", e.message)
+                self._offer.streaming = False
+            self._list()
+        else:
+            self._list()
+        self._watch(self._version)
+
+    def _resume(self) -> None:
+        if version_known(self._connection, self._resource, self._version):
+            self._behind = 0
+            return
+        # A replica of the API server that lags says the same: only who says it twice has lost history.
+        self._behind += 1
+        message = f"watch {self._resource.plural}: the server is behind version {self._version}"
+        if self._behind > 1:
+            self._behind, self._version = 0, ""
+            message += ": its history was lost; everything is listed again"
+        raise KubeError(message, "was etcd restored from a backup?")
+
+    def _list(self) -> None:
+        self._store.listing()
+        began = self._monotonic()
+        objects: dict[Identity, Object] = {}
+        broken: dict[Identity, str] = {}
+        version = ""
+        for page in pages(
+            self._connection,
+            self._resource,
+            wait=self._stop.wait,
+            limit=self._options.page_size,
+            backoff=self._options.backoff,
+            gzip=self._connection.options.gzip,
+        ):
+            version = page.metadata.resource_version
+            self._collect((self._changes.listed(raw) for raw in page.items or ()), objects, broken)
+        self._swap(objects, broken, version, began)
+
+    def _watch(self, version: str) -> None:
+        """Until its end. From "" it is a streaming list at first."""
+        close, began = bool(version) and self._attention.close(), self._monotonic()
+        watch = Watch(
+            self._connection,
+            self._resource,
+            version,
+            timeout=self._options.close_timeout if close else self._rng.randint(*self._options.timeout),
+            silence=self._options.close_silence if close else self._options.silence,
+        )
+        try:
+            if version:
+                self._store.watching()
+                rest: Iterable[list[WatchEvent]] = watch.batches()
+            else:
+                rest = self._streamed(watch, began)
+            if close:
+                self._follow(watch, rest, began)
+            elif self._attention.lasting(watch):
+                for batch in rest:
+                    self._apply(watch, batch)
+            else:
+                self._confirmed = True
+        except KubeError:
+            if not self._attention.cut(watch):
+                raise
+        finally:
+            self._orderly = self._confirmed or self._attention.cut(watch)
+            self._attention.over()
+            watch.close()
+
+    def _follow(self, watch: Watch, batches: Iterable[list[WatchEvent]], began: float) -> None:
+        """Events until a bookmark, which shows that there is nothing more of the time before the watch."""
+        for batch in batches:
+            if self._apply(watch, batch):
+                self._store.confirmed(began)
+                self._confirmed = True
+                if self._attention.close():
+                    return
+
+    def _streamed(self, watch: Watch, began: float) -> Iterator[list[WatchEvent]]:
+        """Reads a streaming list to its end; what comes after it."""
+        self._store.listing()
+        objects: dict[Identity, Object] = {}
+        broken: dict[Identity, str] = {}
+        batches = watch.batches()
+        for batch in batches:
+            end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
+            changes = (self._changes.event(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
+            self._collect(changes, objects, broken)
+            if end < len(batch):
+                self._swap(objects, broken, self._changes.bookmark(watch, batch[end]), began)
+                self._store.watching()
+                return itertools.chain([batch[end + 1 :]] if batch[end + 1 :] else [], batches)
+        self._offer.streaming = False
+        raise watch.garbage("the end of a streaming list that was none")
+
+    def _apply(self, watch: Watch, batch: Iterable[WatchEvent]) -> bool:
+        """Puts events into the store; whether a bookmark was among them."""
+        changes: list[Change] = []
+        version, bookmark = self._version, False
+        try:
+            for event in batch:
+                if event.type == "BOOKMARK":
+                    version, bookmark = self._changes.bookmark(watch, event), True
+                    continue
+                change, version = self._changes.event(watch, event)
+                changes.append(change)
+        finally:
+            if version != self._version or changes:
+                self._garbage = 0
+            self._version = version
+            self._store.apply(changes, version)
+        self._changes.forget(self._store.every)
+        if self._failures and self._monotonic() - self._began >= self._options.healthy:
+            self._well()
+        return bookmark
+
+    def _well(self) -> None:
+        if self._failures >= _LOUD:
+            level = logging.INFO if self._resource.without else logging.WARNING
+            log.log(level, "%s: in touch again", self._resource.qualified)
+        self._failures = 0
+        self._told = ""
+        self._store.failed(None, 0)
+
+    @staticmethod
+    def _collect(
+        changes: Iterable[Change], objects: dict[Identity, Object], broken: dict[Identity, str]
+    ) -> None:
+        for key, value, text in changes:
+            if value is not None:
+                objects[key] = value
+                broken.pop(key, None)
+            else:
+                objects.pop(key, None)
+                if text:
+                    broken[key] = text
+
+    def _swap(
+        self, objects: dict[Identity, Object], broken: dict[Identity, str], version: str, as_of: float
+    ) -> None:
+        self._store.swap(objects, broken, version, as_of)
+        self._version, self._garbage = version, 0
+        self._changes.forget(self._store.every)
+
+    def _tell(self, error: KubeError) -> None:
+        """Loud once, and for the kinds that matter: in an outage all kinds say the same, again and again."""
+        again, self._told = error.message == self._told, error.message
+        if self._failures == _LOUD and not self._resource.without:
+            log.warning("%s", error)
+        else:
+            log.log(logging.DEBUG if again else logging.INFO, "%s", error)
+
+    def _after(self, error: KubeError | None, lasted: float) -> float:
+        """Seconds until the next session, and what it begins with."""
+        orderly, self._orderly = self._orderly, False
+        if orderly and error is None:
+            if self._confirmed and self._failures:
+                self._well()
+            return 0.0
+        if lasted >= self._options.healthy:
+            self._failures = 0
+        if error is not None or lasted < self._options.healthy:
+            self._failures += 1
+        if isinstance(error, ExpiredError):
+            self._version = ""
+        elif isinstance(error, ResponseError):
+            self._garbage += 1
+            if self._garbage > 1:
+                # Whatever is at that place of the history cannot be got past.
+                self._version, self._garbage = "", 0
+        self._store.failed(error, self._failures)
+        if error is not None:
+            self._tell(error)
+        if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
+            if self._store.synced and self._resource.without and self._failures < _LOUD:
+                # It could be read until now: an API server that starts refuses everything for a moment.
+                return self._options.backoff.delay(self._failures, None, self._rng.random)
+            self._store.deny(error)
+            self._version = ""
+            if self._resource.without:
+                return self._options.denied * (0.75 + 0.5 * self._rng.random())
+        if not self._failures:
+            return 0.0
+        after = getattr(error, "retry_after", None)
+        return self._options.backoff.delay(self._failures, after, self._rng.random)

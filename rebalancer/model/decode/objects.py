@@ -1,0 +1,203 @@
+"""The decoder for objects of every kind that is read (`model.kinds`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.model.decode.nodes import NodeDecoder
+from rebalancer.model.decode.pod_json import TemplateJson, absent
+from rebalancer.model.decode.pods import PodDecoder
+from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.node import Node
+from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.quantity import resource_list
+from rebalancer.model.selectors import LabelSelector, Selector, canonical
+from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
+from rebalancer.model.workload import ResourceQuota, Workload
+
+MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
+"""Everything that decoding one object may raise, whatever is in it. Callers catch these for each object:
+otherwise anybody who may create a pod could keep all other pods from being read."""
+
+
+class _RollingUpdate(Struct, frozen=True, rename="camel"):
+    partition: int = 0
+    max_unavailable: int | str | None = None
+
+
+class _UpdateStrategy(Struct, frozen=True, rename="camel"):
+    type: str = ""
+    rolling_update: Raw = Raw(b"null")
+
+
+class _Named(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+
+
+class _WorkloadSpec(Struct, frozen=True, rename="camel"):
+    replicas: int = 1
+    selector: Raw = Raw(b"null")
+    template: TemplateJson | None = None
+    paused: bool = False
+    suspend: bool = False
+    min_ready_seconds: int = 0
+    strategy: _UpdateStrategy = _UpdateStrategy()
+    update_strategy: _UpdateStrategy = _UpdateStrategy()
+    pod_management_policy: str = "OrderedReady"
+    volume_claim_templates: tuple[_Named, ...] = ()
+
+
+class _WorkloadStatus(Struct, frozen=True, rename="camel"):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class _Workload(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+    spec: _WorkloadSpec = _WorkloadSpec()
+    status: _WorkloadStatus = _WorkloadStatus()
+
+
+class Decoder:
+    """Decodes the objects of one cluster. Pods share the values that are equal in them."""
+
+    def __init__(self) -> None:
+        self._pods = PodDecoder()
+        self._nodes = NodeDecoder()
+        self._plain: dict[str, Callable[[bytes | Raw], Any]] = {
+            kind: msgspec.json.Decoder(type_).decode for kind, type_ in PLAIN.items()
+        }
+        self._workload = msgspec.json.Decoder(_Workload)
+        self._revision = msgspec.json.Decoder(_Named)
+
+    def decode(self, kind: str, raw: bytes | Raw) -> Object:
+        """The value of one object of a kind in `KINDS`.
+
+        An explicit null means the same as an absent field. Raises msgspec.ValidationError, its base
+        DecodeError for text that is not JSON, or ValueError for a quantity; the message names the field.
+        Objects that are made to do harm may raise anything in `MALFORMED`.
+        """
+        try:
+            return self._decode(kind, raw)
+        except msgspec.ValidationError:
+            plain = msgspec.json.decode(raw)
+            stripped = without_nulls(plain)
+            if stripped == plain:
+                raise
+            return self._decode(kind, msgspec.json.encode(stripped))
+
+    @property
+    def entries(self) -> int:
+        """How many shared values are remembered."""
+        return self._pods.entries + self._nodes.entries
+
+    def keep(self, objects: Iterable[Object]) -> None:
+        """Forgets every shared value that none of these objects uses, and so frees the memory of deleted
+        pods."""
+        pods: list[Pod] = []
+        templates: list[PodTemplate] = []
+        for o in objects:
+            if isinstance(o, Pod):
+                pods.append(o)
+            elif isinstance(o, Workload) and o.template is not None:
+                templates.append(o.template)
+        self._pods.keep(pods, templates)
+        self._nodes.forget()
+
+    def _decode(self, kind: str, raw: bytes | Raw) -> Object:
+        if kind == "Pod":
+            return self._pods.pod(raw)
+        if kind == "Node":
+            node = self._nodes.node(raw)
+            _check_quantities(node)
+            return node
+        if kind in WORKLOADS:
+            return self._workload_of(kind, self._workload.decode(raw))
+        if kind == "ControllerRevision":
+            return self._revision.decode(raw).metadata
+        value: Object = self._plain[kind](raw)
+        _check_quantities(value)
+        return value
+
+    def _workload_of(self, kind: str, wire: _Workload) -> Workload:
+        meta, spec, status = wire.metadata, wire.spec, wire.status
+        selector: Selector | None = None
+        if not absent(spec.selector):
+            if kind == "ReplicationController":
+                selector = Selector.equals(msgspec.json.decode(spec.selector, type=dict[str, str]))
+            else:
+                selector = canonical(msgspec.json.decode(spec.selector, type=LabelSelector))
+        template = None
+        if spec.template is not None:
+            template = self._pods.templates.template(
+                meta.namespace or "default", spec.template.metadata.labels, spec.template.spec
+            )
+            if kind == "ReplicationController" and selector is None:
+                selector = Selector.equals(template.labels)
+        strategy = spec.strategy if kind == "Deployment" else spec.update_strategy
+        rolling = _RollingUpdate()
+        if kind in ("Deployment", "StatefulSet") and not absent(strategy.rolling_update):
+            rolling = msgspec.json.decode(strategy.rolling_update, type=_RollingUpdate)
+        return Workload(
+            kind=kind,
+            metadata=meta,
+            replicas=spec.replicas,
+            selector=selector,
+            template=template,
+            paused=spec.paused,
+            suspended=spec.suspend,
+            min_ready_seconds=spec.min_ready_seconds,
+            update_strategy=strategy.type,
+            max_unavailable=rolling.max_unavailable if kind == "Deployment" else None,
+            partition=rolling.partition,
+            parallel=spec.pod_management_policy == "Parallel",
+            current_revision=status.current_revision,
+            update_revision=status.update_revision,
+            observed_generation=status.observed_generation,
+            status_replicas=status.replicas,
+            updated_replicas=status.updated_replicas,
+            ready_replicas=status.ready_replicas,
+            available_replicas=status.available_replicas,
+            claim_templates=tuple(c.metadata.name for c in spec.volume_claim_templates),
+        )
+
+
+def _check_quantities(value: Object) -> None:
+    """Checks the quantities that the model keeps as written. Raises ValueError that names the field."""
+    fields: dict[str, dict[str, str | int | float]] = {}
+    if isinstance(value, Node):
+        fields = {"status.allocatable": value.status.allocatable}
+    elif isinstance(value, ResourceQuota):
+        fields = {
+            "spec.hard": value.spec.hard,
+            "status.hard": value.status.hard,
+            "status.used": value.status.used,
+        }
+    elif isinstance(value, PersistentVolume):
+        fields = {"spec.capacity": value.spec.capacity}
+    elif isinstance(value, PersistentVolumeClaim):
+        fields = {"spec.resources.requests": value.spec.resources.requests}
+    elif isinstance(value, CSIStorageCapacity):
+        sizes = {"capacity": value.capacity, "maximumVolumeSize": value.maximum_volume_size}
+        fields = {"": {name: size for name, size in sizes.items() if size is not None}}
+    for field, quantities in fields.items():
+        resource_list(quantities, field)
+
+
+def without_nulls(value: Any) -> Any:
+    """The same JSON value without members that are null."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [without_nulls(v) for v in value if v is not None]
+    return value

@@ -1,0 +1,190 @@
+"""A pod's spec and labels → `PodTemplate`, one object for all pods that agree on it.
+
+The memo is keyed by the bytes of the fields that identical pods share, so 150,000 pods need a few thousand
+decodings. Fields that differ between otherwise identical pods (the projected token volume with its random
+name, its mounts) are not read at all and thus are not part of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Raw
+
+from rebalancer.model.decode.pod_json import ContainerJson, PodSpecJson, PortJson, Quantities, part
+from rebalancer.model.decode.volumes import decode_volume
+from rebalancer.model.node import Toleration
+from rebalancer.model.pod import (
+    Affinity,
+    Container,
+    HostPort,
+    PodTemplate,
+    TopologySpreadConstraint,
+    Volume,
+)
+from rebalancer.model.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY, pod_requests
+from rebalancer.model.quantity import resource_list
+
+_SCORE_DEFAULTS = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
+
+
+class TemplateDecoder:
+    """Decodes the templates of one cluster; equal ones become one object."""
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, PodTemplate] = {}
+        self._parts: dict[tuple[str, bytes], object] = {}
+
+    @property
+    def entries(self) -> int:
+        """How many templates and parts of templates are remembered."""
+        return len(self._templates) + len(self._parts)
+
+    def keep(self, used: Collection[int]) -> None:
+        """Forgets all templates except those with these ids, and all parts that only forgotten templates
+        have."""
+        self._templates = {k: t for k, t in self._templates.items() if id(t) in used}
+        parts: set[int] = set()
+        for t in self._templates.values():
+            parts.update((id(t.node_selector), id(t.affinity), id(t.tolerations), id(t.spread)))
+        self._parts = {k: v for k, v in self._parts.items() if v is not None and id(v) in parts}
+
+    def template(
+        self,
+        namespace: str,
+        labels: Raw | bytes,
+        spec: PodSpecJson,
+        pod_name: str = "",
+        controller: tuple[str, str, str] | None = None,
+        pod_uid: str = "",
+    ) -> PodTemplate:
+        """The template of a pod spec in this namespace with these labels (a JSON object)."""
+        volumes = tuple(v for w in spec.volumes if (v := decode_volume(w, pod_name, pod_uid)) is not None)
+        key = b"\0".join(
+            (
+                namespace.encode(),
+                labels,
+                b"\2".join(c.key() for c in spec.containers),
+                b"\2".join(c.key() for c in spec.init_containers),
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                spec.overhead,
+                spec.resources,
+                repr(volumes).encode() if volumes else b"",
+                f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
+                f"\1{spec.host_network}".encode(),
+                spec.scheduling_gates,
+                spec.resource_claims,
+                spec.scheduling_group,
+                spec.workload_ref,
+                repr(controller).encode(),
+            )
+        )
+        found = self._templates.get(key)
+        if found is None:
+            found = self._templates[key] = self._build(namespace, labels, spec, volumes, controller)
+        return found
+
+    def _build(
+        self,
+        namespace: str,
+        labels: Raw | bytes,
+        spec: PodSpecJson,
+        volumes: tuple[Volume, ...],
+        controller: tuple[str, str, str] | None,
+    ) -> PodTemplate:
+        containers = tuple(_container(c, spec.host_network, init=False) for c in spec.containers)
+        inits = tuple(_container(c, spec.host_network, init=True) for c in spec.init_containers)
+        overhead = resource_list(
+            part(spec.overhead, dict[str, str | int | float], "spec.overhead"), "spec.overhead"
+        )
+        whole = part(spec.resources, Quantities, "spec.resources") or Quantities()
+        pod_level = resource_list(whole.requests, "spec.resources.requests")
+        requests = pod_requests(containers, inits, overhead, pod_level)
+        assumed = _SCORE_DEFAULTS
+        if whole.requests or whole.limits:
+            # With pod-level resources, defaults are used only for what the pod does not request at all
+            # (framework/types.go, getNonMissingContainerRequests).
+            assumed = {name: v for name, v in _SCORE_DEFAULTS.items() if not requests.get(name)}
+        nonzero = pod_requests(containers, inits, overhead, pod_level, defaults=assumed)
+        scored = pod_requests(containers, inits, overhead, {}, defaults=_SCORE_DEFAULTS)
+        return PodTemplate(
+            namespace=namespace,
+            labels=part(labels, dict[str, str], "metadata.labels") or {},
+            requests=requests,
+            nonzero_cpu=nonzero.get("cpu", 0),
+            nonzero_memory=nonzero.get("memory", 0),
+            scored_cpu=scored.get("cpu", 0),
+            scored_memory=scored.get("memory", 0),
+            overhead=overhead,
+            pod_level=bool(pod_level),
+            containers=containers,
+            init_containers=inits,
+            node_selector=self._shared(spec.node_selector, dict[str, str], "spec.nodeSelector") or {},
+            affinity=self._shared(spec.affinity, Affinity, "spec.affinity"),
+            tolerations=self._shared(spec.tolerations, tuple[Toleration, ...], "spec.tolerations") or (),
+            spread=self._shared(
+                spec.topology_spread_constraints,
+                tuple[TopologySpreadConstraint, ...],
+                "spec.topologySpreadConstraints",
+            )
+            or (),
+            volumes=volumes,
+            host_ports=tuple(
+                dict.fromkeys(
+                    p for c in (*containers, *(i for i in inits if i.sidecar)) for p in c.host_ports
+                )
+            ),
+            priority=spec.priority,
+            priority_class=spec.priority_class_name,
+            preempts=spec.preemption_policy != "Never",
+            scheduler_name=spec.scheduler_name or "default-scheduler",
+            scheduling_gates=tuple(
+                g["name"]
+                for g in part(spec.scheduling_gates, list[dict[str, str]], "spec.schedulingGates") or ()
+            ),
+            scheduling_group=_group(spec),
+            resource_claims=bool(part(spec.resource_claims, list[object], "spec.resourceClaims")),
+            host_network=spec.host_network,
+            controller=controller,
+        )
+
+    def _shared(self, raw: Raw | bytes, type_: Any, path: str) -> Any:
+        """A decoded part, the same object for equal bytes, so that its identity can be the key of a cache."""
+        key = (path, bytes(raw))
+        if key not in self._parts:
+            self._parts[key] = part(raw, type_, path)
+        return self._parts[key]
+
+
+def _container(wire: ContainerJson, host_network: bool, *, init: bool) -> Container:
+    quantities = part(wire.resources, Quantities, "spec.containers[].resources") or Quantities()
+    ports = part(wire.ports, tuple[PortJson, ...], "spec.containers[].ports") or ()
+    return Container(
+        name=wire.name,
+        image=wire.image,
+        requests=resource_list(quantities.requests, "spec.containers[].resources.requests"),
+        limits=resource_list(quantities.limits, "spec.containers[].resources.limits"),
+        host_ports=tuple(
+            HostPort(port, p.protocol or "TCP", p.host_ip or "0.0.0.0")
+            for p in ports
+            if (port := p.host_port or (p.container_port if host_network else 0)) > 0
+        ),
+        sidecar=init and wire.restart_policy == "Always",
+    )
+
+
+def _group(spec: PodSpecJson) -> str:
+    """The group that spec.schedulingGroup, or the older spec.workloadRef, names; "" without either.
+
+    A member of these that is not known yet still means a group.
+    """
+    group = part(spec.scheduling_group, dict[str, object], "spec.schedulingGroup")
+    ref = part(spec.workload_ref, dict[str, object], "spec.workloadRef")
+    said = group or ref
+    if not said:
+        return ""
+    return str(said.get("podGroupName") or said.get("name") or "without a name")

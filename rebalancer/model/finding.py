@@ -1,0 +1,30 @@
+"""What no eviction cures: one typed value from the checks to every output."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Finding(Struct, frozen=True, eq=False):
+    """Something wrong with a constraint, a node or a budget itself.
+
+    `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
+    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0].
+    """
+
+    severity: Severity
+    code: str
+    object: str
+    message: str
+    remedy: str = ""
+    field: str = ""

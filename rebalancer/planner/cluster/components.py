@@ -1,0 +1,240 @@
+"""Constraints that share pods, to be solved together.
+
+Two groups belong together when pods that may move are counted or constrained by both: zone and hostname of
+one Deployment, two Deployments under one selector. Everything else meets only in the simulation: room,
+ports, inter-pod affinity, budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.engine.cluster import PODS
+from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.spread.arrays import Bools, Ints
+
+
+class GroupCounts(Struct, frozen=True, eq=False):
+    """For each group of a component its counts, int64[D], and its excess."""
+
+    counts: tuple[Ints, ...]
+    excesses: tuple[int, ...]
+
+
+class Component:
+    """Groups, and the classes of pods that couple them.
+
+    `start`, `fixed`: int64[Q, N], pods of each class per node at first, and those of them that stay for
+    policy's sake; `needs` int64[Q, R], `free` int64[R, N]: what a pod asks for, what nodes have left; `room`:
+    int64[Q, N], how many more a node could take if the other classes' movable pods left it. `classes` are
+    those with pods that may move; pods of other classes are part of `base`, the counts per domain that no
+    move changes. `given`: int64[N] by resource, what pods of other components could leave free.
+    """
+
+    def __init__(
+        self,
+        groups: tuple[Group, ...],
+        classes: tuple[PodClass, ...],
+        simulation: Simulation,
+        given: Mapping[str, Ints] | None = None,
+    ) -> None:
+        self.groups = groups
+        self.classes = classes
+        self._tallied: tuple[Ints, GroupCounts] | None = None
+        self.simulation = simulation
+        self.local = {g.index: i for i, g in enumerate(groups)}
+        n = simulation.state.table.size
+        self.start: Ints = np.zeros((len(classes), n), dtype=np.int64)
+        # Of most components every pod may move: then no array is held.
+        nothing = np.broadcast_to(np.zeros(1, dtype=np.int64), self.start.shape)
+        self.fixed: Ints = nothing.copy() if any(c.pinned for c in classes) else nothing
+        for q, c in enumerate(classes):
+            for node, pods in c.by_node.items():
+                self.start[q, node] = len(pods)
+            for node, number in c.pinned.items():
+                self.fixed[q, node] = number
+        self._given = given or {}
+        self.room: Ints = _room(simulation, classes, self.start - self.fixed, self._given)
+        self.counted = tuple(tuple(self.local[g] for g in c.counted) for c in classes)
+        self.carried = tuple(tuple(self.local[g] for g in c.carried) for c in classes)
+        self.counters = tuple(
+            tuple(q for q in range(len(classes)) if i in self.counted[q]) for i in range(len(groups))
+        )
+        self.own_domain = tuple(_own_domain(g) for g in groups)
+        self.base = tuple(
+            g.counts(simulation.state) - self._of_classes(i, self.start) for i, g in enumerate(groups)
+        )
+
+    @cached_property
+    def resources(self) -> tuple[Ints, Ints]:
+        """`needs` and `free`, as the simulation stands when they are first asked for. In closed form nobody
+        asks."""
+        return _resources(self.simulation, self.classes, self._given)
+
+    @property
+    def needs(self) -> Ints:
+        """int64[Q, R]."""
+        return self.resources[0]
+
+    @property
+    def free(self) -> Ints:
+        """int64[R, N]."""
+        return self.resources[1]
+
+    @cached_property
+    def closed_in(self) -> tuple[bool, ...]:
+        """For each group, whether no counted pod can be, or go, where it would not be counted."""
+        reach = (self.start + self.room) > 0
+        return tuple(
+            not reach[list(self.counters[i])][:, g.domain_of < 0].any() for i, g in enumerate(self.groups)
+        )
+
+    @cached_property
+    def useful_room(self) -> Ints:
+        """`room`, as far as it can matter: no node needs to take more than the fullest holds by now."""
+        fullest = [
+            int(self.counts(i, self.start).max()) for i, own in enumerate(self.own_domain) if own.any()
+        ]
+        return np.minimum(self.room, max(fullest, default=0))
+
+    def named(self, indices: Iterable[int]) -> list[Group]:
+        """The groups with these numbers over all components."""
+        return [self.groups[self.local[i]] for i in indices]
+
+    def yields(self) -> dict[str, Ints]:
+        """int64[N] by resource: what the movable pods take, and would leave free."""
+        given: dict[str, Ints] = {}
+        for c, movable in zip(self.classes, self.start - self.fixed, strict=True):
+            for resource, amount in (*c.template.requests.items(), (PODS, 1)):
+                given[resource] = given.get(resource, 0) + movable * amount
+        return given
+
+    def roomier(self, given: Mapping[str, Ints]) -> Component | None:
+        """The component with more room, if that can matter to it."""
+        other = Component(self.groups, self.classes, self.simulation, given)
+        pods = self.start.sum()
+        if (np.minimum(other.room, pods) != np.minimum(self.room, pods)).any():
+            return other
+        if len(self.classes) == 1:
+            return None
+        asked = self.needs.max(axis=0) * pods
+        tight = (self.free < asked[:, None]) & (other.free > self.free)
+        return other if tight.any() else None
+
+    def _of_classes(self, group: int, placed: Ints) -> Ints:
+        counting = list(self.counters[group])
+        return self.groups[group].by_domain(placed[counting].sum(axis=0))
+
+    def counts(self, group: int, placed: Ints) -> Ints:
+        """int64[D]: the group's counts with the classes' pods placed so, int64[Q, N]."""
+        return self.base[group] + self._of_classes(group, placed)
+
+    def takes_one_more(self, pod_class: int, node: int, placed: Ints) -> bool:
+        """Whether a node has room for one more pod of this class, with the classes' pods placed so."""
+        if placed[pod_class, node] >= self.start[pod_class, node] + self.room[pod_class, node]:
+            return False
+        more = self.needs.T @ (placed[:, node] - self.start[:, node]) + self.needs[pod_class]
+        return bool((more <= self.free[:, node]).all())
+
+    def excesses(self, placed: Ints) -> tuple[int, ...]:
+        """Every group's excess."""
+        return self.tally(placed).excesses
+
+    def tally(self, placed: Ints) -> GroupCounts:
+        """Counts and excess of every group; remembered until another placement is asked for."""
+        if self._tallied is None or self._tallied[0] is not placed:
+            counts = tuple(self.counts(i, placed) for i in range(len(self.groups)))
+            excesses = tuple(g.excess(c) for g, c in zip(self.groups, counts, strict=True))
+            self._tallied = (placed, GroupCounts(counts, excesses))
+        return self._tallied[1]
+
+
+def _own_domain(group: Group) -> Bools:
+    """bool[N]: nodes that are the only eligible one of their domain, as with hostname."""
+    if not group.size:
+        return np.zeros(len(group.domain_of), dtype=np.bool_)
+    sizes = np.bincount(group.domain_of[group.domain_of >= 0], minlength=group.size)
+    own: Bools = (group.domain_of >= 0) & (sizes[group.domain_of] == 1)
+    return own
+
+
+def _resources(
+    simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
+) -> tuple[Ints, Ints]:
+    """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
+    state = simulation.state
+    names = sorted({r for c in classes for r, amount in c.replacement.requests.items() if amount > 0})
+    needs = [[*(c.replacement.requests.get(r, 0) for r in names), 1] for c in classes]
+    free = [
+        np.maximum(state.allocatable(r) - state.requested[r] + given.get(r, 0), 0) for r in (*names, PODS)
+    ]
+    return np.array(needs, dtype=np.int64).reshape(len(classes), len(names) + 1), np.stack(free)
+
+
+def _room(
+    simulation: Simulation, classes: tuple[PodClass, ...], movable: Ints, others: Mapping[str, Ints]
+) -> Ints:
+    """int64[Q, N]: room for more pods of each class, with the `movable` pods of all others out of the way."""
+    asked = [(*c.replacement.requests.items(), (PODS, 1)) for c in classes]
+    room = np.zeros(movable.shape, dtype=np.int64)
+    for q, c in enumerate(classes):
+        given: dict[str, Ints] = dict(others)
+        for p, amounts in enumerate(asked):
+            if p != q:
+                for resource, amount in amounts:
+                    given[resource] = given.get(resource, 0) + movable[p] * amount
+        room[q] = simulation.room(c.replacement, given)
+    return room
+
+
+def concerned(classes: Iterable[PodClass], groups: Collection[int]) -> list[PodClass]:
+    """The classes that these groups (indices) count or bind, and those that further groups of theirs do, and
+    so on. Whether their pods may move is not asked, so that it need not be found out for all the others.
+    """
+    carriers = [c for c in classes if c.carried]
+    by_group: dict[int, list[PodClass]] = {}
+    for c in carriers:
+        for g in {*c.counted, *c.carried}:
+            by_group.setdefault(g, []).append(c)
+    reached, todo = set(groups), list(groups)
+    while todo:
+        for c in by_group.pop(todo.pop(), ()):
+            more = {*c.counted, *c.carried} - reached
+            reached |= more
+            todo += more
+    return [c for c in carriers if not reached.isdisjoint(c.carried)]
+
+
+def components(
+    groups: Iterable[Group], classes: Iterable[PodClass]
+) -> list[tuple[tuple[Group, ...], tuple[PodClass, ...]]]:
+    """Groups and classes split into independent parts, in the order of their first group."""
+    every = list(groups)
+    parent = list(range(len(every)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    movable = [
+        c for c in classes if c.carried and any(len(p) > c.pinned.get(r, 0) for r, p in c.by_node.items())
+    ]
+    for c in movable:
+        touched = sorted({*c.counted, *c.carried})
+        for other in touched[1:]:
+            a, b = sorted((root(touched[0]), root(other)))
+            parent[b] = a
+    parts: dict[int, tuple[list[Group], list[PodClass]]] = {}
+    for g in every:
+        parts.setdefault(root(g.index), ([], []))[0].append(g)
+    for c in movable:
+        parts[root(c.carried[0])][1].append(c)
+    return [(tuple(gs), tuple(cs)) for gs, cs in parts.values()]

@@ -1,0 +1,172 @@
+"""Constraint groups: each resolved constraint with its eligible nodes, once, however many pods carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from rebalancer.engine.cluster import ClusterState
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread import skew
+from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.constraint import Constraint
+
+
+class Group:
+    """A constraint over one set of eligible nodes.
+
+    `domain_of`: int64[N], each node's domain, -1 where the node is not eligible; `names[d]` is the label
+    value.
+    """
+
+    def __init__(self, index: int, constraint: Constraint, eligible: Bools, state: ClusterState) -> None:
+        self.index = index
+        self.constraint = constraint
+        self.layout = state.table.layout(constraint.topology_key, eligible)
+        self.names, self.domain_of = self.layout.names, self.layout.rows
+        self.eligible = eligible
+        self.size = len(self.names)
+        self.enough_domains = self.size >= constraint.min_domains
+
+    def counts(self, state: ClusterState) -> Ints:
+        """int64[D]: pods that the scheduler counts in each domain."""
+        return self.by_domain(state.counts(self.constraint.namespace, self.constraint.selector))
+
+    def counts_once(self, state: ClusterState) -> Ints:
+        """`counts` of one of thousands of groups, most of which nobody asks about again."""
+        return self.by_domain(state.counts_once(self.constraint.namespace, self.constraint.selector))
+
+    def by_domain(self, per_node: Ints) -> Ints:
+        """int64[D] of an int64[N]."""
+        return self.layout.by_domain(per_node)
+
+    def minimum(self, counts: Ints) -> int:
+        """The global minimum; 0 with fewer eligible domains than minDomains."""
+        return skew.minimum(counts, self.constraint.min_domains)
+
+    def skew(self, counts: Ints) -> int:
+        """Highest count minus the global minimum."""
+        return skew.skew(counts, self.constraint.min_domains)
+
+    def excess(self, counts: Ints) -> int:
+        """What of the skew exceeds maxSkew."""
+        return skew.excess(counts, self.constraint.max_skew, self.constraint.min_domains)
+
+    def admits(self, counts: Ints) -> Bools:
+        """bool[D]: domains that the filter leaves to a pod that carries the constraint and is counted."""
+        admitted: Bools = counts + 1 - self.minimum(counts) <= self.constraint.max_skew
+        return admitted
+
+    def excess_after(self, counts: Ints, leaves: int, into: Ints) -> Ints:
+        """int64[len(into)]: the excess after a pod went from domain `leaves` to each of the domains `into`.
+
+        A domain of -1 counts nobody.
+        """
+        less = counts.copy()
+        if leaves >= 0:
+            less[leaves] -= 1
+        padded = np.append(less, np.iinfo(np.int64).min)
+        highest = np.maximum(less.max(), padded[into] + 1)
+        lowest = np.zeros(len(into), dtype=np.int64)
+        if self.enough_domains:
+            low = less.min()
+            lowest += low
+            if np.count_nonzero(less == low) == 1:
+                lowest[padded[into] == low] = min(low + 1, np.min(less, where=less > low, initial=low + 1))
+        result: Ints = np.maximum(highest - lowest - self.constraint.max_skew, 0)
+        return result
+
+
+class Groups:
+    """All groups of a cluster, and which of them a template carries and which count it.
+
+    Groups are known by the templates they are made of. What is asked about later (a replacement, say) may
+    carry further ones; these are listed, but count nobody.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        templates: Iterable[PodTemplate],
+        *,
+        hard: bool = True,
+        soft: bool = False,
+    ) -> None:
+        """Of DoNotSchedule constraints (`hard`), of ScheduleAnyway ones (`soft`), or of both."""
+        self._state = state
+        self._kinds = (*((True,) if hard else ()), *((False,) if soft else ()))
+        self.all: list[Group] = []
+        self._index: dict[tuple[Constraint, int], int] = {}
+        self._masks: dict[bytes, int] = {}
+        self._numbers: dict[int, tuple[Bools, int]] = {}
+        self._counting: dict[tuple[str, str, str], list[Group]] = {}
+        self._carried: dict[int, tuple[int, ...]] = {}
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._keep: list[PodTemplate] = []
+        for t in templates:
+            self.carried(t)
+        for g in self.all:
+            self._file(g)
+
+    def carried(self, template: PodTemplate) -> tuple[int, ...]:
+        """Indices of the groups of the template's own constraints, in its order, the hard ones first."""
+        found = self._carried.get(id(template))
+        if found is None:
+            self._keep.append(template)
+            state = self._state
+            found = tuple(
+                self._group(c, state.eligible(template, c))
+                for hard in self._kinds
+                for c in state.constraints(template, hard)
+            )
+            self._carried[id(template)] = found
+        return found
+
+    def counted(self, template: PodTemplate) -> tuple[int, ...]:
+        """Indices of the groups that count a pod of this template."""
+        found = self._counted.get(id(template))
+        if found is None:
+            self._keep.append(template)
+            namespace = template.namespace
+            labels = (("", ""), *template.labels.items())
+            found = self._counted[id(template)] = tuple(
+                sorted(
+                    g.index
+                    for key, value in labels
+                    for g in self._counting.get((namespace, key, value), ())
+                    if g.constraint.counts(namespace, template.labels)
+                )
+            )
+        return found
+
+    def _file(self, group: Group) -> None:
+        """Where `counted` finds the group: under labels of which a pod must have one, else under ""."""
+        namespace, selector = group.constraint.namespace, group.constraint.selector
+        if selector is None:
+            return
+        places = [
+            [(namespace, r.key, v) for v in r.values] for r in selector.requirements if r.operator == "In"
+        ]
+        fewest = min(
+            places or [[(namespace, "", "")]],
+            key=lambda keys: sum(len(self._counting.get(k, ())) for k in keys),
+        )
+        for key in fewest:
+            self._counting.setdefault(key, []).append(group)
+
+    def _group(self, constraint: Constraint, eligible: Bools) -> int:
+        key = (constraint, self._number(eligible))
+        found = self._index.get(key)
+        if found is None:
+            found = self._index[key] = len(self.all)
+            self.all.append(Group(found, constraint, eligible, self._state))
+        return found
+
+    def _number(self, eligible: Bools) -> int:
+        """Equal for equal sets of nodes. Few arrays occur, and each for many constraints."""
+        found = self._numbers.get(id(eligible))
+        if found is None:
+            number = self._masks.setdefault(eligible.tobytes(), len(self._masks))
+            found = self._numbers[id(eligible)] = (eligible, number)
+        return found[1]

@@ -1,0 +1,250 @@
+"""Eviction and rescheduling, on the production engine.
+
+A replacement is placed while victims still hold their room (a ReplicaSet replaces at once) or after they are
+gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so both are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.engine.cluster import ClusterState, Placed
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.framework import Framework, Frameworks
+from rebalancer.model.pod import Affinity, Pod, PodTemplate
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.leaving_nodes import is_leaving
+from rebalancer.planner.cluster.terminating import Terminating, key_of
+from rebalancer.planner.progress import OnProgress, unwatched
+from rebalancer.spread.arrays import Bools, Ints, Rows, Shared
+
+
+class Landing(Struct, frozen=True, eq=False):
+    """Where the filter lets a replacement go, bool[N].
+
+    `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that open
+    only when pods end that somebody else deletes.
+    """
+
+    held: Bools
+    freed: Bools
+    later: Bools
+
+    @property
+    def anywhere(self) -> Bools:
+        """Every node that can come into question."""
+        return self.held | self.freed | self.later
+
+
+class Made(Protocol):
+    """A move as it went: the victim, its replacement, and the node (by number) where that landed."""
+
+    @property
+    def pod(self) -> Pod:
+        """The victim."""
+
+    @property
+    def replacement(self) -> PodTemplate:
+        """What the owner makes in its place."""
+
+    @property
+    def landed(self) -> int:
+        """The number of the replacement's node."""
+
+
+class Simulation:
+    """A cluster state that moves are tried on and then made on. `on_progress`: see `PlanOptions`."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        config: SchedulerConfig | None,
+        on_progress: OnProgress = unwatched,
+    ) -> None:
+        self.snapshot = snapshot
+        self.on_progress = on_progress
+        self.state = ClusterState.of(snapshot, config)
+        on_progress()
+        self._frameworks = Frameworks(self.state)
+        self._bare = ClusterState(snapshot, self.state.config)
+        self._bare_frameworks = Frameworks(self._bare)
+        self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
+        """bool[N]: nodes that are cordoned or about to be removed."""
+        self.shared = Shared()
+        """Sets of nodes that moves keep: few of many thousand differ."""
+        self._named: dict[int, tuple[Rows, tuple[str, ...]]] = {}
+        self._static: dict[int, tuple[PodTemplate, Bools]] = {}
+        self._alike: dict[Hashable, Bools] = {}
+        ending = {key: placed for key, placed in self.state.pods.items() if placed.terminating}
+        self._ending: list[Hashable] = list(ending)
+        self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
+        self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    def framework(self, template: PodTemplate) -> Framework:
+        """The scheduler profile that places pods of this template."""
+        self.on_progress()
+        return self._frameworks.of(template)
+
+    def static(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that would take the pod if the cluster were empty (inter-pod affinity aside)."""
+        found = self._static.get(id(template))
+        if found is None:
+            bare = template
+            if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):
+                bare = msgspec.structs.replace(template, affinity=Affinity(node_affinity=a.node_affinity))
+            key = self._static_key(bare)
+            mask = self._alike.get(key) if key is not None else None
+            if mask is None:
+                mask = self._bare_frameworks.of(bare).feasible(bare)
+                if key is not None:
+                    self._alike[key] = mask
+            found = self._static[id(template)] = (template, mask)
+        return found[1]
+
+    def _static_key(self, template: PodTemplate) -> Hashable | None:
+        """Equal for templates that the same nodes of an empty cluster take; None where that is not known.
+
+        There no pod is counted, so that a spread constraint asks for its key only.
+        """
+        t = template
+        node_affinity = t.affinity is not None and t.affinity.node_affinity is not None
+        if t.volumes or t.resource_claims or node_affinity:
+            return None
+        return (
+            t.scheduler_name,
+            tuple(c.topology_key for c in self._bare.constraints(t, hard=True)),
+            frozenset(t.node_selector.items()),
+            t.tolerations,
+            frozenset(t.requests.items()),
+            t.host_ports,
+        )
+
+    def room(self, template: PodTemplate, given: Mapping[str, Ints]) -> Ints:
+        """int64[N]: how many more pods of this template each node has resources for; 0 where it can't go.
+
+        `given`: resources that others would give up.
+        """
+        state = self.state
+        most = np.where(self.static(template), np.iinfo(np.int64).max, 0)
+        for resource, amount in (*template.requests.items(), ("pods", 1)):
+            if amount > 0:
+                free = state.allocatable(resource) - state.requested[resource] + given.get(resource, 0)
+                most = np.minimum(most, np.maximum(free, 0) // amount)
+        return most
+
+    def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
+        """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end."""
+        framework = self.framework(replacement)
+        with self.without(victim) as leaving:
+            held = None if after_gone else framework.feasible(replacement)
+            leaving.let_go()
+            freed = framework.feasible(replacement)
+            held = freed if held is None else held
+            if self._ending:
+                return self._with_ends(replacement, held, freed)
+        return Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none)
+
+    def named(self, rows: Rows) -> tuple[str, ...]:
+        """The names of the nodes with these numbers, one tuple for equal rows."""
+        rows = self.shared.of(rows)
+        found = self._named.get(id(rows))
+        if found is None:
+            names = self.state.table.names
+            found = self._named[id(rows)] = (rows, tuple(names[n] for n in rows.tolist()))
+        return found[1]
+
+    def _with_ends(self, replacement: PodTemplate, held: Bools, freed: Bools) -> Landing:
+        """The landing with regard to pods that somebody else deletes: it has to hold once they are gone, too.
+
+        That may open nodes, and, where the replacement has to be near one of them, close some.
+        """
+        state, closed = self.state, self.static(replacement) & ~held & ~freed
+        affinity = replacement.affinity
+        near = affinity is not None and affinity.pod_affinity is not None
+        which = set(np.flatnonzero(near | closed[self._ending_rows]).tolist())
+        which.update(self._reacting if not conflicts_at_all(replacement) else range(len(self._ending)))
+        gone = [
+            (key, state.pods[key])
+            for key in (self._ending[i] for i in sorted(which))
+            if key in state.pods
+            and (near or closed[state.pods[key].row] or can_conflict(state.pods[key].template, replacement))
+        ]
+        if not gone:
+            return Landing(held, freed, state.table.none)
+        for key, _ in gone:
+            state.remove(key)
+        later = self.framework(replacement).feasible(replacement)
+        for key, placed in gone:
+            state.add(key, placed.template, placed.row)
+            state.terminate(key)
+        if not later.any():
+            return Landing(later, later, later)
+        return Landing(held, freed, later & ~held & ~freed)
+
+    @contextmanager
+    def without(self, *victims: Pod) -> Iterator[Terminating]:
+        """The state with pods terminating; as it was afterwards."""
+        leaving = Terminating(self.state)
+        try:
+            for victim in victims:
+                leaving.take(victim)
+            yield leaving
+        finally:
+            leaving.undo()
+
+    @contextmanager
+    def after(self, moves: Iterable[Made]) -> Iterator[None]:
+        """The state with moves made, the victims gone and the replacements there; as it was afterwards."""
+        state = self.state
+        undo: list[tuple[Hashable, Placed, Hashable]] = []
+        for move in moves:
+            victim = key_of(move.pod)
+            was = state.pods[victim]
+            state.remove(victim)
+            replacement: Hashable = ("replacement", victim)
+            state.add(replacement, move.replacement, move.landed)
+            undo.append((victim, was, replacement))
+        try:
+            yield
+        finally:
+            for victim, was, replacement in reversed(undo):
+                state.remove(replacement)
+                state.add(victim, was.template, was.row)
+
+    def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
+        """Why a prediction for such a pod cannot be certain, in sentences; empty if it can."""
+        return self.framework(template).uncertainties(template)
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What every prediction rests on, in sentences, over all scheduler profiles."""
+        profiles = self.state.config.profiles
+        return tuple(dict.fromkeys(s for p in profiles for s in Framework(self.state, p).assumptions()))
+
+    def preferred(self, victim: Pod, replacement: PodTemplate, landing: Landing) -> Rows:
+        """The best-scored nodes, by number: while the victim holds its room, and once it is gone."""
+        best = self.state.table.none
+        with self.without(victim) as leaving:
+            framework = self.framework(replacement)
+            for mask in (landing.held, landing.freed):
+                if mask.any():
+                    totals = framework.score(replacement, mask).totals
+                    best = best | (mask & (totals == totals[mask].max()))
+                leaving.let_go()
+        return np.flatnonzero(best)
+
+    def expected(self, victim: Pod, replacement: PodTemplate, landing: Landing, *, after_gone: bool) -> Rows:
+        """The best-scored nodes, by number, when the replacement is made: at once, or `after_gone`."""
+        if np.count_nonzero(landing.held) == 1:
+            return np.flatnonzero(landing.held)
+        with self.without(victim) as leaving:
+            if after_gone:
+                leaving.let_go()
+            totals = self.framework(replacement).score(replacement, landing.held).totals
+        return np.flatnonzero(landing.held & (totals == totals[landing.held].max()))

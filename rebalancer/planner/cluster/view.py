@@ -1,0 +1,25 @@
+"""What planning starts from: the snapshot's pods by what they are to the plan, and who of them may go."""
+
+from __future__ import annotations
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.options import PlanOptions
+from rebalancer.policy.evictable import Evictable
+
+
+class View:
+    """The simulation of a snapshot; its `live` pods, which hold a node; the `pending` ones wait for one."""
+
+    def __init__(self, snapshot: Snapshot, options: PlanOptions) -> None:
+        self.snapshot = snapshot
+        self.simulation = Simulation(snapshot, options.scheduler, options.on_progress)
+        options.on_progress()
+        self.evictable = Evictable(snapshot, options.policy)
+        options.on_progress()
+        on_node = self.simulation.state.table.index
+        self.live: list[Pod] = [
+            p for p in snapshot.pods if p.node_name in on_node and not p.finished and not p.terminating
+        ]
+        self.pending: list[Pod] = [p for p in snapshot.pods if p.waits]

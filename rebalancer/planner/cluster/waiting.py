@@ -1,0 +1,193 @@
+"""Pods that wait for a node, and what they take when an eviction makes room or lowers a count.
+
+A waiting pod with one node to go to is about to be placed there: the plan starts from that. One that is
+Pending because of a spread constraint, or for lack of room, becomes feasible when a victim goes, and may be
+placed before the victim's replacement: a move must hold with it placed first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from rebalancer.engine.cluster import PODS
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.conflicts import can_conflict
+from rebalancer.planner.cluster.groups import Groups
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.spread.arrays import Bools, Ints
+
+_TRIED = 16
+"""Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
+
+
+def settle(simulation: Simulation, pods: Iterable[Pod], first: int) -> list[Pod]:
+    """Places, in the scheduler's order, what has one node to go to; returns the pods whose place is open.
+
+    `first`: the highest priority that a replacement can have.
+    """
+    unsettled: list[Pod] = []
+    templates: set[int] = set()
+    for pod in sorted(pods, key=lambda p: (-p.template.priority, p.created or 0.0, p.key)):
+        t = pod.template
+        if not simulation.static(t).any():
+            # No node would take it, whoever went: it is in nobody's way.
+            continue
+        if id(t) not in templates and _settled(simulation, pod, first):
+            continue
+        templates.add(id(t))
+        unsettled.append(pod)
+    return unsettled
+
+
+def _settled(simulation: Simulation, pod: Pod, first: int) -> bool:
+    """Places a pod that has one node to go to, or may go to the one that it is nominated for.
+
+    Unless a replacement may come first: one of higher priority, or any, where the pod's scheduler may not
+    even run.
+    """
+    state, t, key = simulation.state, pod.template, key_of(pod)
+    if t.priority < first or simulation.uncertainties(t):
+        return False
+    nominated = state.nominated.get(key)
+    with state.unhindered(key):
+        nodes = np.flatnonzero(simulation.framework(t).feasible(t))
+    if nominated is not None and nominated.row in nodes:
+        nodes = nodes[nodes == nominated.row]
+    if len(nodes) != 1:
+        return False
+    if nominated is not None:
+        state.unnominate(key)
+    state.add(("placed", key), t, int(nodes[0]))
+    return True
+
+
+class Waiting:
+    """The waiting pods of a snapshot whose place is not settled (`settle`), counted by template."""
+
+    def __init__(self, simulation: Simulation, groups: Groups, unsettled: Iterable[Pod]) -> None:
+        self._simulation = simulation
+        self._groups = groups
+        self._templates: dict[int, PodTemplate] = {}
+        self._waiting: Counter[int] = Counter()
+        for pod in unsettled:
+            self._templates[id(pod.template)] = pod.template
+            self._waiting[id(pod.template)] += 1
+        self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
+        """Those that had a node to go to, now or after some eviction that was looked at."""
+
+    @property
+    def templates(self) -> Collection[PodTemplate]:
+        """Of the pods, each once."""
+        return self._templates.values()
+
+    def any_placeable(self) -> bool:
+        """Whether in the simulation's present state there is a node for one of them."""
+        return any(self._simulation.framework(t).feasible(t).any() for t in self._templates.values())
+
+    def concern(self, component: Component) -> bool:
+        """Whether a constraint of the component counts one of them, or binds it."""
+        own = component.local.keys()
+        return any(
+            not own.isdisjoint((*self._groups.counted(t), *self._groups.carried(t)))
+            for t in self._templates.values()
+        )
+
+    def interferes(self, victim: Pod, replacement: PodTemplate) -> bool:
+        """Whether a waiting pod could spoil the move: take the slot, or the last room, it makes.
+
+        Or, with that, raise the excess of any constraint that counts it: that would be the move's doing.
+        """
+        node = self._simulation.state.pods[victim.uid or victim.key].row
+        simulation = self._simulation
+        concerned = [
+            t
+            for i, t in self._templates.items()
+            if i in self._placeable or self._concerned(t, victim.template, node)
+        ]
+        if not concerned:
+            return False
+        touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
+        open_before = {id(t): simulation.framework(t).feasible(t) for t in concerned}
+        with simulation.without(victim) as leaving:
+            for gone in (False, True):
+                if gone:
+                    leaving.let_go()
+                taken = simulation.state.table.none
+                last: list[tuple[PodTemplate, int]] = []
+                for t in concerned:
+                    nodes = simulation.framework(t).feasible(t)
+                    if nodes.any():
+                        self._placeable.add(id(t))
+                    if nodes.any() and touched.intersection(self._groups.counted(t)):
+                        return True
+                    if self._raises(t, nodes & ~open_before[id(t)]):
+                        return True
+                    taken = taken | nodes
+                    last += [(t, int(n)) for n in np.flatnonzero(nodes)]
+                open_ = simulation.framework(replacement).feasible(replacement)
+                if (open_ & ~taken).any() or self._room_for_all(concerned, open_, replacement):
+                    continue
+                # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
+                alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
+                if last and not (alone and all(self._leaves_room(t, n, replacement) for t, n in last)):
+                    return True
+        return False
+
+    def _room_for_all(self, waiting: list[PodTemplate], nodes: Bools, replacement: PodTemplate) -> bool:
+        """Whether one of the nodes has room for the replacement with all that wait on it."""
+        state = self._simulation.state
+        load: dict[str, Ints] = {}
+        for t in waiting:
+            open_ = self._simulation.framework(t).feasible(t)
+            if can_conflict(t, replacement):
+                nodes = nodes & ~open_
+            for resource, amount in (*t.requests.items(), (PODS, 1)):
+                load[resource] = load.get(resource, 0) + open_ * (amount * self._waiting[id(t)])
+        for resource, amount in (*replacement.requests.items(), (PODS, 1)):
+            if amount > 0:
+                free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
+                nodes = nodes & (free >= amount)
+        return bool(nodes.any())
+
+    def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:
+        """Whether the pod on one of the nodes would raise the excess of a constraint that counts it."""
+        if not nodes.any():
+            return False
+        for group in (self._groups.all[i] for i in self._groups.counted(waiting)):
+            counts = group.counts(self._simulation.state)
+            into = np.unique(group.domain_of[nodes])
+            if group.size and (group.excess_after(counts, -1, into) > group.excess(counts)).any():
+                return True
+        return False
+
+    def _concerned(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
+        """Whether the victim's end could make a node feasible: by a count, by affinity, or by its room."""
+        if set(self._groups.carried(waiting)).intersection(self._groups.counted(victim)):
+            return True
+        a = waiting.affinity
+        if (
+            (a is not None and (a.pod_affinity or a.pod_anti_affinity))
+            or waiting.host_ports
+            or waiting.claims
+        ):
+            return True
+        if (a := victim.affinity) is not None and a.pod_anti_affinity:
+            return True
+        state = self._simulation.state
+        return bool(self._simulation.static(waiting)[node]) and all(
+            amount <= state.allocatable(r)[node] - state.requested[r][node] + victim.requests.get(r, 0)
+            for r, amount in waiting.requests.items()
+        )
+
+    def _leaves_room(self, waiting: PodTemplate, node: int, replacement: PodTemplate) -> bool:
+        state = self._simulation.state
+        state.add("waiting", waiting, node)
+        try:
+            return bool(self._simulation.framework(replacement).feasible(replacement).any())
+        finally:
+            state.remove("waiting")

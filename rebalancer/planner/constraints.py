@@ -1,0 +1,244 @@
+"""The constraints of one snapshot that are planned together: hard ones, or soft ones after them.
+
+Each kind makes moves from the simulation's present state on, and in the end says what has become of each
+constraint, and why an excess stays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.planner.cluster.components import Component, components, concerned
+from rebalancer.planner.cluster.groups import Group, Groups
+from rebalancer.planner.cluster.pod_classes import Classes, PodClass
+from rebalancer.planner.cluster.view import View
+from rebalancer.planner.cluster.waiting import Waiting
+from rebalancer.planner.moves.judge import HardJudge
+from rebalancer.planner.moves.move import Candidate, JudgedMove
+from rebalancer.planner.moves.refusals import reason
+from rebalancer.planner.moves.victims import Order
+from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.phases.hard import HardPhase
+from rebalancer.planner.phases.phase import Planned
+from rebalancer.planner.phases.soft import SoftPhase
+from rebalancer.planner.phases.solved import Solved
+from rebalancer.planner.plan import ConstraintResult, Refusal
+from rebalancer.planner.progress import told
+from rebalancer.planner.results.carriers import Carriers, carriers
+from rebalancer.planner.results.explain import Explainer, WhyNot
+from rebalancer.planner.results.shown import shown_constraint
+from rebalancer.planner.soft.judge import SoftJudge
+from rebalancer.spread.arrays import Ints
+
+_MANY = 100
+"""Things that take a millisecond together, or less."""
+
+
+class Results(Struct, frozen=True, eq=False):
+    """The constraints that the plan lists, each with its group, and pods that are left alone."""
+
+    groups: tuple[Group, ...]
+    constraints: tuple[ConstraintResult, ...]
+    refused: tuple[Refusal, ...]
+
+
+class Constraints(ABC):
+    """To be made before waiting pods are placed (`waiting.settle`): it notes the counts of the snapshot.
+
+    `groups`: all that bind the moves; `own`: those that the moves are for.
+    """
+
+    def __init__(
+        self, view: View, options: PlanOptions, order: Callable[[Pod], Order], *, soft: bool
+    ) -> None:
+        self.view = view
+        self.options = options
+        self.order = order
+        state = view.simulation.state
+        pods = told((*view.live, *view.pending), options.on_progress, _MANY)
+        self.groups = Groups(state, (p.template for p in pods), soft=soft)
+        # What is asked about later may add groups; these are the ones of now.
+        self.own = [g for g in self.groups.all if g.constraint.hard is not soft]
+        # Small, as it may be many groups times many domains.
+        own = told(self.own, options.on_progress, _MANY)
+        self._before = [g.counts_once(state).astype(np.int32) for g in own]
+
+    @abstractmethod
+    def plan(self, waiting: Waiting) -> Planned:
+        """Moves from the simulation's present state on."""
+
+    def results(self, moves: Sequence[JudgedMove], given_up: Sequence[Refusal]) -> Results:
+        """In the state that the plan ends in, after these moves; `given_up`: moves that were not kept."""
+        served = {id(g) for m in moves for g in m.fixes}
+        concerned = {i for m in moves for i in self.groups.counted(m.pod.template)}
+        explainer = self.explainer()
+        refused = {r.pod.key: r for r in given_up}
+        groups, constraints = [], []
+        for group, before in zip(told(self.own, self.options.on_progress), self.before(), strict=True):
+            # What Pending pods add to a count that no move concerns is not the plan's doing.
+            after = group.counts(self.view.simulation.state) if group.index in concerned else before
+            violated = bool(group.excess(before) or group.excess(after))
+            if not (violated or id(group) in served or self.always_listed(group)):
+                continue
+            reasons: tuple[Reason, ...] = ()
+            if violated and explainer is not None:
+                movable, why_not = self.left_alone(group)
+                explained = explainer.explained(group, before, after, given_up, movable, why_not)
+                reasons = explained.reasons
+                for r in explained.refused:
+                    refused.setdefault(r.pod.key, r)
+            workloads = self.carriers.workloads.get(group.index, ())
+            groups.append(group)
+            constraints.append(shown_constraint(group, before, after, reasons, workloads))
+        return Results(tuple(groups), tuple(constraints), tuple(refused.values()))
+
+    def before(self) -> list[Ints]:
+        """int64[D] of each own group: the counts of the snapshot."""
+        return [b.astype(np.int64) for b in self._before]
+
+    @cached_property
+    def carriers(self) -> Carriers:
+        """Who carries the constraints."""
+        return carriers(self.groups, self.view.evictable.owners, self.view.live, self.view.pending)
+
+    @abstractmethod
+    def explainer(self) -> Explainer | None:
+        """Explains what stays; None if nothing was planned."""
+
+    @abstractmethod
+    def left_alone(self, group: Group) -> tuple[Sequence[PodClass], WhyNot]:
+        """The classes of which pods could move for a violated group, and why one does not."""
+
+    @abstractmethod
+    def always_listed(self, group: Group) -> bool:
+        """Whether the plan lists the group also where it holds."""
+
+
+class HardConstraints(Constraints):
+    """DoNotSchedule. `solved`: what was found for a component with an excess, by its place in `violated`."""
+
+    def __init__(self, view: View, options: PlanOptions, order: Callable[[Pod], Order]) -> None:
+        super().__init__(view, options, order, soft=False)
+        live = told(view.live, options.on_progress, _MANY)
+        self.classes = Classes(view.simulation, self.groups, view.evictable, live, order)
+        excess = {g.index for g, b in zip(self.own, self.before(), strict=True) if g.excess(b)}
+        self.violated = [
+            (groups, classes)
+            for groups, classes in components(self.own, concerned(self.classes.all, excess))
+            if not excess.isdisjoint(g.index for g in groups)
+        ]
+        self.solved: Mapping[int, Solved] = {}
+        self._components: dict[int, Component] = {}
+        self._judge: HardJudge | None = None
+
+    def judge(self, waiting: Waiting) -> HardJudge:
+        """The judge of their moves."""
+        return HardJudge(self.view.simulation, self.classes, self.order, waiting, self.options.certainty)
+
+    def plan(self, waiting: Waiting) -> Planned:
+        """Moves from the simulation's present state on; what was solved before is gone on with."""
+        self._judge = self.judge(waiting)
+        phase = HardPhase(
+            self.view.simulation,
+            self.view.evictable,
+            self._judge,
+            self.violated,
+            self.options.effort,
+            self.solved,
+        )
+        planned = phase.plan()
+        self.solved = planned.solved
+        return planned
+
+    def excess(self) -> int:
+        """In the simulation's present state."""
+        state = self.view.simulation.state
+        return sum(g.excess(g.counts(state)) for g in self.own)
+
+    def ended(self) -> tuple[Solved, ...]:
+        """The components that had an excess, with what the simulation's present state leaves of it."""
+        state = self.view.simulation.state
+        return tuple(s.ending(sum(g.excess(g.counts(state)) for g in s.groups)) for s in self.solved.values())
+
+    def explainer(self) -> Explainer:
+        """Explains what stays."""
+        return Explainer(self.view.simulation, self.groups, self.classes)
+
+    def left_alone(self, group: Group) -> tuple[Sequence[PodClass], WhyNot]:
+        """The component's classes; why a pod does not move is judged anew in the plan's end state."""
+        found = next((s for s in self.solved.values() if group in s.groups), None)
+        component = self._component(found)
+
+        def why_not(pod_class: PodClass, node: int, pod: Pod) -> Reason:
+            assert component is not None
+            assert self._judge is not None
+            candidate = Candidate(component, component.classes.index(pod_class), node, pod)
+            found = self._judge.why_not(component.start, candidate)
+            return found or reason(ReasonCode.SIMULATION_LIMIT)
+
+        return component.classes if component is not None else (), why_not
+
+    def _component(self, solved: Solved | None) -> Component | None:
+        if solved is None:
+            return None
+        key = id(solved)
+        if key not in self._components:
+            self._components[key] = Component(solved.groups, solved.classes, self.view.simulation)
+        return self._components[key]
+
+    def always_listed(self, group: Group) -> bool:  # noqa: ARG002
+        """Every hard constraint is listed."""
+        return True
+
+
+class SoftConstraints(Constraints):
+    """ScheduleAnyway. Those that nobody wrote, as they come from the scheduler's defaults, are not listed
+    where they hold: each would name every node."""
+
+    def __init__(self, view: View, options: PlanOptions, order: Callable[[Pod], Order]) -> None:
+        # Hard ones are among the groups: what a soft constraint moves, they must hold for.
+        super().__init__(view, options, order, soft=True)
+        self._planned = Planned()
+        self._classes: Classes | None = None
+
+    def plan(self, waiting: Waiting) -> Planned:
+        """Moves from the simulation's present state on."""
+        simulation, evictable = self.view.simulation, self.view.evictable
+        violated = {g.index for g in self.own if g.excess(g.counts(simulation.state))}
+        if not violated:
+            return Planned()
+        counted = (p for p in self.view.live if not violated.isdisjoint(self.groups.counted(p.template)))
+        classes = Classes(simulation, self.groups, evictable, counted, self.order)
+        judge = SoftJudge(simulation, self.groups, classes, self.order, waiting, self.options.certainty)
+        coupled = [
+            Component(groups, own, simulation)
+            for groups, own in components(self.groups.all, classes.all)
+            if own and any(g.index in violated for g in groups)
+        ]
+        self._classes = classes
+        phase = SoftPhase(simulation, evictable, judge, coupled, self.options.effort)
+        self._planned = phase.plan()
+        return self._planned
+
+    def explainer(self) -> Explainer | None:
+        """Explains what stays."""
+        if self._classes is None:
+            return None
+        return Explainer(self.view.simulation, self.groups, self._classes)
+
+    def left_alone(self, group: Group) -> tuple[Sequence[PodClass], WhyNot]:  # noqa: ARG002
+        """All classes, with what the search has found."""
+        assert self._classes is not None
+        known, unneeded = self._planned.why_not, reason(ReasonCode.NOT_NEEDED)
+        return self._classes.all, lambda c, node, _: known.get((c.index, node), unneeded)
+
+    def always_listed(self, group: Group) -> bool:
+        """Those that somebody wrote."""
+        return group.index in self.carriers.written

@@ -1,0 +1,1 @@
+"""The pipeline from constraints to moves in waves: the same for hard constraints and for soft ones."""

@@ -1,0 +1,170 @@
+"""Why an excess stays, and why a pod is left alone: typed reasons, with figures and remedies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.planner.cluster.groups import Group, Groups
+from rebalancer.planner.cluster.pod_classes import Classes, PodClass
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.planner.moves.refusals import reason
+from rebalancer.planner.plan import Refusal
+from rebalancer.spread.arrays import Ints
+
+WhyNot = Callable[[PodClass, int, Pod], Reason]
+"""(class, node, pod) → why a pod that policy would let go is not moved."""
+
+
+class Explained(Struct, frozen=True, eq=False):
+    """Why a group's excess stays, and the pods that are left where they are."""
+
+    reasons: tuple[Reason, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
+class Explainer:
+    """Explains what the finished simulation leaves behind."""
+
+    def __init__(self, simulation: Simulation, groups: Groups, classes: Classes) -> None:
+        self._simulation = simulation
+        self._groups = groups
+        self._classes = classes
+
+    def explained(
+        self,
+        group: Group,
+        before: Ints,
+        after: Ints,
+        given_up: Sequence[Refusal],
+        movable: Sequence[PodClass],
+        why_not: WhyNot,
+    ) -> Explained:
+        """`given_up`: moves that were planned and not kept; `movable`: classes of which pods could move."""
+        if not (group.excess(before) or group.excess(after)):
+            return Explained()
+        here = list(self._protected(group, before if group.excess(before) else after))
+        if not group.excess(after):
+            return Explained((), tuple(here))
+        late = [r for r in given_up if group.index in self._groups.counted(r.pod.template)]
+        known = {r.pod.key for r in late}
+        stuck = [r for r in self._stuck(group, movable, why_not) if r.pod.key not in known]
+        if late:
+            # They wait for those that were given up.
+            stuck = [r for r in stuck if r.reason.code is not ReasonCode.SIMULATION_LIMIT]
+        here += stuck
+        return Explained(self._of_group(group, after, [*late, *here]), tuple(here))
+
+    def _protected(self, group: Group, counts: Ints) -> Iterator[Refusal]:
+        """Counted pods of the overfull domains that policy keeps where they are."""
+        for _, _, pod in self._overfull(group, counts, self._classes.all):
+            kept = self._classes.why_not(pod)
+            if kept is not None:
+                yield Refusal(pod, kept)
+
+    def _stuck(self, group: Group, movable: Sequence[PodClass], why_not: WhyNot) -> Iterator[Refusal]:
+        """Pods of the overfull domains that policy would let go, and what keeps a move from helping."""
+        counts = group.counts(self._simulation.state)
+        known: dict[tuple[int, int], Reason] = {}
+        for c, node, pod in self._overfull(group, counts, movable):
+            if self._classes.why_not(pod) is None:
+                place = (c.index, node)
+                if place not in known:
+                    known[place] = self._why_stuck(group, counts, c, node, pod, why_not)
+                yield Refusal(pod, known[place])
+
+    def _why_stuck(
+        self, group: Group, counts: Ints, c: PodClass, node: int, pod: Pod, why_not: WhyNot
+    ) -> Reason:
+        """What is true of this constraint comes first, then what is true of the move."""
+        if group.index not in c.carried:
+            return reason(ReasonCode.NOT_CARRIED)
+        replacement = self._classes.replacement(pod, c)
+        if replacement.claims and not (c.static & (group.domain_of != group.domain_of[node])).any():
+            domain = f"{group.constraint.topology_key}={group.names[group.domain_of[node]]}"
+            return reason(ReasonCode.PINNED_BY_VOLUME, f"its volume keeps it in {domain}")
+        found = why_not(c, node, pod)
+        if found.code is ReasonCode.NO_FEASIBLE_NODE:
+            return self._no_node(group, counts, replacement, pod)
+        return found
+
+    def _of_group(self, group: Group, counts: Ints, refused: list[Refusal]) -> tuple[Reason, ...]:
+        """Why a group's excess stays: each kind of reason once, with how many pods it concerns."""
+        reasons: list[Reason] = []
+        if not group.enough_domains:
+            need = group.constraint.min_domains
+            reasons.append(
+                Reason(
+                    ReasonCode.TOO_FEW_DOMAINS,
+                    f"minDomains {need} with {group.size} eligible domains: the minimum counts as 0: no "
+                    f"domain may hold more than {group.constraint.max_skew}",
+                    {"minDomains": need, "domains": group.size},
+                    "add a domain, or lower minDomains",
+                )
+            )
+        pods = Counter(r.reason.code for r in refused)
+        first = {r.reason.code: r.reason for r in reversed(refused)}
+        for code, number in sorted(pods.items(), key=lambda item: (-item[1], item[0])):
+            r = first[code]
+            what = "1 pod" if number == 1 else f"{number} pods"
+            reasons.append(Reason(code, f"{what}: {r.message}", {**r.numbers, "pods": number}, r.remedy))
+        if not reasons:
+            reasons.append(
+                Reason(
+                    ReasonCode.NO_FEASIBLE_NODE,
+                    f"no pod that may move is in the fuller domains; highest count {int(counts.max())}, "
+                    f"lowest {int(counts.min())}",
+                )
+            )
+        return tuple(reasons)
+
+    def _overfull(
+        self, group: Group, counts: Ints, classes: Sequence[PodClass]
+    ) -> Iterator[tuple[PodClass, int, Pod]]:
+        """Counted pods, still in place, of the domains beyond the minimum + maxSkew."""
+        over = np.append(counts > group.minimum(counts) + group.constraint.max_skew, False)
+        for c in classes:
+            if group.index in c.counted:
+                for node in sorted(c.by_node):
+                    if over[group.domain_of[node]]:
+                        for pod in c.by_node[node]:
+                            if key_of(pod) in self._simulation.state.pods:
+                                yield c, node, pod
+
+    def _no_node(self, group: Group, counts: Ints, replacement: PodTemplate, pod: Pod) -> Reason:
+        """Counts, domain by domain, what rejects the replacement where it should go."""
+        simulation = self._simulation
+        with simulation.without(pod):
+            diagnosis = simulation.framework(replacement).diagnose(replacement)
+        sentences: list[str] = []
+        numbers: dict[str, int] = {}
+        for d in np.flatnonzero(counts == counts.min())[:3]:
+            nodes = np.flatnonzero(group.domain_of == d)
+            why: Counter[str] = Counter()
+            for n in nodes:
+                rejection = diagnosis.prefilter or diagnosis.nodes[int(n)]
+                why[" and ".join(rejection.reasons) if rejection else "would take it"] += 1
+            name = group.names[int(d)]
+            numbers[f"nodes {name}"] = len(nodes)
+            detail = ", ".join(f"{n} {text}" for text, n in sorted(why.items()))
+            how_many = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+            sentences.append(f"{group.constraint.topology_key}={name}: {how_many}: {detail}")
+        preempts = self._would_preempt(replacement)
+        code = ReasonCode.NEEDS_PREEMPTION if preempts else ReasonCode.NO_FEASIBLE_NODE
+        found = reason(code, "its replacement would find no node; " + "; ".join(sentences))
+        return replace(found, numbers=numbers)
+
+    def _would_preempt(self, replacement: PodTemplate) -> bool:
+        """Whether the scheduler could preempt: pods of lower priority are where it may go."""
+        static = self._simulation.static(replacement)
+        return replacement.preempts and any(
+            p.template.priority < replacement.priority and static[p.row]
+            for p in self._simulation.state.pods.values()
+        )

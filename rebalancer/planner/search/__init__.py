@@ -1,0 +1,1 @@
+"""From counts to a sequence of moves that the scheduler follows."""

@@ -1,0 +1,1 @@
+"""Which moves may be in flight together."""

@@ -1,0 +1,111 @@
+"""What earlier replacements would take, or leave, where they land elsewhere than predicted.
+
+A wave is judged in the state that the plan predicts. Whether a move of it is certain depends on the others,
+too: on room that replacements of earlier waves may fill, or may not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from rebalancer.model.pod import PodTemplate
+from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.planner.moves.move import JudgedMove
+from rebalancer.planner.waves.load import needs
+from rebalancer.spread.arrays import Bools, Ints, Rows
+
+
+class Elsewhere:
+    """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._simulation = simulation
+        self._needs: dict[str, Ints] = defaultdict(nothing.copy)
+        self._taken: dict[str, Ints] = defaultdict(nothing.copy)
+        self._total: Counter[str] = Counter()
+        self._landed: dict[int, list[JudgedMove]] = defaultdict(list)
+        self._conflicting: dict[int, list[JudgedMove]] = defaultdict(list)
+        self._members: dict[bool, dict[tuple[int, int], tuple[PodTemplate, Bools]]] = {True: {}, False: {}}
+
+    def add(self, move: JudgedMove) -> None:
+        """One more replacement that may land on any of its destinations."""
+        others = move.destinations[move.destinations != move.landed]
+        if not len(others):
+            return
+        replacement = move.replacement
+        for resource, amount in needs(replacement):
+            self._needs[resource][others] += amount
+            self._taken[resource][move.landed] += amount
+            self._total[resource] += amount
+        self._landed[move.landed].append(move)
+        conflicting = conflicts_at_all(replacement)
+        if conflicting:
+            self._conflicting[move.landed].append(move)
+        members, kind = self._members[conflicting], (id(move.component), id(replacement))
+        if kind not in members:
+            members[kind] = (replacement, self._simulation.state.table.none.copy())
+        members[kind][1][move.destinations] = True
+
+    def opens(self, move: JudgedMove, anywhere: Bools, free: Mapping[str, Ints]) -> Bools:
+        """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
+        replacement = move.replacement
+        short, enough = np.zeros_like(anywhere), np.ones_like(anywhere)
+        for resource, amount in needs(replacement):
+            if resource in free:
+                short = short | (free[resource] < amount)
+                enough = enough & (free[resource] + self._taken[resource] >= amount)
+        room = self._simulation.static(replacement) & ~anywhere & enough & short
+        there = [(node, self._landed[node]) for node in np.flatnonzero(room).tolist() if node in self._landed]
+        others = self._landed.items() if conflicts_at_all(replacement) else self._conflicting.items()
+        keys = dict.fromkeys(
+            ("replacement", key_of(other.pod))
+            for node, landed in (*there, *others)
+            for other in landed
+            if other.component is not move.component
+            and (room[node] or can_conflict(other.replacement, replacement))
+        )
+        if not keys:
+            return np.zeros_like(anywhere)
+        state = self._simulation.state
+        away = [(key, state.pods[key]) for key in keys]
+        for key in keys:
+            state.remove(key)
+        found = self._simulation.framework(replacement).feasible(replacement)
+        for key, placed in away:
+            state.add(key, placed.template, placed.row)
+        return found & ~anywhere
+
+    def leaves_room(self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints], own: int = 0) -> bool:
+        """Whether, wherever those landed, one of the nodes has room for the replacement.
+
+        `own`: as many equal replacements may come before it in its own wave, on any node.
+
+        Either all that may land on some node leaves room there, or all of it together is too little to fill
+        every node: per resource, the nodes that are filled most cheaply count.
+        """
+        open_ = safe = nodes[~self._conflicts(move)[nodes]]
+        filled = 0
+        for resource, amount in needs(move.replacement):
+            if resource in free:
+                room = free[resource] - amount
+                to_fill = np.cumsum(np.sort(np.maximum(room[open_] + 1, 0)))
+                total = self._total[resource] + own * amount
+                filled += int(np.searchsorted(to_fill, total, side="right"))
+                safe = safe[room[safe] >= self._needs[resource][safe] + own * amount]
+        return len(safe) > 0 or filled < len(open_)
+
+    def _conflicts(self, move: JudgedMove) -> Bools:
+        """bool[N]: nodes where one of another component that conflicts with the replacement may be."""
+        nodes = self._simulation.state.table.none
+        # Two that conflict with nothing do not with each other.
+        for kind in (True, False) if conflicts_at_all(move.replacement) else (True,):
+            for (component, _), (other, may_land) in self._members[kind].items():
+                if component != id(move.component) and can_conflict(other, move.replacement):
+                    nodes = nodes | may_land
+        return nodes

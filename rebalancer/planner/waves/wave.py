@@ -1,0 +1,219 @@
+"""One wave: moves whose replacements may arrive in any order, while some victims still hold their room.
+
+A move joins only if nothing in the wave can touch another: room on every node where replacements of the wave
+could meet, no shared host port, no required affinity between them, and every budget, share and quota kept
+(contract, clauses 4 and 8). Moves of one component join only as far as they hold `together`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.conflicts import Conflicts
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.terminating import Terminating, key_of
+from rebalancer.planner.moves.move import JudgedMove
+from rebalancer.planner.waves.elsewhere import Elsewhere
+from rebalancer.planner.waves.limits import Limits
+from rebalancer.planner.waves.load import Load, needs
+from rebalancer.planner.waves.together import Together
+from rebalancer.spread.arrays import Bools, Ints
+
+
+class Member(Struct, frozen=True, eq=False):
+    """A move of the wave; `held`: bool[N], where its replacement may go while victims hold their room."""
+
+    move: JudgedMove
+    held: Bools
+
+
+class WaveInTheMaking:
+    """Takes moves in, one after the other: their victims are `terminating` in the simulation."""
+
+    def __init__(self, simulation: Simulation, limits: Limits, terminating: Terminating) -> None:
+        self._simulation = simulation
+        self._limits = limits
+        self._conflicts = Conflicts()
+        self._in_order: list[Workload | None] = []
+        self._terminating = terminating
+        self._nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._load = Load(self._nothing)
+        self._together: dict[int, Together] = {}
+        self._members: list[Member] = []
+
+    def __len__(self) -> int:
+        """How many moves have joined."""
+        return len(self._members)
+
+    def join(self, move: JudgedMove, together: Together) -> bool:
+        """Takes the move in if, while victims hold their room, nothing in the wave can touch another.
+
+        `together`: how it may overlap with those of its component.
+        """
+        pod, replacement, members = move.pod, move.replacement, move.candidate.members
+        if members.ordered and members.owner in self._in_order:
+            return False
+        if self._conflicts.any_with(replacement) or not self._limits.fits(pod, members.owner):
+            return False
+        self._together[id(move.component)] = together
+        own = self._own(move)
+        self._terminating.take(pod)
+        if move.late:
+            # Its owner makes the replacement once it is gone: its own room is free by then.
+            self._terminating.let_go(pod)
+        free = self._free()
+        with self._arrived(own):
+            held = self._simulation.framework(replacement).feasible(replacement)
+        if move.late:
+            self._terminating.hold_again(pod)
+        # Room that another victim of the wave still holds may come too late for the predicted landing.
+        awaited = bool(self._members) and not held[move.landed]
+        if awaited or not held.any() or not self._fits(move, held, own, free):
+            self._terminating.undo(pod)
+            return False
+        self._limits.spend(pod, members.owner)
+        self._conflicts.add(replacement)
+        if members.ordered:
+            self._in_order.append(members.owner)
+        self._members.append(Member(move, held))
+        return True
+
+    def settled(self, elsewhere: Elsewhere) -> list[JudgedMove]:
+        """The members that hold once all victims are gone too, each with all nodes in question.
+
+        Of a component with a member that does not hold, none follows. One that joins another of its component
+        does so only if it stays certain.
+        """
+        self._terminating.let_go()
+        self._load = Load(self._nothing)
+        free = self._free()
+        fitting: list[tuple[JudgedMove, Bools, Bools]] = []
+        ended: set[int] = set()
+        for member in self._members:
+            move = member.move
+            own = [m for m, _, _ in fitting if m.component is move.component]
+            with self._one_by_one(move):
+                freed = self._simulation.framework(move.replacement).feasible(move.replacement)
+            anywhere = member.held | freed
+            judged = freed.any() and _as_judged(move, anywhere, own)
+            if id(move.component) not in ended and judged and self._fits(move, anywhere, own, free):
+                fitting.append((move, anywhere, member.held & freed))
+            else:
+                ended.add(id(move.component))
+        settled: list[JudgedMove] = []
+        for move, anywhere, sure in fitting:
+            if id(move.component) in ended:
+                continue
+            own = [m for m in settled if m.component is move.component]
+            left = self._load.left(move, free)
+            found = self._settled(elsewhere, move, anywhere, sure, left, own)
+            if own and not (found.certain and own[0].certain):
+                ended.add(id(move.component))
+                continue
+            settled.append(found)
+        return self._in_any_order(settled)
+
+    def _in_any_order(self, settled: Sequence[JudgedMove]) -> list[JudgedMove]:
+        """With every destination that a replacement has in some order of those of its component."""
+        own: dict[int, list[JudgedMove]] = defaultdict(list)
+        for m in settled:
+            own[id(m.component)].append(m)
+        found: dict[str, Ints] = {}
+        for component, moves in own.items():
+            if len(moves) > 1:
+                every = np.concatenate([m.destinations for m in moves])
+                apart = self._together[component].nodes or (every,) * len(moves)
+                for m, nodes in zip(moves, apart, strict=False):
+                    found[m.pod.key] = np.union1d(m.destinations, nodes)
+        return [replace(m, destinations=found.get(m.pod.key, m.destinations)) for m in settled]
+
+    def _settled(
+        self,
+        elsewhere: Elsewhere,
+        move: JudgedMove,
+        anywhere: Bools,
+        sure: Bools,
+        left: Mapping[str, Ints],
+        own: Sequence[JudgedMove],
+    ) -> JudgedMove:
+        """The move with all nodes in question, certain if it is so wherever earlier replacements landed.
+
+        `left`: what other components of the wave leave free on each node, if all of them land there; `own`:
+        moves of its component that have joined before.
+        """
+        certain = move.certain and all(
+            elsewhere.leaves_room(move, nodes, left, len(own)) for nodes in (np.flatnonzero(sure), *move.open)
+        )
+        if certain:
+            with self._one_by_one(move):
+                wide = anywhere | elsewhere.opens(move, anywhere, self._free())
+            certain = _as_judged(move, wide, own)
+            anywhere = wide if certain else anywhere
+        nodes = np.union1d(np.flatnonzero(anywhere), move.destinations)
+        return replace(move, certain=certain, destinations=nodes)
+
+    def _own(self, move: JudgedMove) -> list[JudgedMove]:
+        """The members of the same component."""
+        return [m.move for m in self._members if m.move.component is move.component]
+
+    @contextmanager
+    def _one_by_one(self, move: JudgedMove) -> Iterator[None]:
+        """The state with other components' victims gone, and the moves of its own one after the other."""
+        own = self._own(move)
+        now = next(i for i, m in enumerate(own) if m.pod.key == move.pod.key)
+        with self._terminating.back([m.pod for m in own[now + 1 :]]), self._arrived(own[:now]):
+            yield
+
+    @contextmanager
+    def _arrived(self, moves: Sequence[JudgedMove]) -> Iterator[None]:
+        """The state with the replacements of these moves where they are predicted; as it was afterwards."""
+        state = self._simulation.state
+        for move in moves:
+            state.add(("replacement", key_of(move.pod)), move.replacement, move.landed)
+        try:
+            yield
+        finally:
+            for move in moves:
+                state.remove(("replacement", key_of(move.pod)))
+
+    def _free(self) -> dict[str, Ints]:
+        state = self._simulation.state
+        return {r: state.allocatable(r) - state.requested[r] for r in state.requested}
+
+    def _fits(
+        self, move: JudgedMove, nodes: Bools, own: Sequence[JudgedMove], free: Mapping[str, Ints]
+    ) -> bool:
+        """Whether all that may land on any of the nodes fits there together; reserves it if so."""
+        if own:
+            # Any of them may land where another was predicted, as far as there is room.
+            room = np.logical_and.reduce([free[r] >= a for r, a in needs(move.replacement) if r in free])
+            judged = np.zeros_like(nodes)
+            for m in (*own, move):
+                judged[m.destinations] = True
+            for apart in self._together[id(move.component)].nodes:
+                judged[apart] = True
+            nodes = nodes | (judged & room)
+        return self._load.add(move, nodes, self._together[id(move.component)].most, free)
+
+
+def _as_judged(move: JudgedMove, anywhere: Bools, own: Sequence[JudgedMove] = ()) -> bool:
+    """Whether all nodes in question lead to outcomes that the search has judged, the predicted one too.
+
+    `own`: moves of its component in whose place the replacement may come.
+    """
+    if not anywhere[move.landed]:
+        return False
+    judged_nodes = np.concatenate([m.destinations for m in (*own, move)])
+    new = np.setdiff1d(np.flatnonzero(anywhere), judged_nodes)
+    if not len(new) or not move.certain:
+        return True
+    domains = np.stack([g.domain_of for g in move.component.groups])
+    judged = {tuple(column) for column in domains[:, judged_nodes].T}
+    return all(tuple(column) in judged for column in domains[:, new].T)

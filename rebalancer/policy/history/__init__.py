@@ -1,0 +1,1 @@
+"""What former cycles did and saw, and what follows from it for the next eviction."""

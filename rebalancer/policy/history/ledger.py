@@ -1,0 +1,165 @@
+"""What is remembered across cycles and restarts, as plain values: evictions, totals, when violations began.
+
+The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
+limited; the oldest entries are dropped first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from rebalancer.policy.history.fence import Claim
+
+VERSION = 1
+MOST_ENTRIES = 1000
+MOST_BYTES = 512 * 1024
+"""Half of what a ConfigMap may hold."""
+MOST_VIOLATIONS = 2000
+
+
+class Fate(StrEnum):
+    """What became of an eviction."""
+
+    INTENDED = "intended"
+    """Written before the request is sent. If it stays so, the process was killed, and the next cycle finds
+    out from the pod what happened."""
+    UNKNOWN = "unknown"
+    """The pod is gone. Whether this eviction was the cause, and where the replacement went, was not seen."""
+    DONE = "done"
+    """Its replacement is Ready on one of the planned destinations."""
+    ASTRAY = "astray"
+    """Its replacement runs on a node that is not a planned destination."""
+    FAILED = "failed"
+    """Its replacement did not become Ready in time."""
+    UNSEEN = "unseen"
+    """It was evicted, and nobody waited for the replacement."""
+
+
+class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
+
+    `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
+    `leaves`: the domains (key=value) that the pod left. `cycle` names the cycle, unique across restarts.
+    `cluster`: the digest of what the move depended on (`cluster_digest`).
+    """
+
+    at: float
+    cycle: str
+    namespace: str
+    pod: str
+    uid: str
+    owner: str
+    node: str
+    predicted: str
+    fate: Fate = Fate.INTENDED
+    certain: bool = True
+    destinations: int = 1
+    replacement: str = ""
+    landed: str = ""
+    seconds: float = 0.0
+    excess: dict[str, int] = {}
+    leaves: tuple[str, ...] = ()
+    cluster: str = ""
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> str:
+        """namespace/name of the pod."""
+        return f"{self.namespace}/{self.pod}"
+
+
+class Circuit(Struct, frozen=True, omit_defaults=True):
+    """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row."""
+
+    until: float = 0.0
+    trips: int = 0
+    reason: str = ""
+
+
+class Totals(Struct, frozen=True, omit_defaults=True):
+    """Counts since the ledger began. `in_a_row`: evictions as predicted since the last one that was not."""
+
+    evictions: int = 0
+    as_predicted: int = 0
+    astray: int = 0
+    failed: int = 0
+    in_a_row: int = 0
+
+
+class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
+    violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
+
+    `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
+    that grows with each write. By them a process recognises what it wrote itself.
+    """
+
+    version: int = VERSION
+    writer: str = ""
+    serial: int = 0
+    looked: float = 0.0
+    entries: tuple[Entry, ...] = ()
+    violated: dict[str, float] = {}
+    totals: Totals = Totals()
+    circuit: Circuit = Circuit()
+    claims: dict[str, Claim] = {}
+
+
+class _Version(Struct):
+    version: int = 0
+
+
+def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...]:
+    """The entries, with those settled that an earlier run wrote and then was killed.
+
+    An intended eviction whose pod still exists (`alive`: uids) did not happen and is dropped. If the pod is
+    gone, the fate is unknown.
+    """
+    settled = []
+    for e in entries:
+        if e.fate is not Fate.INTENDED:
+            settled.append(e)
+        elif e.uid not in alive:
+            settled.append(msgspec.structs.replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
+    return tuple(settled)
+
+
+def encode(ledger: Ledger) -> bytes:
+    """The ledger as JSON, with the oldest entries dropped until it is within the limits."""
+    violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
+    entries = ledger.entries[-MOST_ENTRIES:]
+    while True:
+        small = msgspec.structs.replace(ledger, version=VERSION, entries=entries, violated=violated)
+        data = msgspec.json.encode(_written(small), order="sorted")
+        if len(data) <= MOST_BYTES or not entries:
+            return data
+        entries = entries[len(entries) // 10 + 1 :]
+
+
+def decode(data: bytes | str) -> Ledger:
+    """A ledger from its JSON. Raises ValueError that says what is wrong, `NewerLedgerError` if a newer
+    version wrote it."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version > VERSION:
+            raise NewerLedgerError(f"it is of version {version}, and this program knows up to {VERSION}")
+        if version < 1:
+            raise ValueError("it has no version")
+        return msgspec.json.decode(data, type=Ledger)
+    except msgspec.DecodeError as e:
+        raise ValueError(f"it cannot be read: {e}") from e
+
+
+class NewerLedgerError(ValueError):
+    """A newer version wrote the ledger, so it must be left as it is."""
+
+
+def _written(ledger: Ledger) -> dict[str, object]:
+    """The ledger with its version, which `omit_defaults` would leave out."""
+    plain: dict[str, object] = msgspec.to_builtins(ledger)
+    return {**plain, "version": ledger.version}

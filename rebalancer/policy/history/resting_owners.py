@@ -1,0 +1,120 @@
+"""Which owners rest, which means that no pod of them is evicted for now, because of earlier evictions.
+
+Three rules look at the ledger, in this order:
+
+- Cool-down: an owner rests for `cool_down` after each eviction in an earlier cycle.
+- No help: the replacement went astray or did not become Ready. The owner rests as long as the nodes, its
+  template and its replicas are as they were, but not longer than `retry_after`.
+- Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
+  else undoes them. The owner rests until the cluster changes, but not longer than `retry_after`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.history.ledger import Entry, Fate, Ledger
+
+_AWAY = frozenset({Fate.ASTRAY, Fate.FAILED})
+
+
+class HistoryRules(Struct, frozen=True, kw_only=True):
+    """What the rules that look at earlier cycles allow. Durations are in seconds; 0 switches a rule off.
+
+    `canary`: how many evictions in a row must go as predicted before a cycle may evict more than one pod.
+    """
+
+    cool_down: float = 0.0
+    retry_after: float = 6 * 3600.0
+    max_returns: int = 2
+    stabilization: float = 0.0
+    canary: int = 0
+
+
+def resting(
+    ledger: Ledger,
+    rules: HistoryRules,
+    *,
+    now: float,
+    cycle: str,
+    cluster: Callable[[str], str],
+) -> dict[str, Reason]:
+    """Owner (Kind/namespace/name) → why it rests.
+
+    `cycle`: the present cycle, whose own evictions do not make an owner rest. `cluster`: the present digest
+    of what an owner's moves depend on (`cluster_digest`), "" if the owner is gone.
+    """
+    by_owner: dict[str, list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        by_owner[entry.owner].append(entry)
+    found: dict[str, Reason] = {}
+    for owner, entries in by_owner.items():
+        reason = _cooling([e for e in entries if e.cycle != cycle], rules, now)
+        if reason is None:
+            recent = [e for e in entries if now - e.at < rules.retry_after]
+            if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
+                same = cluster(owner)
+                alike = [e for e in recent if e.cluster and e.cluster == same]
+                reason = _no_help(alike, rules) or _loop(alike, rules)
+        if reason is not None:
+            found[owner] = reason
+    return found
+
+
+def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
+    last = max((e.at for e in entries), default=None)
+    # A clock that was set back must not make owners rest for good.
+    if last is None or abs(now - last) >= rules.cool_down:
+        return None
+    left = rules.cool_down - (now - last)
+    return Reason(
+        ReasonCode.COOL_DOWN,
+        f"its owner rests: a pod of it was evicted {now - last:.0f} s ago, the cool-down is "
+        f"{rules.cool_down:.0f} s",
+        {"seconds": int(left)},
+        "wait, or shorten evictions.coolDown",
+    )
+
+
+def _no_help(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
+    failed = next((e for e in reversed(alike) if e.fate in _AWAY), None)
+    if failed is None:
+        return None
+    what = f"went to {failed.landed}" if failed.fate is Fate.ASTRAY else "did not become Ready"
+    return Reason(
+        ReasonCode.DID_NOT_HELP,
+        f"evicting {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
+        {},
+        f"it is tried again when they change, or after {rules.retry_after / 3600:g} h (evictions.retryAfter)",
+    )
+
+
+def _loop(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
+    """Counts the cycles in which a constraint's excess was no lower than in the cycle before."""
+    if rules.max_returns < 1:
+        return None
+    before: dict[str, tuple[str, int]] = {}
+    returned: dict[str, set[str]] = defaultdict(set)
+    for e in sorted(alike, key=lambda e: e.at):
+        for constraint, excess in e.excess.items():
+            last = before.get(constraint)
+            if last is not None and last[0] == e.cycle:
+                continue  # later plans of one cycle have less to do
+            if last is not None and excess >= last[1]:
+                returned[constraint].add(e.cycle)
+            before[constraint] = (e.cycle, excess)
+    most = max((len(cycles) for cycles in returned.values()), default=0)
+    if most < rules.max_returns:
+        return None
+    return Reason(
+        ReasonCode.EVICTION_LOOP,
+        f"its violation has come back {most} times after evictions that went as predicted: something else "
+        "keeps undoing them",
+        {"returns": most},
+        "look for another descheduler, an autoscaler or a job that moves its pods; it is tried again when "
+        f"nodes or workload change, or after {rules.retry_after / 3600:g} h (evictions.retryAfter)",
+    )

@@ -1,0 +1,235 @@
+"""Carrying out a plan: moves start as soon as they may, and are followed until they have landed.
+
+Each turn of the loop looks at what is in flight, and then evicts one pod or waits. What it decides by is
+elsewhere: the order of the plan in `flight`, budgets in `watched_limits`, room beside what is in flight in
+`last_look.beside`, and the last look in `permission`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.waves.schedule import LARGEST
+from rebalancer.policy.quota import Charged, Quotas
+from rebalancer.runtime.cycle.chains import chains
+from rebalancer.runtime.cycle.domains_left import domains_left
+from rebalancer.runtime.cycle.evicting import Evicting
+from rebalancer.runtime.cycle.flight import Flight, controller_of
+from rebalancer.runtime.cycle.gates import Gate
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.parts import Parts
+from rebalancer.runtime.cycle.watched_limits import PASSING
+
+log = logging.getLogger(__name__)
+
+_VITALS = 5.0
+"""Seconds between two looks at how well the cluster is: each looks at all nodes and pods."""
+
+
+class CarryingOut:
+    """One plan. `most`: how many evictions it may make; then it is `exhausted`. `unwell`: what is wrong
+    with the cluster as a whole, "" if nothing.
+
+    `outcomes`: of the moves whose end is known. `unwritten`: why the ledger could not be written.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        memory: Memory,
+        snapshot: Snapshot,
+        plan: Plan,
+        *,
+        most: int,
+        unwell: Callable[[], str],
+    ) -> None:
+        self._parts, self._memory = parts, memory
+        self._snapshot, self._plan, self._most = snapshot, plan, most
+        self.flight = Flight(chains(plan), dry=parts.dry)
+        self.outcomes: list[Outcome] = []
+        self.unwritten = ""
+        self._replacements = parts.replacements(snapshot)
+        self._limits = parts.limited(snapshot)
+        self._quotas = Quotas(snapshot)
+        self._look = parts.look(snapshot, plan)
+        self._leaves = domains_left(snapshot, plan)
+        self._evicting = Evicting(
+            look=self._look,
+            evictor=parts.evictor,
+            clock=parts.clock,
+            observer=parts.observer,
+            gate=Gate() if parts.dry else parts.gate,
+        )
+        self.obstacles = self._evicting.obstacles
+        self._open_waves: dict[int, set[str]] = {}
+        self._intended: set[str] = set()
+        self._evicted = 0
+        self._unwell, self._asked = unwell, parts.clock.monotonic()
+        self._quiet_since = self._next_at = parts.clock.monotonic()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it has evicted as many pods as it may, and more are planned."""
+        return self._evicted >= self._most and bool(self.flight.may_start())
+
+    def run(self, enough: Callable[[Sequence[Outcome]], bool]) -> None:
+        """Until nothing is in flight and nothing more can go. `enough`: whether the outcomes so far forbid to
+        evict more."""
+        clock, poll = self._parts.clock, self._replacements.limits.poll
+        while True:
+            self._take_landings()
+            over = self._over() or enough(self.outcomes)
+            turn = [] if over else self._turn()
+            if turn and clock.monotonic() >= self._next_at:
+                if self._well():
+                    self._evict(turn)
+            elif turn or self.flight.flying or (not over and self.flight.may_start()):
+                self._memory.save()
+                clock.wait(min(poll, self._next_at - clock.monotonic()) if turn else poll)
+            else:
+                break
+        self._memory.settled()
+        for wave in list(self._open_waves):
+            self._parts.observer.on_wave_end(wave)
+        self._wait_for_budgets()
+
+    def _over(self) -> bool:
+        """Whether nothing more may be evicted."""
+        o = self.obstacles
+        final = bool(o.fatal) or o.held is not None or o.blind
+        return final or bool(self.unwritten) or self.exhausted or self._parts.clock.stopping()
+
+    # -- what may go
+
+    def _turn(self) -> list[Move]:
+        """The moves that may go now, the next one first."""
+        if self._parts.dry:
+            return self.flight.may_start()
+        room = min(LARGEST, self._memory.most_in_flight or LARGEST) - len(self.flight.flying)
+        if room <= 0:
+            return []
+        # One pod of each owner first, so that few in flight tell of many.
+        waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
+        allowed = [m for m in waiting if self._allowed(m)]
+        first = next((m for m in allowed if self._beside(m)), None)
+        if first is None:
+            return []
+        alike = [m for m in allowed if m is not first and m.wave == first.wave]
+        return [first, *alike][:room]
+
+    def _allowed(self, move: Move) -> bool:
+        """Whether budgets and quotas have room for it beside what is in flight."""
+        if not (self._limits.allow(move) or self._impatient()):
+            return False
+        if not self._snapshot.quotas or not self.flight.flying:
+            return True
+        charged = Charged(self._quotas)
+        for o in self.flight.flying.values():
+            charged.spend(o.move.pod, o.move.owner)
+        return charged.fits(move.pod, move.owner)
+
+    def _beside(self, move: Move) -> bool:
+        """Whether it cannot get in the way of what is in flight, nor that in its way."""
+        strangers = self.flight.strangers(move)
+        try:
+            return not strangers or self._look.beside(move, strangers, self._replacements.unplaced)
+        except KubeError as e:
+            log.info("waiting for the watch: %s", e.message)
+            return False
+
+    def _impatient(self) -> bool:
+        """Whether nothing has happened for so long that budgets will not open by themselves: then the last
+        look says what is wrong with them."""
+        quiet = self._parts.clock.monotonic() - self._quiet_since
+        return not self.flight.flying and quiet >= self._replacements.limits.budgets
+
+    def _well(self) -> bool:
+        """Whether the cluster as a whole is well enough, asked every few seconds."""
+        now, parts = self._parts.clock.monotonic(), self._parts
+        if not parts.dry and now - self._asked >= _VITALS:
+            self._asked = now
+            if why := self._unwell():
+                self.obstacles.fatal, self.obstacles.unwell = why, True
+        return not self.obstacles.fatal
+
+    # -- what is done
+
+    def _evict(self, turn: Sequence[Move]) -> None:
+        p, move = self._parts, turn[0]
+        in_flight = self.flight.in_flight(controller_of(move))
+        if move.wave not in self._open_waves:
+            members = [m for m in self._plan.allowed if m.wave == move.wave]
+            self._open_waves[move.wave] = {m.pod.uid for m in members}
+            p.observer.on_wave(move.wave, tuple(members))
+        if not p.dry:
+            try:
+                self._intend(turn)
+            except KubeError as e:
+                self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
+                return
+            try:
+                if not in_flight:
+                    self._replacements.before(move)
+            except KubeError as e:
+                self._end([self._evicting.unseen(move, e)])
+                return
+        outcome = self._evicting.evict(move, in_flight)
+        now = p.clock.monotonic()
+        if outcome is None:
+            return
+        if outcome.eviction is not None and p.limits.per_second:
+            self._next_at = now + 1.0 / p.limits.per_second
+        if outcome.status is MoveStatus.EVICTED:
+            self._evicted += 1
+            self._quiet_since = now
+            self.flight.started(outcome)
+        elif self._may_try_again(outcome):
+            self._limits.refused(move)
+        else:
+            self._end([outcome])
+
+    def _may_try_again(self, outcome: Outcome) -> bool:
+        """Whether it was refused for what may pass soon."""
+        passes = outcome.reason is not None and outcome.reason.code in PASSING
+        return passes and not self._parts.dry and not self._impatient()
+
+    def _intend(self, moves: Sequence[Move]) -> None:
+        """Writes down what is about to be evicted, several moves at a time. Raises KubeError."""
+        if moves[0].pod.uid in self._intended:
+            return
+        new = [m for m in moves if m.pod.uid not in self._intended]
+        self._memory.intend(self._snapshot, self._plan, new, [self._leaves(m) for m in new])
+        self._intended.update(m.pod.uid for m in new)
+
+    def _take_landings(self) -> None:
+        """What has landed, or failed to."""
+        if self.flight.flying and (known := self._replacements.landed([*self.flight.flying.values()])):
+            self._quiet_since = self._parts.clock.monotonic()
+            self._end(known)
+
+    def _end(self, outcomes: Sequence[Outcome]) -> None:
+        """It is known what became of these moves."""
+        if not self._parts.dry:
+            self._memory.landed(outcomes)
+        for o in outcomes:
+            self.outcomes.append(o)
+            self.flight.ended(o)
+            self._parts.observer.on_outcome(o)
+            left = self._open_waves.get(o.move.wave, set())
+            left.discard(o.move.pod.uid)
+            if not left and self._open_waves.pop(o.move.wave, None) is not None:
+                self._parts.observer.on_wave_end(o.move.wave)
+
+    def _wait_for_budgets(self) -> None:
+        """Some seconds, until the disruption controller has seen the replacements too."""
+        clock, limits = self._parts.clock, self._replacements.limits
+        gone = [o.move for o in self.outcomes if o.evicted]
+        until = self._quiet_since + limits.budgets
+        while gone and not self._limits.as_planned(gone) and clock.monotonic() < until:
+            if clock.wait(limits.poll):
+                break

@@ -1,0 +1,206 @@
+"""The cycle: snapshot → plan → evictions → outcome, and a new plan when the cluster does not as planned.
+
+When a new plan is made, and when the cycle ends:
+
+- One plan lasts. As long as replacements land where it allows, its moves are carried out one after the other
+  and side by side (`carrying_out`). When all have landed, another plan shows whether anything is left.
+- What is left of the plan is not certain, and rests on where earlier replacements landed, which is not where
+  they were predicted: a new plan. Each such plan needs fewer evictions than the one before, so these plans
+  are not counted; `max_evictions` bounds them.
+- A move was no longer right, or its replacement did not become Ready: what hangs on it waits, the rest of the
+  plan is carried out, then a new plan is made, at most `max_replans` times. A second replacement that fails
+  ends the cycle and opens the circuit breaker.
+- A replacement runs elsewhere: no further eviction, and a new plan, counted too. When two replacements of one
+  owner ran elsewhere, the cycle ends, as a third would too.
+- Evicting is forbidden, a result is unknown, the API server is unwell, the ledger cannot be written, or a
+  gate closes (window, pause, lost lease, time): the cycle ends after waiting for what is in flight.
+- All that is left waits for a later cycle because of a cap: the cycle ends.
+- A plan evicted nobody, and the next one has the same victims: nothing helps at present, the cycle ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rebalancer.errors import UserError
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.circuit_breaker import Vitals, unwell, vitals
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.runtime.cycle.carrying_out import CarryingOut
+from rebalancer.runtime.cycle.clock import StopAskedError
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.next_step import STOPPED, NextStep, after_plan, capped, held
+from rebalancer.runtime.cycle.parts import Parts
+
+
+class Cycle:
+    """One cycle. `run` raises UserError only if the cluster or the ledger cannot be read at the start."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._memory = parts.memory or Memory(parts.clock, HistoryRules())
+        self._outcomes: list[Outcome] = []
+        self._vitals: Vitals | None = None
+        self._most = 0
+        self._first: Plan | None = None
+        self._plan: Plan | None = None
+        self._plans = 0
+
+    def run(self) -> CycleReport:
+        """Works until nothing is left to do or it must stop. The report says which."""
+        p, memory = self._parts, self._memory
+        began = p.clock.monotonic()
+        done = self._passes()
+        trouble: Reason | None = None
+        if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
+            p.observer.on_breaker(True, trouble.message)
+        ended_well = done.end in (End.COMPLETE, End.CAPPED)
+        if ended_well and memory.ledger.circuit.trips and not p.dry:
+            p.observer.on_breaker(False, "")
+        memory.end(well=ended_well and not p.dry)
+        report = CycleReport(
+            end=done.end or End.COMPLETE,
+            message=f"{done.message}; {_again(trouble)}" if trouble is not None else done.message,
+            reason=trouble or done.reason,
+            first=self._first,
+            last=self._plan,
+            plans=self._plans,
+            outcomes=tuple(self._outcomes),
+            seconds=p.clock.monotonic() - began,
+        )
+        p.observer.on_report(report)
+        return report
+
+    def _passes(self) -> NextStep:
+        """Plans and executes until the cycle ends. Returns the step that ended it."""
+        p = self._parts
+        replans = 0
+        fruitless: frozenset[str] | None = None
+        done = NextStep()
+        while True:
+            snapshot = self._read()
+            if isinstance(snapshot, NextStep):
+                return snapshot
+            try:
+                plan = self._plan = p.plan(snapshot)
+            except StopAskedError:
+                return STOPPED
+            self._plans += 1
+            if self._first is None:
+                self._first = plan
+                self._vitals = vitals(snapshot)
+                limit = p.limits.max_evictions
+                self._most = limit if limit is not None else 2 * len(plan.moves)
+            p.observer.on_plan(snapshot, plan)
+            if not plan.moves:
+                return NextStep(end=End.COMPLETE, message=_nothing_left(plan))
+            if (closed := self._closed(snapshot)) is not None:
+                return closed
+            waits = next((m.waits for m in plan.moves if m.waits is not None), None)
+            if waits is not None and not plan.allowed:
+                return capped(waits)
+            victims = frozenset(m.pod.uid for m in plan.allowed)
+            if victims == fruitless:
+                return NextStep(end=End.NO_PROGRESS, message=done.again)
+            before = len(self._outcomes)
+            done = self._execute(snapshot, plan)
+            fruitless = None if done.moved or self._evicted(before) else victims
+            if done.end is not None:
+                return done
+            replans += done.counted
+            if replans > p.limits.max_replans:
+                say = f"{replans} plans did not hold; the last: {done.again}"
+                return NextStep(end=End.UNSTABLE, message=say)
+
+    def _read(self) -> Snapshot | NextStep:
+        """The cluster as it is now, or the step that ends the cycle."""
+        p = self._parts
+        if p.clock.stopping():
+            return STOPPED
+        p.observer.on_reading()
+        try:
+            snapshot = p.snapshot()
+        except UserError as e:
+            if self._plans == 0:
+                raise
+            return STOPPED if p.clock.stopping() else NextStep(end=End.ABORTED, message=e.message, trips=True)
+        p.observer.on_snapshot(snapshot)
+        if p.clock.stopping():
+            return STOPPED
+        if self._plans == 0:
+            self._memory.begin()
+        self._memory.looked(snapshot)
+        return snapshot
+
+    def _closed(self, snapshot: Snapshot) -> NextStep | None:
+        """The step that ends the cycle, if this plan must not be carried out: a gate is closed, or the
+        cluster is unwell."""
+        p = self._parts
+        if p.dry:
+            return None
+        try:
+            reason = p.gate.closed()
+        except KubeError as e:
+            say = f"whether evictions are paused is not known: {e}"
+            return NextStep(end=End.ABORTED, message=say, trips=True)
+        if reason is not None:
+            p.observer.on_held(reason)
+            return held(reason)
+        if why := self._unwell(snapshot):
+            return NextStep(end=End.ABORTED, message=why, trips=True)
+        return None
+
+    def _unwell(self, snapshot: Snapshot | None) -> str:
+        """Why nothing should be evicted in this state of the cluster; "" if it is well, or not known."""
+        limits = self._memory.limits
+        if self._vitals is None or limits is None or snapshot is None:
+            return ""
+        return unwell(self._vitals, vitals(snapshot), limits)
+
+    def _evicted(self, since: int = 0) -> int:
+        return sum(o.evicted for o in self._outcomes[since:])
+
+    def _execute(self, snapshot: Snapshot, plan: Plan) -> NextStep:
+        """Carries out a plan, as far as the cluster behaves as planned."""
+        p = self._parts
+        room = self._most - self._evicted()
+        work = CarryingOut(p, self._memory, snapshot, plan, most=room, unwell=lambda: self._unwell(p.now()))
+        work.run(self._enough)
+        self._outcomes += work.outcomes
+        if work.unwritten:
+            return NextStep(end=End.ABORTED, message=work.unwritten)
+        if work.exhausted:
+            return NextStep(end=End.UNSTABLE, message=f"{self._most} evictions, and still not done")
+        step = after_plan(
+            work.obstacles,
+            work.outcomes,
+            self._outcomes,
+            rests=work.flight.rests_on_landings(),
+            max_failed=p.limits.max_failed,
+            stopping=p.clock.stopping(),
+            dry=p.dry,
+        )
+        if work.obstacles.held is not None:
+            p.observer.on_held(work.obstacles.held)
+        return step
+
+    def _enough(self, mine: Sequence[Outcome]) -> bool:
+        """Whether these outcomes, with those of earlier plans, forbid to evict more by this plan."""
+        failed = sum(o.evicted and o.status is MoveStatus.FAILED for o in (*self._outcomes, *mine))
+        return failed > self._parts.limits.max_failed or any(o.expected is False for o in mine)
+
+
+def _again(reason: Reason) -> str:
+    """The part of the breaker's sentence that says when it is tried again."""
+    return reason.message.rpartition("; ")[2]
+
+
+def _nothing_left(plan: Plan) -> str:
+    if plan.violated == 0:
+        return "every constraint in scope holds"
+    keep = "constraint keeps" if plan.violated == 1 else "constraints keep"
+    return f"no eviction helps: {plan.violated} {keep} an excess of {plan.excess}"

@@ -1,0 +1,339 @@
+"""Memory across cycles and restarts: the ledger, and what it means for planning and evicting.
+
+A cycle reads the ledger when it begins. It writes what it intends before it evicts, and the results after.
+So a process that is killed in between leaves a trace, and a second process that evicts is noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome.eviction import Result
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy import circuit_breaker as breaker
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.history.digests import cluster_digest, constraint_id
+from rebalancer.policy.history.earlier import earlier
+from rebalancer.policy.history.fence import Claim, claimed, rival
+from rebalancer.policy.history.ledger import MOST_ENTRIES, Circuit, Entry, Fate, Ledger, Totals, cut_off
+from rebalancer.policy.history.resting_owners import HistoryRules, resting
+from rebalancer.policy.options import Earlier
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.stabilization import young
+
+log = logging.getLogger(__name__)
+
+
+class Memory:
+    """The memory of one process. Without a `store` it lasts as long as the process.
+
+    `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
+    `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
+    nothing although it is there.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        rules: HistoryRules,
+        *,
+        store: Ledgers | None = None,
+        limits: CircuitLimits | None = None,
+        writer: str = "",
+        read_only: bool = False,
+        ignore_circuit: bool = False,
+        term: Callable[[], int] = lambda: 0,
+        silent: float = 3600.0,
+    ) -> None:
+        self.ledger = Ledger()
+        self._clock = clock
+        self.rules = rules
+        self._store = store
+        self._limits = limits
+        self._writer = writer
+        self._read_only = read_only
+        self._ignore_circuit = ignore_circuit
+        self._term = term
+        self.silent = silent
+        self._rival: Reason | None = None
+        self._cycle = ""
+        self._began = 0
+        self._looked = False
+        self._saved = self.ledger
+        self._failed: Ledger | None = None
+        """What could not be written: it is tried again once there is more."""
+
+    def reconfigure(self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool) -> None:
+        """Takes over other rules. Called between cycles."""
+        self.rules, self._limits, self._read_only = rules, limits, read_only
+
+    # -- a cycle
+
+    def begin(self) -> None:
+        """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
+        self._began += 1
+        self._looked = False
+        self._cycle = f"{self._writer}-{self._began}-{int(self._clock.now())}"
+        if self._store is None or (self._read_only and self._began > 1):
+            return
+        try:
+            self.ledger = self._saved = self._store.load()
+        except KubeError as e:
+            if not self._read_only:
+                raise
+            log.warning("going on without the ledger, as nothing is evicted: %s", e)
+            return
+        self._look_for_rival(self.ledger)
+        if self._rival is not None:
+            # The other one finds this claim before its next eviction.
+            self._try_to_save()
+
+    def looked(self, snapshot: Snapshot) -> None:
+        """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
+        if self._looked:
+            return
+        self._looked = True
+        alive = frozenset(p.uid for p in snapshot.pods if not p.terminating)
+        self.ledger = replace(self.ledger, entries=cut_off(self.ledger.entries, alive))
+
+    def resting(self, snapshot: Snapshot) -> dict[str, Reason]:
+        """Owner → why former evictions leave it alone for now."""
+
+        def cluster(owner: str) -> str:
+            kind, namespace, name = owner.split("/", 2)
+            found = snapshot.workloads_by_name.get((kind, namespace, name))
+            return cluster_digest(snapshot.nodes, found) if found is not None else ""
+
+        return resting(self.ledger, self.rules, now=self._clock.now(), cycle=self._cycle, cluster=cluster)
+
+    def earlier(self) -> Earlier:
+        """The evictions that caps count already."""
+        return earlier(self.ledger, now=self._clock.now(), cycle=self._cycle)
+
+    def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
+        """Owner → why it is left alone: a violation is too young. Records when each began."""
+        if self.rules.stabilization <= 0:
+            return {}
+        since, found = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
+        self.ledger = replace(self.ledger, violated=since)
+        return found
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many evictions may be in flight; None: as many as the plan has.
+
+        Until enough evictions in a row went as predicted: one, and once one has, two.
+        """
+        had = self.ledger.totals.in_a_row
+        return None if had >= self.rules.canary else 1 + (had > 0)
+
+    def intend(
+        self, snapshot: Snapshot, plan: Plan, moves: Sequence[Move], leaves: Sequence[Sequence[str]]
+    ) -> None:
+        """Writes down what is about to be evicted. Raises KubeError; nothing may be evicted then."""
+        now = self._clock.now()
+        prints = {m.owner.key: cluster_digest(snapshot.nodes, m.owner) for m in moves}
+        new = tuple(
+            Entry(
+                at=now,
+                cycle=self._cycle,
+                namespace=m.pod.namespace,
+                pod=m.pod.name,
+                uid=m.pod.uid,
+                owner=m.owner.key,
+                node=m.pod.node_name,
+                predicted=m.predicted,
+                certain=m.certain,
+                destinations=len(m.destinations),
+                excess={
+                    constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
+                },
+                leaves=tuple(left),
+                cluster=prints[m.owner.key],
+                reason=m.reason,
+            )
+            for m, left in zip(moves, leaves, strict=True)
+        )
+        intended = replace(self.ledger, entries=(*self.ledger.entries, *new))
+        if self._store is not None and not self._read_only:
+            # Where this fails nothing of it is evicted, so nothing of it may be written later.
+            try:
+                intended = self._saved = self._store.save(self._with_claim(intended))
+            except LedgerConflictError as e:
+                self._meet()
+                if self._rival is None:
+                    raise
+                raise LedgerConflictError(self._rival.message, self._rival.remedy, target=e.target) from e
+        self.ledger = intended
+
+    def landed(self, outcomes: Sequence[Outcome]) -> None:
+        """Takes down outcomes, and removes what was intended and not sent. `save` or `intend` writes it."""
+        by_uid = {o.move.pod.uid: o for o in outcomes}
+        entries: list[Entry] = []
+        totals = self.ledger.totals
+        for e in self.ledger.entries:
+            outcome = by_uid.get(e.uid)
+            if outcome is None or e.cycle != self._cycle or e.fate is not Fate.INTENDED:
+                entries.append(e)
+                continue
+            fate = _fate(outcome)
+            if fate is None:
+                continue
+            settled = replace(
+                e,
+                fate=fate,
+                replacement=outcome.replacement,
+                landed=outcome.node,
+                seconds=round(outcome.seconds, 1),
+                message=outcome.message if fate is not Fate.DONE else "",
+            )
+            entries.append(settled)
+            totals = _counted_in(totals, fate)
+        self.ledger = replace(self.ledger, entries=tuple(entries[-MOST_ENTRIES:]), totals=totals)
+
+    def settled(self) -> None:
+        """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
+        sent = (e for e in self.ledger.entries if e.cycle != self._cycle or e.fate is not Fate.INTENDED)
+        self.ledger = replace(self.ledger, entries=tuple(sent))
+        self.save()
+
+    def save(self) -> None:
+        """Writes what has not been written yet. Never raises."""
+        if self.ledger != self._saved:
+            self._try_to_save()
+
+    def end(self, *, well: bool) -> None:
+        """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
+        if well and self.ledger.circuit.trips:
+            self.ledger = replace(self.ledger, circuit=Circuit())
+        if self._looked and self.rules.stabilization > 0:
+            self.ledger = replace(self.ledger, looked=self._clock.now())
+        self.save()
+
+    def leave(self) -> None:
+        """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
+        if self._store is None or self._read_only or self._writer not in self._saved.claims:
+            return
+        try:
+            there = self._store.load()
+            others = {name: c for name, c in there.claims.items() if name != self._writer}
+            if others != there.claims:
+                self._store.save(replace(there, claims=others))
+        except KubeError as e:
+            log.info("the claim on the ledger runs out by itself: %s", e.message)
+
+    # -- the fence
+
+    def rival(self) -> Reason | None:
+        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
+        return self._rival
+
+    def _with_claim(self, ledger: Ledger) -> Ledger:
+        now = self._clock.now()
+        mine = Claim(until=now + self.silent, term=self._term())
+        return replace(ledger, claims=claimed(ledger.claims, self._writer, mine, now))
+
+    def _look_for_rival(self, ledger: Ledger) -> None:
+        before = self._rival
+        self._rival = rival(ledger.claims, self._writer, self._term(), self._clock.now())
+        if self._rival is not None and before is None:
+            log.warning("%s", self._rival.message)
+
+    def _meet(self) -> None:
+        """Somebody else has written: takes over what they know, and says that this process is here."""
+        assert self._store is not None
+        try:
+            self.ledger = _merged(self._store.load(), self.ledger)
+            self._look_for_rival(self.ledger)
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except KubeError as e:
+            log.warning("the ledger could not be written: %s", e)
+
+    # -- the breaker
+
+    def trip(self, why: str) -> Reason | None:
+        """Opens the circuit breaker. Returns why, with the time of the next try; None without a breaker."""
+        if self._limits is None:
+            return None
+        now = self._clock.now()
+        opened = breaker.tripped(self.ledger.circuit, why, now=now, limits=self._limits)
+        self.ledger = replace(self.ledger, circuit=opened)
+        return breaker.still_open(opened, now=now, limits=self._limits)
+
+    def circuit_open(self) -> Reason | None:
+        """Why the circuit breaker, opened by an earlier cycle, is still open."""
+        if self._limits is None or self._ignore_circuit:
+            return None
+        return breaker.still_open(self.ledger.circuit, now=self._clock.now(), limits=self._limits)
+
+    @property
+    def limits(self) -> CircuitLimits | None:
+        """Limits of the circuit breaker."""
+        return self._limits
+
+    # -- within
+
+    def _try_to_save(self) -> None:
+        if self._store is None or self._read_only:
+            return
+        try:
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except LedgerConflictError as e:
+            log.warning("%s; both accounts are kept", e)
+            self._meet()
+        except KubeError as e:
+            log.warning("the ledger could not be written; it is tried again later: %s", e)
+
+
+def _fate(outcome: Outcome) -> Fate | None:
+    """What the ledger says of an outcome; None: nothing was evicted."""
+    if not outcome.evicted:
+        unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
+        return Fate.UNKNOWN if unknown else None
+    if outcome.status is MoveStatus.FAILED:
+        return Fate.FAILED
+    if outcome.expected is None:
+        return Fate.UNSEEN
+    return Fate.DONE if outcome.expected else Fate.ASTRAY
+
+
+def _counted_in(totals: Totals, fate: Fate) -> Totals:
+    done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
+    return Totals(
+        evictions=totals.evictions + 1,
+        as_predicted=totals.as_predicted + done,
+        astray=totals.astray + away,
+        failed=totals.failed + failed,
+        in_a_row=0 if away or failed else totals.in_a_row + done,
+    )
+
+
+def _merged(theirs: Ledger, mine: Ledger) -> Ledger:
+    """Two versions of the ledger as one: the entries of both, and of everything else the stricter."""
+    own = {(e.cycle, e.uid): e for e in mine.entries}
+    theirs_left = [e for e in theirs.entries if (e.cycle, e.uid) not in own]
+    both = theirs.totals, mine.totals
+    return replace(
+        mine,
+        entries=tuple(sorted((*theirs_left, *mine.entries), key=lambda e: e.at)),
+        # A violation that began later has to last longer.
+        violated={k: max(mine.violated.get(k, 0), at) for k, at in theirs.violated.items()}
+        | {k: at for k, at in mine.violated.items() if k not in theirs.violated},
+        circuit=max(theirs.circuit, mine.circuit, key=lambda c: (c.until, c.trips)),
+        totals=Totals(
+            evictions=max(t.evictions for t in both),
+            as_predicted=max(t.as_predicted for t in both),
+            astray=max(t.astray for t in both),
+            failed=max(t.failed for t in both),
+            in_a_row=min(t.in_a_row for t in both),
+        ),
+        claims=theirs.claims,
+    )

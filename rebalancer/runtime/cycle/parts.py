@@ -1,0 +1,59 @@
+"""What a cycle is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from rebalancer.kube.evict.eviction import Evictor
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner.plan import Plan
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.gates import Gate
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.permission import FreshLook
+from rebalancer.runtime.cycle.replacements import Replacements
+from rebalancer.runtime.cycle.watched_limits import WatchedLimits
+
+
+class CycleLimits(Struct, frozen=True, kw_only=True):
+    """Limits of one cycle.
+
+    `max_replans`: how many plans may be made because the cluster did not behave as planned. `max_evictions`:
+    beyond the caps of the policy; None: twice the evictions of the first plan. `max_failed`: how many
+    replacements may fail. `per_second`: evictions per second; None: no limit, as in a dry run.
+    """
+
+    max_replans: int = 5
+    max_evictions: int | None = None
+    max_failed: int = 1
+    per_second: float | None = None
+
+
+_DEFAULTS = CycleLimits()
+_OPEN = Gate()
+
+
+class Parts(Struct, frozen=True, eq=False, kw_only=True):
+    """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
+
+    `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
+    `now`: the cluster as the watch has it at once, None where it cannot be used. `dry`: nothing is evicted,
+    so gates and the circuit breaker are not asked.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    now: Callable[[], Snapshot | None]
+    plan: Callable[[Snapshot], Plan]
+    look: Callable[[Snapshot, Plan], FreshLook]
+    replacements: Callable[[Snapshot], Replacements]
+    limited: Callable[[Snapshot], WatchedLimits]
+    evictor: Evictor
+    clock: Clock
+    observer: Observer
+    limits: CycleLimits = _DEFAULTS
+    gate: Gate = _OPEN
+    memory: Memory | None = None
+    dry: bool = False

@@ -1,0 +1,256 @@
+"""What follows evictions: when each victim is gone and each replacement runs, and where.
+
+A replacement is a pod of the same owner that was not there before the eviction. For a StatefulSet it is the
+pod of the same name with another uid. Replacements of one owner are interchangeable. They are assigned to
+moves so that as many as possible are on their predicted node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.planner.plan import Move
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.flight import controller_of
+
+log = logging.getLogger(__name__)
+
+
+class SettleLimits(Struct, frozen=True, kw_only=True):
+    """Seconds. `ready`: from the eviction until the replacement is Ready, beyond the victim's grace period;
+    `pending`: how long a replacement may be unschedulable once the victims are gone; `budgets`: how long
+    budgets may take to notice that all is well again; `poll` between looks."""
+
+    ready: float = 300.0
+    pending: float = 60.0
+    budgets: float = 15.0
+    poll: float = 1.0
+
+
+_DEFAULTS = SettleLimits()
+_PATIENCE = 8.0
+"""Seconds for a watch to be brought up to date before a failure is believed."""
+
+
+class Watched(Protocol):
+    """The cluster as it is watched: `rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here.
+
+    Methods raise CacheNotReadyError.
+    """
+
+    def monotonic(self) -> float:
+        """Seconds of its clock."""
+        ...
+
+    def pods(self) -> Mapping[Identity, Pod]:
+        """All pods by namespace and name."""
+        ...
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name."""
+        ...
+
+    def wait_current(
+        self, kinds: Collection[str], as_of: float, patience: float, stopping: Callable[[], bool]
+    ) -> str:
+        """Waits until these kinds are known as of that time or later; what is not, or ""."""
+        ...
+
+
+class Replacements:
+    """Follows the replacements of one plan, made from `snapshot`, through the watch: no request is sent.
+
+    `watched`: None in dry runs, where nothing is followed.
+
+    `unplaced`: uids of the victims whose replacements were on no node yet at the last look.
+    """
+
+    def __init__(
+        self, watched: Watched | None, snapshot: Snapshot, clock: Clock, limits: SettleLimits = _DEFAULTS
+    ) -> None:
+        self._source = watched
+        self._snapshot = snapshot
+        self._clock = clock
+        self.limits = limits
+        # By the controller's uid: pods that cannot be the replacement of any that is on its way.
+        self._old: dict[str, set[str]] = {}
+        self._placed: dict[str, float] = {}
+        self._unschedulable: dict[str, float] = {}
+        self._checked: set[str] = set()
+        self.unplaced: frozenset[str] = frozenset()
+
+    @property
+    def _watched(self) -> Watched:
+        assert self._source is not None, "nothing is evicted without a watch"
+        return self._source
+
+    def before(self, move: Move) -> None:
+        """Takes down the pods that the owner has, before a pod of it is evicted and while none is on its way.
+
+        Raises CacheNotReadyError.
+        """
+        owner = controller_of(move)
+        self._old[owner] = {p.uid for p in self._watched.pods().values() if p.owner and p.owner.uid == owner}
+
+    def landed(self, flying: Sequence[Outcome]) -> list[Outcome]:
+        """What became of those evictions of which it is known by now, or whose time is up."""
+        stop = self._clock.stopping()
+        try:
+            seen = self._look(flying)
+        except KubeError as e:
+            log.info("waiting for replacements: %s", e.message)
+            seen = {}
+        outcomes = []
+        for evicted in flying:
+            outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop)
+            if outcome is None:
+                continue
+            if outcome.status is MoveStatus.FAILED and self._to_be_checked(evicted.move.pod.uid):
+                continue
+            outcomes.append(outcome)
+        self._forget(flying, outcomes, seen)
+        return outcomes
+
+    def _look(self, flying: Sequence[Outcome]) -> dict[str, _Seen]:
+        """By the victim's uid: whether it is gone, and which pod replaced it."""
+        by_owner: dict[str, list[Move]] = defaultdict(list)
+        for o in flying:
+            by_owner[controller_of(o.move)].append(o.move)
+        pods: dict[str, list[Pod]] = {owner: [] for owner in by_owner}
+        if by_owner:
+            for p in self._watched.pods().values():
+                if p.owner is not None and p.owner.uid in pods:
+                    pods[p.owner.uid].append(p)
+        seen: dict[str, _Seen] = {}
+        for owner, moves in by_owner.items():
+            there = {p.uid for p in pods[owner]}
+            old = self._old.get(owner, set())
+            new = [p for p in pods[owner] if p.uid not in old and not p.terminating and not p.finished]
+            given = assign(moves, new)
+            live = self._workload(moves[0]) if len(given) < len(moves) else None
+            for m in moves:
+                seen[m.pod.uid] = _Seen(m.pod.uid not in there, given.get(m.pod.uid), live)
+        return seen
+
+    def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool) -> Outcome | None:
+        move, since = evicted.move, evicted.at
+        now = self._clock.monotonic()
+        pod = seen.pod if seen is not None else None
+        if pod is not None and pod.node_name:
+            self._placed.setdefault(pod.uid, now)
+
+        def ended(status: MoveStatus, message: str) -> Outcome:
+            node = pod.node_name if pod is not None else ""
+            return replace(
+                evicted,
+                status=status,
+                message=f"{move.pod.key} evicted; {message}",
+                replacement=pod.key if pod is not None else "",
+                node=node,
+                expected=node in move.destinations if node else None,
+                scheduled=self._placed[pod.uid] - since if pod is not None and node else None,
+                seconds=now - since,
+            )
+
+        if seen is not None and seen.gone and pod is not None and pod.node_name and pod.ready:
+            landed = "as predicted" if pod.node_name == move.predicted else f"{move.predicted} was predicted"
+            return ended(MoveStatus.DONE, f"its replacement {pod.name} is Ready on {pod.node_name}, {landed}")
+        if stop:
+            return ended(MoveStatus.DONE, "stopped without waiting for its replacement")
+        if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
+            return ended(MoveStatus.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
+        if seen is not None and seen.gone and pod is not None and pod.unschedulable:
+            first = self._unschedulable.setdefault(pod.uid, now)
+            if now - first >= self.limits.pending:
+                return ended(
+                    MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {pod.unschedulable}"
+                )
+        if now - since >= self.limits.ready + move.pod.grace_seconds:
+            return ended(MoveStatus.FAILED, _late(seen, now - since))
+        return None
+
+    def _to_be_checked(self, victim: str) -> bool:
+        """Brings the watch up to date, once, before a failure is believed: its connection may be dead."""
+        if victim in self._checked:
+            return False
+        self._checked.add(victim)
+        self._watched.wait_current(("Pod",), self._watched.monotonic(), _PATIENCE, self._clock.stopping)
+        return True
+
+    def _forget(self, flying: Sequence[Outcome], ended: Sequence[Outcome], seen: dict[str, _Seen]) -> None:
+        """What has landed replaces nobody else; of owners of which nothing is left nothing is remembered."""
+        over = {o.move.pod.uid for o in ended}
+        left = {controller_of(o.move) for o in flying if o.move.pod.uid not in over}
+        for uid in over:
+            if uid in seen and (pod := seen[uid].pod) is not None and pod.owner is not None:
+                self._old.setdefault(pod.owner.uid, set()).add(pod.uid)
+        for owner in self._old.keys() - left:
+            del self._old[owner]
+        self.unplaced = frozenset(
+            uid
+            for o in flying
+            if (uid := o.move.pod.uid) not in over
+            and not (uid in seen and (pod := seen[uid].pod) is not None and pod.node_name)
+        )
+
+    def _workload(self, move: Move) -> Workload | None:
+        owner = self._snapshot.owner_of(move.pod.namespace, move.pod.owner)
+        if owner is None:
+            return None
+        return self._watched.workload(owner.kind, owner.namespace, owner.name)
+
+
+class _Seen(Struct, frozen=True, eq=False):
+    """The state of one move at one look. `owner` is only read where a replacement is missing."""
+
+    gone: bool
+    pod: Pod | None
+    owner: Workload | None
+
+
+def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
+    """Victim's uid → its replacement, out of the owner's new pods."""
+    given: dict[str, Pod] = {}
+    left = sorted(pods, key=lambda p: (not p.ready, not p.node_name, p.name))
+    ranks: tuple[Callable[[Move, Pod], bool], ...] = (
+        lambda m, p: p.node_name == m.predicted,
+        lambda m, p: p.node_name in m.destinations,
+        lambda _m, _p: True,
+    )
+    for fits in ranks:
+        for move in moves:
+            if move.pod.uid in given:
+                continue
+            by_name = move.owner.kind == "StatefulSet"
+            found = next((p for p in left if (p.name == move.pod.name if by_name else fits(move, p))), None)
+            if found is not None:
+                given[move.pod.uid] = found
+                left.remove(found)
+    return given
+
+
+def _shrunk(owner: Workload | None, move: Move) -> bool:
+    return owner is not None and owner.replicas < move.owner.replicas
+
+
+def _late(seen: _Seen | None, seconds: float) -> str:
+    after = f"after {seconds:.0f} s"
+    if seen is None:
+        return f"the cluster could not be looked at for its replacement, {after}"
+    if not seen.gone:
+        return f"it is still terminating {after}: a finalizer, or a kubelet that does not answer"
+    if seen.pod is None:
+        return f"no replacement has appeared {after}"
+    where = f"on {seen.pod.node_name}" if seen.pod.node_name else "and not scheduled"
+    return f"its replacement {seen.pod.name} is not Ready {after}, {seen.pod.phase} {where}"

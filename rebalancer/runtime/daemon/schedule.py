@@ -1,0 +1,168 @@
+"""Runs cycles one after the other, never two at once, until a signal."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import BaseScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from rebalancer.outcome.observer import Observer
+from rebalancer.runtime.daemon.trigger import every
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_JOB = "cycle"
+_SET_BACK = 5.0
+"""Seconds by which a wall clock that is set back is noticed; less than that only delays a cycle."""
+
+
+class Daemon:
+    """Runs `cycle(number)` when `trigger` says, or every `interval` seconds from start to start.
+
+    A run that is due while another is at work is dropped. An error ends the cycle, not the daemon. `stop`
+    ends the cycle between two evictions; then `run` returns. `on_stop` is called at once, while the cycle may
+    still be at work. `idle` is called about once a second by the thread of `run`. `at_once`: the first cycle
+    does not wait for the trigger. `wall`: the clock of the triggers, in epoch seconds; if it is set back, the
+    next run is computed anew.
+    """
+
+    def __init__(
+        self,
+        cycle: Callable[[int], object],
+        *,
+        stop: threading.Event,
+        observer: Observer,
+        interval: float = 300.0,
+        trigger: Any = None,
+        at_once: bool = True,
+        idle: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._cycle = cycle
+        self._trigger = trigger or every(interval)
+        self._at_once = at_once
+        self._stop = stop
+        self._observer = observer
+        self._idle = idle
+        self._on_stop = on_stop
+        self._wall = wall
+        self._wanted = threading.Event()
+        self._number = 0
+        self._scheduler: BaseScheduler | None = None
+
+    def run(self) -> None:
+        """Blocks until `stop` is set."""
+        # The scheduler's own lines ("Added job …") mean nothing to operators.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
+        scheduler = BackgroundScheduler(timezone=UTC)
+        self.schedule_on(scheduler)
+        scheduler.start()
+        ahead = self._wall() - time.monotonic()
+        try:
+            while not self._stop.wait(1.0):
+                before, ahead = ahead, self._wall() - time.monotonic()
+                if before - ahead > _SET_BACK:
+                    log.warning("the clock was set back by %.0f s", before - ahead)
+                    self._due_anew()
+                if self._wanted.is_set():
+                    self._due_now()
+                self._idle()
+        finally:
+            self._on_stop()
+            # Waits for the cycle at work, which sees `stop` before its next eviction.
+            scheduler.shutdown(wait=True)
+
+    def schedule_on(self, scheduler: BaseScheduler) -> None:
+        """Adds the one job to the scheduler."""
+        self._scheduler = scheduler
+        at_once = {"next_run_time": datetime.now(UTC)} if self._at_once else {}
+        scheduler.add_job(
+            self._run_one,
+            self._trigger,
+            id=_JOB,
+            max_instances=1,
+            coalesce=True,
+            # The default of one second would drop runs on a busy machine.
+            misfire_grace_time=None,
+            **at_once,
+        )
+
+    def reschedule(self, trigger: Any) -> None:
+        """Uses another trigger from now on."""
+        self._trigger = trigger
+        if self._scheduler is not None:
+            self._scheduler.reschedule_job(_JOB, trigger=trigger)
+
+    def _due_anew(self) -> None:
+        """Computes the next run anew: by the old clock it would come too late by as much as the clock was
+        ahead."""
+        if isinstance(self._trigger, IntervalTrigger):
+            self.run_now()
+        else:
+            self.reschedule(self._trigger)
+
+    def run_now(self) -> None:
+        """Makes the next cycle due at once, or when the one at work is over. From any thread, also before and
+        after `run`."""
+        self._wanted.set()
+        self._due_now()
+
+    def _due_now(self) -> None:
+        """The scheduler drops this while a cycle is at work."""
+        if self._scheduler is not None and self._scheduler.running:
+            with suppress(JobLookupError):
+                self._scheduler.modify_job(_JOB, next_run_time=datetime.now(UTC))
+
+    def next_run(self) -> float | None:
+        """When the next cycle is due, in epoch seconds; None if not known.
+
+        Must not be called by the cycle's thread: at the end it would wait for the scheduler, which waits for
+        the thread.
+        """
+        job = self._scheduler.get_job(_JOB) if self._scheduler is not None else None
+        due = getattr(job, "next_run_time", None)
+        return due.timestamp() if due is not None else None
+
+    def _run_one(self) -> None:
+        if self._stop.is_set():
+            return
+        self._wanted.clear()
+        self._number += 1
+        try:
+            self._cycle(self._number)
+        except Exception as e:
+            self._observer.on_error(e)
+
+
+@contextmanager
+def stop_on_signals(stop: threading.Event, *, reload: Callable[[], None] | None = None) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process at once. SIGHUP calls `reload`. Main
+    thread only."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stop.set()
+
+    before = {s: signal.signal(s, handle) for s in _SIGNALS}
+    if reload is not None and hasattr(signal, "SIGHUP"):
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: reload())
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

@@ -1,0 +1,290 @@
+"""The daemon with everything around it: watch cache, election, memory, probes, settings that change.
+
+After a signal there is no new eviction, the current cycle settles, the lease is released, then watches and
+probes end. The caller flushes telemetry.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.election import Elector
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import CycleReport
+from rebalancer.outcome.observer import Observer, Observers
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.cron import parse_cron
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.daemon.health import HealthServer, Metrics
+from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
+from rebalancer.runtime.daemon.reaction import Pace, Reaction
+from rebalancer.runtime.daemon.reload import Reloader
+from rebalancer.runtime.daemon.schedule import Daemon
+from rebalancer.runtime.daemon.trigger import CronTrigger, every
+from rebalancer.runtime.live.agreement import AgreementWatch
+from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.configured import (
+    circuit_limits,
+    health_address,
+    live_options,
+    memory_of,
+    memory_rules,
+    own_name,
+)
+from rebalancer.runtime.live.last_plan import LastPlan
+from rebalancer.runtime.live.leading import elector_of
+from rebalancer.runtime.live.newest import NewestGate
+from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.places import places_to_act
+from rebalancer.runtime.observers.neighbours import NeighbourWatch
+from rebalancer.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """Runs cycles on one cluster until `stop` is set.
+
+    `reloader` holds the settings. `metrics`: what /metrics answers. `cycle` is called with each report, for
+    tests and embedders.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reloader: Reloader,
+        *,
+        stop: threading.Event,
+        observers: Sequence[Observer],
+        ask_server: bool = False,
+        metrics: Metrics | None = None,
+        cycle: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        settings = reloader.settings
+        self._connection = connection
+        self._reloader = reloader
+        self._stop = stop
+        self._ask_server = ask_server
+        self._cycle = cycle
+        self._heart = Heartbeat(SystemClock(stop), settings.health.hung_after)
+        self._clock = BeatingClock(SystemClock(stop), self._heart)
+        self.observer = Observers(observers)
+        self._planning = _PlanningWatch()
+        self._observers = [self.observer, NeighbourWatch(self.observer), self._planning]
+        self._at_work = threading.Lock()
+        name = own_name()
+        self.cache = WatchCache(connection)
+        # For as long as the process runs: those settings do not change.
+        self._places = places_to_act(settings, connection)
+        self.memory = memory_of(
+            settings,
+            connection,
+            self._places,
+            self._clock,
+            attended=False,
+            writer=name,
+            term=self._term,
+            silent=silence_of(settings),
+        )
+        self.agreement = AgreementWatch(
+            self.cache, lambda: self._live.planning.scheduler, self.observer.on_comparison
+        )
+        self.elector: Elector | None = None
+        self._last_plan = LastPlan()
+        self._name = name
+        self._live = self._options(settings)
+        self._newest = reloader.newest(self._options)
+        self._reaction = Reaction(Pace())
+        self._observers.append(self._reaction)
+        self._daemon = Daemon(
+            self._run_one,
+            trigger=trigger_of(settings),
+            at_once=not settings.schedule.cron,
+            stop=stop,
+            observer=self.observer,
+            idle=self._idle,
+            on_stop=self._hand_back,
+        )
+        address = health_address(settings, connection)
+        self.health = (
+            HealthServer(address, healthz=self._heart.hung, readyz=self.not_ready, metrics=metrics)
+            if address is not None
+            else None
+        )
+
+    def run(self) -> None:
+        """Blocks until `stop` is set. Raises UserError where it cannot begin."""
+        if self.health is not None:
+            self.health.start()
+        try:
+            self.cache.start()
+            self.agreement.start()
+            self._stand_for_election()
+            self._daemon.run()
+        finally:
+            self.agreement.stop()
+            self.memory.leave()
+            if self.elector is not None:
+                self.elector.stop()
+            self.cache.stop()
+            if self.health is not None:
+                self.health.stop()
+
+    def _hand_back(self) -> None:
+        """Gives the lease back while a plan is made: nothing is in flight, and after a stop nothing will be.
+
+        A cycle that evicts keeps it until what it did has settled.
+        """
+        if self.elector is not None and self._planning.on:
+            self.elector.stop()
+
+    def not_ready(self) -> str:
+        """Why no cycle could begin now, "" if one could."""
+        missing = self.cache.not_ready()
+        return missing.message if missing is not None else ""
+
+    def cache_ages(self) -> dict[str, float]:
+        """Seconds since the last sign of life of each kind's watch."""
+        return {s.kind: s.age for s in self.cache.status() if s.age is not None}
+
+    def leading(self) -> bool:
+        """Whether this process may act: it leads, or there is no election."""
+        return self.elector is None or self.elector.still_leading()
+
+    def _run_one(self, number: int) -> None:
+        with self._at_work:
+            self._clock.works_here()
+            try:
+                self._take_over()
+                if not self.leading():
+                    log.debug("this instance does not lead: no cycle")
+                    return
+                around = Surroundings(
+                    memory=self.memory,
+                    cache=self.cache,
+                    leading=self.leading if self.elector is not None else None,
+                    last_plan=self._last_plan,
+                    lease=lambda: self.elector.annotations if self.elector is not None else {},
+                    newest=lambda used, clock: NewestGate(self._newest, used, clock, self.memory.earlier),
+                )
+                self._cycle(
+                    run_once(
+                        self._connection,
+                        self._live,
+                        clock=self._clock,
+                        observers=self._observers,
+                        number=number,
+                        around=around,
+                    )
+                )
+            finally:
+                # When the next is due is known to the main thread only: the scheduler's lock is taken by who
+                # waits for this thread to end.
+                self._heart.rest(None)
+
+    def _react(self) -> None:
+        """Starts a cycle if something has happened to the nodes."""
+        schedule = self._reloader.settings.schedule
+        if schedule.cron or self.cache.not_ready() is not None:
+            return
+        self._reaction.pace = Pace(react=schedule.react, settle=schedule.node_settle)
+        if self._reaction.due(self.cache.nodes(), time.monotonic()):
+            log.info("nodes have changed: a cycle starts before the interval is over")
+            self._daemon.run_now()
+
+    def _idle(self) -> None:
+        """Called about once a second, in the main thread."""
+        self._reloader.look()
+        # Between two cycles; one at work takes over what is new when the next begins.
+        if self._at_work.acquire(blocking=False):
+            try:
+                self._take_over()
+                self._react()
+                due = self._daemon.next_run()
+                self._heart.rest(None if due is None else time.monotonic() + max(0.0, due - time.time()))
+            finally:
+                self._at_work.release()
+
+    def _take_over(self) -> None:
+        before, live = self._reloader.settings, list[LiveOptions]()
+        # Files that they name are read once more by that, and may be gone by now.
+        new = self._reloader.take(lambda settings: live.append(self._options(settings)))
+        if new is None:
+            return
+        self._live = live[-1]
+        self._heart.patience = new.health.hung_after
+        self.memory.reconfigure(
+            memory_rules(new, attended=False), circuit_limits(new), read_only=not new.evictions.enabled
+        )
+        self.memory.silent = silence_of(new)
+        if new.schedule != before.schedule:
+            self._daemon.reschedule(trigger_of(new))
+        self._stand_for_election()
+
+    def _options(self, settings: Settings) -> LiveOptions:
+        return live_options(settings, self._connection, self._places, ask_server=self._ask_server)
+
+    def _stand_for_election(self) -> None:
+        """A process that evicts nothing needs no lease, and must not keep others from it."""
+        settings = self._reloader.settings
+        wanted = settings.leader_election.enabled and settings.evictions.enabled
+        if self.elector is not None or not wanted:
+            return
+        self.elector = elector_of(
+            settings, self._connection, self._places.lease, identity=self._name, on_change=self._led
+        ).start()
+
+    def _term(self) -> int:
+        return self.elector.status().transitions if self.elector is not None else 0
+
+    def _led(self, leading: bool) -> None:
+        self.observer.on_leading(leading)
+        if leading and not self._reloader.settings.schedule.cron:
+            self._daemon.run_now()
+
+
+class _PlanningWatch(Observer):
+    """Whether a plan is being made."""
+
+    def __init__(self) -> None:
+        self.on = False
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        self.on = True
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        self.on = False
+
+    def on_report(self, report: CycleReport) -> None:  # noqa: ARG002
+        self.on = False
+
+    def on_error(self, error: Exception) -> None:  # noqa: ARG002
+        self.on = False
+
+
+def trigger_of(settings: Settings) -> Any:
+    """When cycles start."""
+    s = settings.schedule
+    if s.cron:
+        return CronTrigger(parse_cron(s.cron), ZoneInfo(s.time_zone), s.jitter)
+    return every(s.interval, s.jitter)
+
+
+def silence_of(settings: Settings) -> float:
+    """For how many seconds a daemon may write nothing to the ledger: two intervals, and its longest cycle."""
+    s = settings.schedule
+    between = s.interval
+    if s.cron:
+        cron, zone = parse_cron(s.cron), ZoneInfo(s.time_zone)
+        first = cron.after(time.time(), zone)
+        second = cron.after(first, zone) if first is not None else None
+        if first is not None and second is not None:
+            between = second - first
+    return 2 * (between + s.jitter) + s.max_cycle_time

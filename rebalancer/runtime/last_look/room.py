@@ -1,0 +1,161 @@
+"""Would the move still do what it was planned for, with every node and pod as it is watched now?
+
+A plan was made minutes ago. Since then nodes may have come, gone or been cordoned, and pods of others may
+have taken the room, repaired the constraint or moved it on. So the planner's own questions, on the same
+engine, are asked once more just before the eviction: has the replacement a node, does it stay out of the
+domain it leaves, is there anything left to mend, does no hard constraint that counts the pod get worse,
+whether the pod carries it or not. What happens elsewhere does not matter, and the engine knows what is
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.model.object_meta import OwnerReference
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.options import Certainty
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.runtime.last_look import nodes as node_facts
+from rebalancer.runtime.last_look.beside import may_fly
+from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
+from rebalancer.spread.arrays import Rows
+
+
+class Room:
+    """Answers for the moves of one plan, made from `snapshot`.
+
+    `config`: the scheduler's, None for its defaults. `certainty`: the plan's.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        config: SchedulerConfig | None,
+        watched: Watched,
+        certainty: Certainty = "certain",
+    ) -> None:
+        self._planned = snapshot
+        self._plan = plan
+        self._certainty = certainty
+        self._cluster = ClusterNow(snapshot, config, watched)
+        self._destinations: dict[str, tuple[str, ...]] = {}
+
+    def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
+        """The owner as it was planned with."""
+        return self._planned.owner_of(namespace, reference)
+
+    def destinations(self, move: Move) -> tuple[str, ...]:
+        """The nodes that the replacement may go to, as of the last `why_not` of this move."""
+        return self._destinations.get(move.pod.uid, ())
+
+    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
+        """Whether the move and others, planned for other waves, may be in flight together; see `beside`."""
+        self._cluster.catch_up()
+        simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
+        if pod is None:
+            return True  # `why_not` says so
+        landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
+        if not landing.held.any():
+            return False  # one of the others may make room for it
+        return may_fly(simulation, move, others, unplaced)
+
+    def why_not(self, move: Move) -> Reason | None:
+        """Why the move would not do what it was planned for; None if it would. Raises CacheNotReadyError."""
+        cluster = self._cluster
+        cluster.catch_up()
+        reason = self._why_not(move, cluster.simulation)
+        if reason is None:
+            return None
+        own = {move.pod.node_name, *move.destinations}
+        return node_facts.why(reason, cluster.as_planned, cluster.facts, own)
+
+    def _why_not(self, move: Move, simulation: Simulation) -> Reason | None:
+        pod = self._cluster.pod(move.pod)
+        if pod is None:
+            return _changed(f"pod {move.pod.key} is gone, or runs no more")
+        if pod.terminating:
+            return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
+        landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
+        if not landing.held.any() or not landing.freed.any():
+            return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
+        nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
+        self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
+        if not move.certain:
+            best = simulation.preferred(pod, move.replacement, landing)
+            self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
+            if not self._soft(move):
+                # Only a policy that trusts the scores lets them say where the replacement may not go.
+                return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
+            astray = sorted({table.names[n] for n in best} - set(move.destinations))
+            if astray:
+                return _changed(
+                    f"pods have come and gone since the plan: the scheduler's scores now prefer {astray[0]} "
+                    f"for {pod.key}'s replacement, which was not planned",
+                    nodes=len(astray),
+                )
+            return self._worse(move, simulation, pod, nodes)
+        for i in move.fixes:
+            key = self._plan.constraints[i].constraint.topology_key
+            domain = table.nodes[table.index[pod.node_name]].labels.get(key)
+            back = [n for n in nodes if table.nodes[n].labels.get(key) == domain]
+            if back:
+                return _changed(
+                    f"pods have come and gone since the plan: {pod.key}'s replacement could now return to "
+                    f"{key}={domain}",
+                    nodes=len(back),
+                )
+        return self._worse(move, simulation, pod, nodes)
+
+    def _soft(self, move: Move) -> bool:
+        """Whether the move serves soft constraints only."""
+        return bool(move.fixes) and not any(self._plan.constraints[i].constraint.hard for i in move.fixes)
+
+    def _worse(self, move: Move, simulation: Simulation, pod: Pod, nodes: Rows) -> Reason | None:
+        """The hard constraint that counts the pod, carried or not, and would suffer on one of `nodes`.
+
+        Or that nothing is left to mend of what the move was to mend.
+        """
+        state = simulation.state
+        groups = self._cluster.groups(pod.namespace)
+        row = state.table.index[pod.node_name]
+        mends = {self._plan.constraints[i].constraint for i in move.fixes}
+        left = dict.fromkeys((c for c in mends if c.hard), 0)
+        for i in groups.counted(pod.template):
+            group = groups.all[i]
+            if not group.size:
+                continue
+            counts = group.counts(state)
+            before = group.excess(counts)
+            if group.constraint in left:
+                left[group.constraint] += before
+            after = group.excess_after(
+                counts, int(group.domain_of[row]), np.unique(group.domain_of[nodes])
+            ).max()
+            if after > before:
+                c = group.constraint
+                return Reason(
+                    ReasonCode.WOULD_WORSEN,
+                    f"pods have come and gone since the plan: {pod.key}'s replacement could now raise the "
+                    f"excess of a constraint over {c.topology_key} (maxSkew {c.max_skew}) from {before} to "
+                    f"{after}",
+                    {"before": before, "after": int(after)},
+                )
+        if left and not any(left.values()) and len(left) == len(mends):
+            return Reason(
+                ReasonCode.NOT_NEEDED,
+                f"since the plan, what {pod.key} was to mend has been mended: no constraint has an excess",
+            )
+        return None
+
+
+def _changed(message: str, **numbers: int) -> Reason:
+    return Reason(ReasonCode.CHANGED_SINCE_PLAN, message, numbers)

@@ -1,0 +1,244 @@
+"""The parts of a cycle, made for a live cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer import __version__
+from rebalancer.findings import plan_with_findings
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff
+from rebalancer.kube.coordination.brakes import Brakes
+from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.evict.eviction import Evictor, RecordingEvictor
+from rebalancer.kube.evict.evictor import REQUESTER, LiveEvictor
+from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.read.snapshot import read_snapshot
+from rebalancer.kube.read.transfer import ReadOptions
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.observer import Observer, Observers
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.options import Approved
+from rebalancer.policy.windows import Window
+from rebalancer.runtime.cycle.clock import Clock, Heed
+from rebalancer.runtime.cycle.gates import (
+    CircuitGate,
+    Gate,
+    Gates,
+    LeaderGate,
+    PauseGate,
+    RivalGate,
+    TimeGate,
+    WindowGate,
+)
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.parts import CycleLimits, Parts
+from rebalancer.runtime.cycle.permission import FreshLook, NoLook
+from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
+from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
+from rebalancer.runtime.cycle.watched_limits import WatchedLimits
+from rebalancer.runtime.last_look.look import LastLook
+from rebalancer.runtime.last_look.room import Room
+from rebalancer.runtime.last_look.watch_age import WatchAge
+from rebalancer.runtime.live.cached import CachedReader
+from rebalancer.runtime.live.last_plan import LastPlan
+from rebalancer.runtime.observers.events import EventSetting
+from rebalancer.telemetry.traces.current import trace_annotations
+
+
+class LiveOptions(Struct, frozen=True, kw_only=True):
+    """How a live cluster is read, planned and acted on.
+
+    `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
+    eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
+    pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
+    `events`: what is written as events. `must_exist`: namespaces that somebody named.
+    """
+
+    execute: bool = False
+    ask_server: bool = False
+    planning: PlanOptions = PlanOptions()
+    read: ReadOptions = ReadOptions()
+    limits: CycleLimits = CycleLimits()
+    settle: SettleLimits = SettleLimits()
+    backoff: Backoff = DEFAULT_BACKOFF
+    windows: tuple[Window, ...] = ()
+    max_time: float | None = None
+    brake: Place | None = None
+    grace_seconds: int | None = None
+    events: EventSetting = "none"
+    must_exist: tuple[str, ...] = ()
+
+
+class WatchingGate(Gate, Observer):
+    """A gate that needs to know what happens in the cycle."""
+
+
+class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
+    """What outlives a cycle: memory, watch cache, election, the last plan, settings that may change. None:
+    there is none.
+
+    Who evicts needs a watch cache: the last look rests on it. `lease`: the annotations of the lease.
+    `newest(used, clock)`: the gate of the newest settings.
+    """
+
+    memory: Memory | None = None
+    cache: WatchCache | None = None
+    leading: Callable[[], bool] | None = None
+    last_plan: LastPlan | None = None
+    lease: Callable[[], Mapping[str, str]] = dict
+    newest: Callable[[LiveOptions, Clock], WatchingGate] | None = None
+
+
+_ALONE = Surroundings()
+
+
+def live_parts(
+    connection: Connection,
+    options: LiveOptions,
+    *,
+    clock: Clock,
+    observer: Observer,
+    around: Surroundings = _ALONE,
+    planner: Callable[[Snapshot], Plan] | None = None,
+    patient: bool = True,
+) -> Parts:
+    """Makes the parts of a cycle. `planner` replaces the usual one: a `ReviewedPlanner`, or a test's.
+
+    Evictions for real need `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
+    """
+    objects = Objects(connection, wait=clock.wait, backoff=options.backoff)
+    cache, memory = around.cache, around.memory
+    watched: Sequence[Observer] = ()
+    if cache is not None:
+        reader = CachedReader(cache, objects, clock, patient=patient)
+        snapshot, watched = reader.snapshot, (reader,)
+    else:
+
+        def snapshot() -> Snapshot:
+            return read_snapshot(connection, now=clock.now, wait=clock.wait, options=options.read)
+
+    def checked() -> Snapshot:
+        found = snapshot()
+        check_readable(found)
+        check_namespaces(found, options.must_exist)
+        return found
+
+    watch_age = WatchAge(cache, clock.stopping) if cache is not None else None
+
+    def watched_now() -> Snapshot | None:
+        if cache is None or cache.not_ready() is not None:
+            return None
+        return cache.snapshot(clock.now())
+
+    def look(snapshot: Snapshot, made: Plan) -> FreshLook:
+        if not options.execute:
+            return NoLook()
+        if cache is None or watch_age is None:
+            raise ValueError("nothing is evicted without a watch cache")
+        planning = options.planning
+        room = Room(snapshot, made, planning.scheduler, cache, planning.certainty)
+        return LastLook(objects, watch_age, room)
+
+    planning = replace(options.planning, on_progress=Heed(clock))
+    newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
+    watched = (*watched, *newest)
+    gate = _gate(connection, options, clock, around, newest)
+    # What is only recorded burdens nobody.
+    sends = options.execute or options.ask_server
+    return Parts(
+        snapshot=checked,
+        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings),
+        now=watched_now,
+        look=look,
+        replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle),
+        limited=lambda snapshot: WatchedLimits(cache, snapshot),
+        evictor=_evictor(connection, objects, options, clock),
+        clock=clock,
+        observer=Observers([observer, *watched]) if watched else observer,
+        limits=options.limits if sends else replace(options.limits, per_second=None),
+        gate=gate,
+        memory=memory,
+        dry=not options.execute,
+    )
+
+
+class Planning(Protocol):
+    """Plans a snapshot; `approved`: these pods only."""
+
+    def __call__(self, snapshot: Snapshot, approved: Approved | None = None) -> Plan:
+        """The plan."""
+        ...
+
+
+def remembering(
+    planning: PlanOptions,
+    memory: Memory | None,
+    make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
+) -> Planning:
+    """The planner with the owners that memory leaves alone.
+
+    Whether a violation is too young is only seen in a plan. If it touches such owners, a second plan is made
+    without them.
+    """
+
+    def without(snapshot: Snapshot, approved: Approved | None, resting: Mapping[str, Reason]) -> Plan:
+        counted = memory.earlier() if memory is not None else planning.policy.earlier
+        policy = replace(planning.policy, resting=resting, approved=approved, earlier=counted)
+        return make(snapshot, replace(planning, policy=policy))
+
+    def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
+        if memory is None:
+            return without(snapshot, approved, planning.policy.resting)
+        resting = memory.resting(snapshot)
+        made = without(snapshot, approved, resting)
+        unsettled = memory.unsettled(snapshot, made)
+        touched = {m.owner.key for m in made.moves} & unsettled.keys()
+        return without(snapshot, approved, {**unsettled, **resting}) if touched else made
+
+    return planned
+
+
+def _gate(
+    connection: Connection, options: LiveOptions, clock: Clock, around: Surroundings, more: Sequence[Gate]
+) -> Gate:
+    gates: list[Gate] = []
+    if around.leading is not None:
+        gates.append(LeaderGate(around.leading))
+    if options.max_time is not None:
+        gates.append(TimeGate(options.max_time, clock))
+    if options.windows:
+        gates.append(WindowGate(options.windows, clock))
+    if around.memory is not None:
+        gates += [RivalGate(around.memory), CircuitGate(around.memory)]
+    gates += more
+    if options.brake is not None:
+        brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
+        gates.append(PauseGate(brakes, options.brake, clock, around.lease))
+    if around.leading is not None:
+        # Once more, and last for each pod too, as reading the brakes may have taken its time.
+        gates.append(LeaderGate(around.leading))
+    return Gates(gates)
+
+
+def _evictor(connection: Connection, objects: Objects, options: LiveOptions, clock: Clock) -> Evictor:
+    if not options.execute and not options.ask_server:
+        return RecordingEvictor()
+    return LiveEvictor(
+        connection,
+        objects.pod,
+        wait=clock.wait,
+        linger=clock.linger,
+        monotonic=clock.monotonic,
+        backoff=options.backoff,
+        dry_run=not options.execute,
+        grace_seconds=options.grace_seconds,
+        annotations=lambda: {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()},
+    )

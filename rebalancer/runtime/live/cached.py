@@ -1,0 +1,136 @@
+"""A cycle's view of the cluster through the watch cache.
+
+The cache follows the API server at some distance, while evictions and replacements are seen by reading the
+objects themselves. So a plan that follows a wave waits until the cache has seen what came of that wave.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rebalancer.kube.errors import CacheNotReadyError, KubeError
+from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome.observer import Observer
+from rebalancer.runtime.cycle.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 15.0
+"""Seconds that the cache may be behind what was read; then what it has is planned with, and every eviction is
+looked at anew anyway."""
+_REFRESH = 5.0
+"""Seconds that a cache which was wrong is waited for to be confirmed."""
+_SYNC = 600.0
+"""Seconds that a cycle of the daemon waits for a cache that is not synced, or has become stale."""
+_TRIES = 5
+"""Lists of a kind that may fail, one after the other, before a single cycle gives up."""
+_SOON, _TELL = 2.0, 15.0
+"""Seconds before the first line about it, and between two. A daemon's cache is mostly there already."""
+
+
+class CachedReader(Observer):
+    """Snapshots from the cache, never older than what this cycle has seen itself.
+
+    `patient`: the daemon waits for rights and servers that may come; a single cycle says at once what is
+    wrong, with the error of the kind itself.
+    """
+
+    def __init__(self, cache: WatchCache, objects: Objects, clock: Clock, *, patient: bool) -> None:
+        self._cache = cache
+        self._objects = objects
+        self._clock = clock
+        self._patient = patient
+        self._seen: list[Outcome] = []
+        self._doubted = False
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        if outcome.evicted:
+            self._seen.append(outcome)
+        elif outcome.status is MoveStatus.SKIPPED:
+            self._doubted = True
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as watched. Raises KubeError: CacheNotReadyError names the kinds that are missing."""
+        self._wait_ready()
+        if self._doubted:
+            # The API server knew better than the cache: whatever kind that was, its connection may be dead.
+            self._doubted = False
+            self._cache.refresh(_REFRESH, self._clock.stopping)
+        budgets = self._budgets_now() if self._seen else {}
+        if self._seen and not self._shown(budgets):
+            self._cache.follow_closely(("Pod", "PodDisruptionBudget"), _PATIENCE)
+        if not self._cache.wait_for(lambda: self._shown(budgets), _PATIENCE, self._clock.stopping):
+            log.info("the watch cache has not seen all that this cycle did yet")
+        self._seen.clear()
+        return self._cache.snapshot(self._clock.now())
+
+    def _shown(self, budgets: dict[str, dict[str, int]]) -> bool:
+        return all(self._shows(o) for o in self._seen) and self._has(budgets)
+
+    def _wait_ready(self) -> None:
+        """Waits until the cache is synced and fresh, and says what is missing."""
+        waited, soon = 0.0, _SOON if self._patient else _TELL
+        while not self._cache.wait_for(self._ready, soon, self._clock.stopping):
+            missing = self._cache.not_ready()
+            if missing is None:
+                return
+            waited, soon = waited + soon, _TELL
+            if self._clock.stopping() or waited >= _SYNC:
+                raise missing
+            log.warning("the cycle waits: %s", missing.message)
+
+    def _ready(self) -> bool:
+        """Whether a plan can be made. Raises what keeps a single cycle from it."""
+        if self._cache.not_ready() is None:
+            return True
+        if not self._patient:
+            for kind in self._cache.status():
+                given_up = (kind.denied and kind.required) or (not kind.synced and kind.failures >= _TRIES)
+                if given_up and kind.error is not None:
+                    raise kind.error
+        return False
+
+    def _budgets_now(self) -> dict[str, dict[str, int]]:
+        """Namespace → budget → resource version, for the namespaces of evicted pods: their allowances have
+        changed."""
+        try:
+            return {
+                n: {b.metadata.name: _number(b.metadata.resource_version) for b in self._objects.budgets(n)}
+                for n in {o.move.pod.namespace for o in self._seen}
+            }
+        except KubeError as e:
+            log.info("budgets are taken as watched: %s", e.message)
+            return {}
+
+    def _has(self, read: dict[str, dict[str, int]]) -> bool:
+        """Whether the cache has these budgets, or later ones."""
+        try:
+            return all(
+                _number(b.metadata.resource_version) >= versions.get(b.metadata.name, 0)
+                for n, versions in read.items()
+                for b in self._cache.budgets(n)
+            )
+        except CacheNotReadyError:
+            return False
+
+    def _shows(self, outcome: Outcome) -> bool:
+        victim = outcome.move.pod
+        try:
+            there = self._cache.pod(victim.namespace, victim.name)
+            if there is not None and there.uid == victim.uid:
+                return there.terminating and outcome.status is not MoveStatus.DONE
+            if outcome.status is not MoveStatus.DONE or not outcome.replacement:
+                return True
+            namespace, _, name = outcome.replacement.partition("/")
+            new = self._cache.pod(namespace, name)
+        except CacheNotReadyError:
+            return False
+        return new is not None and (new.terminating or (bool(new.node_name) and new.ready))
+
+
+def _number(version: str) -> int:
+    """Resource versions compare as numbers (KEP-5504). Anything else counts as the oldest."""
+    return int(version) if version.isdigit() else 0

@@ -1,0 +1,135 @@
+"""The settings as they are now, also in the middle of a cycle: what became stricter binds the next eviction.
+
+A cycle goes on with the settings that it began with, and a pod is evicted only if the newest settings allow
+it as well. So what became looser has no effect before the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from rebalancer.errors import UserError
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.caps import Caps
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.options import Earlier, PolicyOptions
+from rebalancer.policy.owners import Owners
+from rebalancer.policy.windows import outside
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.domains_left import domains_left
+from rebalancer.runtime.live.assembly import LiveOptions, WatchingGate
+from rebalancer.settings import Settings
+
+
+def content_of(file: Path | None) -> str:
+    """A digest of what the file says. A ConfigMap's mount changes by exchanged symbolic links, so neither
+    time nor inode tell."""
+    if file is None:
+        return ""
+    try:
+        return sha256(file.read_bytes()).hexdigest()
+    except OSError as e:
+        return f"cannot be read: {e.strerror}"
+
+
+class Newest:
+    """The options of the settings file as it is when asked. It is parsed when its content has changed."""
+
+    def __init__(
+        self, file: Path | None, load: Callable[[], Settings], options: Callable[[Settings], LiveOptions]
+    ) -> None:
+        self._file, self._load, self._options = file, load, options
+        self._content: str | None = None
+        self._known: LiveOptions | UserError
+
+    def __call__(self) -> LiveOptions:
+        """The options. Raises UserError if the file cannot be used."""
+        content = content_of(self._file)
+        if content != self._content:
+            self._content = content
+            try:
+                self._known = self._options(self._load())
+            except UserError as e:
+                self._known = e
+        if isinstance(self._known, UserError):
+            raise self._known
+        return self._known
+
+
+class NewestGate(WatchingGate):
+    """Closed where the newest settings allow no eviction, bars the pods that they protect.
+
+    As an observer it counts the cycle's evictions, to which changed caps apply too. `earlier`: what such caps
+    count from earlier cycles, asked when the first plan is made.
+    """
+
+    def __init__(
+        self, newest: Newest, used: LiveOptions, clock: Clock, earlier: Callable[[], Earlier] = Earlier
+    ) -> None:
+        self._newest = newest
+        self._used = used
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._ask_earlier = earlier
+        self._earlier = Earlier()
+        self._first: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
+        self._leaves: dict[str, list[str]] = {}
+        self._done: list[tuple[Pod, list[str]]] = []
+        self._judged: tuple[PolicyOptions, Snapshot, Evictable] | None = None
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        if self._first is None:
+            self._first, self._earlier = snapshot, self._ask_earlier()
+        self._snapshot = snapshot
+        left = domains_left(snapshot, plan)
+        self._leaves = {m.pod.uid: left(m) for m in plan.moves}
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        if eviction.result in (Result.EVICTED, Result.UNKNOWN):
+            self._done.append((move.pod, self._leaves.get(move.pod.uid, [])))
+
+    def closed(self) -> Reason | None:
+        try:
+            new = self._newest()
+        except UserError as e:
+            return Reason(
+                ReasonCode.SETTINGS_INVALID,
+                f"the settings have changed and cannot be used: {e.message}",
+                remedy="correct them; nothing is evicted until then",
+            )
+        if not new.execute:
+            return Reason(ReasonCode.EVICTIONS_DISABLED, "evictions.enabled is false now")
+        if new.max_time is not None and self._clock.monotonic() - self._began >= new.max_time:
+            return Reason(
+                ReasonCode.CYCLE_TIME,
+                f"the cycle has taken {new.max_time:.0f} s, which is all it may now",
+                {"seconds": int(new.max_time)},
+                "the next cycle goes on; see schedule.maxCycleTime",
+            )
+        return outside(new.windows, self._clock.now()) if new.windows else None
+
+    def bars(self, pod: Pod) -> Reason | None:
+        if (reason := self.closed()) is not None:
+            return reason
+        policy = self._newest().planning.policy
+        if policy == self._used.planning.policy or self._snapshot is None or self._first is None:
+            return None
+        if self._judged is None or self._judged[:2] != (policy, self._snapshot):
+            self._judged = (policy, self._snapshot, Evictable(self._snapshot, policy))
+        return self._judged[2].why_not(pod) or self._capped(policy, self._first, pod)
+
+    def _capped(self, policy: PolicyOptions, first: Snapshot, pod: Pod) -> Reason | None:
+        counted = replace(policy, earlier=self._earlier)
+        caps = Caps(counted, first, Owners(first, counted))
+        for gone, domains in self._done:
+            caps.spend(gone, domains)
+        return caps.spend(pod, self._leaves.get(pod.uid, []))

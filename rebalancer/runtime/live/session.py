@@ -1,0 +1,63 @@
+"""What a single cycle needs around it: the lease while it lasts, memory, settings that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import memory_of, own_name
+from rebalancer.runtime.live.leading import elector_of, take_lease
+from rebalancer.runtime.live.newest import Newest, NewestGate
+from rebalancer.runtime.live.places import Places
+from rebalancer.settings import Settings
+
+_DURATIONS = 3
+"""Lease durations that a holder who may be dead, and an API server that does not answer, are waited for."""
+
+
+@contextmanager
+def session(
+    settings: Settings,
+    connection: Connection,
+    places: Places,
+    clock: SystemClock,
+    *,
+    newest: Newest,
+    attended: bool,
+    wait: bool,
+) -> Iterator[Surroundings]:
+    """Leads, if the settings allow evictions and ask for an election, and hands the lease back at the end.
+
+    `attended`: a person watches. `wait`: while somebody else leads; otherwise raises UserError that names who
+    does. Raises KubeError where the lease may not be used.
+    """
+    name, election = own_name(), settings.leader_election
+    leads = settings.evictions.enabled and election.enabled
+    elector = elector_of(settings, connection, places.lease, identity=name) if leads else None
+    memory = memory_of(
+        settings,
+        connection,
+        places,
+        clock,
+        attended=attended,
+        writer=name,
+        term=lambda: elector.status().transitions if elector is not None else 0,
+        silent=settings.schedule.max_cycle_time,
+    )
+    try:
+        if elector is not None:
+            patience = _DURATIONS * election.lease_duration
+            take_lease(elector.start(), wait=wait, stop=clock.stop, patience=patience)
+        yield Surroundings(
+            memory=memory,
+            newest=lambda used, clock: NewestGate(newest, used, clock, memory.earlier),
+            leading=elector.still_leading if elector is not None else None,
+            lease=lambda: elector.annotations if elector is not None else {},
+        )
+    finally:
+        memory.leave()
+        if elector is not None:
+            elector.stop()

@@ -1,0 +1,6 @@
+"""Who listens to a cycle (`rebalancer.outcome.observer`).
+
+log         the log
+events      Events on pods and owners
+neighbours  others that move pods in the same cluster
+"""

@@ -1,0 +1,202 @@
+"""The cycle in the log: a sentence for people, fields for collectors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.errors import UserError
+from rebalancer.model.finding import Finding
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import CycleReport, MoveStatus, Outcome
+from rebalancer.outcome.eviction import Eviction
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner.plan import Move, Plan
+
+log = logging.getLogger(__name__)
+
+
+def fields(**values: object) -> dict[str, object]:
+    """The fields of a structured log line. Empty ones are left out."""
+    return {"fields": {name: value for name, value in values.items() if value != ""}}
+
+
+_MOST_DISAGREEMENTS = 10
+"""Lines about disagreements with the scheduler in `_WHILE` seconds; there could be one for each pod."""
+_WHILE = 600.0
+
+
+class LogObserver(Observer):
+    """One line for each thing that happens."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._disagreed_since = float("-inf")
+        self._disagreements = 0
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        for warning in snapshot.warnings:
+            log.warning("%s", warning)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """The plan in figures; for debugging, what stays and why."""
+        log.info(
+            "plan: %d of %d constraints violated, excess %d; %d evictions in %d waves leave %d",
+            plan.violated,
+            len(plan.constraints),
+            plan.excess,
+            len(plan.moves),
+            len(plan.waves),
+            plan.residual_excess,
+            extra=fields(
+                violated=plan.violated,
+                excess=plan.excess,
+                residual=plan.residual_excess,
+                evictions=len(plan.moves),
+                lower_bound=plan.lower_bound,
+            ),
+        )
+        for c in plan.constraints:
+            if c.in_scope and c.residual_excess:
+                why = "; ".join(r.message for r in c.reasons) or "no reason is known"
+                log.debug(
+                    "an excess of %d stays: %s",
+                    c.residual_excess,
+                    why,
+                    extra=fields(
+                        namespace=c.constraint.namespace,
+                        workload=", ".join(c.workloads),
+                        topology_key=c.constraint.topology_key,
+                        reason=", ".join(r.code.value for r in c.reasons),
+                    ),
+                )
+        for b in plan.blocked:
+            log.debug(
+                "%s stays: %s",
+                b.pod.key,
+                b.reason.message,
+                extra=fields(namespace=b.pod.namespace, pod=b.pod.name, reason=b.reason.code.value),
+            )
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        log.warning(
+            "%s/%s is in the reviewed plan and stays: %s",
+            namespace,
+            pod,
+            reason.message,
+            extra=fields(namespace=namespace, pod=pod, reason=reason.code.value),
+        )
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+        log.info("wave %d: %d evictions", wave, len(moves))
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        level = logging.INFO if eviction.evicted else logging.DEBUG
+        log.log(
+            level,
+            "%s from %s: %s",
+            eviction.message,
+            move.pod.node_name,
+            move.reason,
+            extra=fields(
+                namespace=move.pod.namespace,
+                pod=move.pod.name,
+                node=move.pod.node_name,
+                predicted=move.predicted,
+                owner=f"{move.owner.kind}/{move.owner.name}",
+                wave=move.wave,
+                result=eviction.result.value,
+            ),
+        )
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        level = logging.WARNING if outcome.status is MoveStatus.FAILED else logging.INFO
+        log.log(
+            level,
+            "%s: %s",
+            outcome.status.value,
+            outcome.message,
+            extra=fields(
+                namespace=outcome.move.pod.namespace,
+                pod=outcome.move.pod.name,
+                status=outcome.status.value,
+                reason=outcome.reason.code.value if outcome.reason is not None else "",
+                replacement=outcome.replacement.partition("/")[2],
+                node=outcome.node,
+            ),
+        )
+
+    def on_report(self, report: CycleReport) -> None:
+        log.info(
+            "cycle over (%s): %s; %d evicted, %d failed, %.0f s",
+            report.end.value,
+            report.message,
+            report.evicted,
+            report.failed,
+            report.seconds,
+            extra=fields(
+                end=report.end.value,
+                evicted=report.evicted,
+                failed=report.failed,
+                seconds=round(report.seconds, 3),
+            ),
+        )
+
+    def on_error(self, error: Exception) -> None:
+        if isinstance(error, UserError):
+            log.error("cycle failed: %s", error)
+        else:
+            log.error("cycle failed: this is a bug", exc_info=error)
+
+    def on_held(self, reason: Reason) -> None:
+        log.warning("nothing is evicted now: %s; %s", reason.message, reason.remedy)
+
+    def on_notice(self, finding: Finding) -> None:
+        log.warning("%s: %s; %s", finding.object, finding.message, finding.remedy)
+
+    def on_reload(self, problem: str) -> None:
+        if problem:
+            log.error("the changed settings are refused, the old ones stay: %s", problem)
+        else:
+            log.info("the changed settings are in force")
+
+    def on_comparison(self, comparison: Comparison) -> None:
+        c = comparison
+        if c.result not in (Result.DISAGREES, Result.OTHER_REASONS):
+            return
+        now = self._monotonic()
+        if now - self._disagreed_since > _WHILE:
+            self._disagreed_since, self._disagreements = now, 0
+        self._disagreements += 1
+        if self._disagreements > _MOST_DISAGREEMENTS:
+            return
+        last = "; no more of these for some time" if self._disagreements == _MOST_DISAGREEMENTS else ""
+        unsure = "" if c.certain else " (the engine was not certain)"
+        log.warning(
+            "the engine and the scheduler differ about %s/%s: %s%s%s",
+            c.namespace,
+            c.pod,
+            c.message,
+            unsure,
+            last,
+            extra=fields(
+                namespace=c.namespace,
+                pod=c.pod,
+                node=c.node,
+                result=c.result.value,
+                nodes=", ".join(c.nodes),
+                plugins=", ".join(c.plugins),
+            ),
+        )
+
+    def on_breaker(self, open_: bool, why: str) -> None:
+        if open_:
+            log.error("%s", why)
+        else:
+            log.info("the circuit breaker is closed again")
+
+    def on_leading(self, leading: bool) -> None:
+        log.info("this instance leads" if leading else "this instance does not lead")

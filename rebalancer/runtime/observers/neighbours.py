@@ -1,0 +1,130 @@
+"""Other programs that move pods in the same cluster. Two that work against each other never end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+
+from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, is_leaving
+from rebalancer.report.text import plural
+
+
+class NeighbourCode(StrEnum):
+    """Each that is looked for; the same word in report, log and documentation."""
+
+    DESCHEDULER = "descheduler-present"
+    CONSOLIDATING = "karpenter-consolidating"
+    KARPENTER = "karpenter-present"
+    DRAIN = "drain-running"
+
+
+_NAME = "app.kubernetes.io/name"
+_POOL = "karpenter.sh/nodepool"
+
+
+def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """The neighbours that a snapshot shows."""
+    return (*_descheduler(snapshot), *_karpenter(snapshot), *_drains(snapshot))
+
+
+def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
+    templates = {id(p.template): p.template for p in snapshot.pods}
+    such = {key for key, template in templates.items() if _runs(template, "descheduler")}
+    found = (
+        next((p for p in snapshot.pods if id(p.template) in such and not _over(p)), None) if such else None
+    )
+    if found is not None:
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.DESCHEDULER.value,
+            f"Pod/{found.key}",
+            "a descheduler runs in this cluster: what one evicts the other may evict again",
+            "turn off its RemovePodsViolatingTopologySpreadConstraint, or exclude these namespaces from one",
+        )
+
+
+def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
+    going = sorted(_disrupted(snapshot))
+    if going:
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.CONSOLIDATING.value,
+            f"Node/{going[0]}",
+            f"Karpenter is taking away {plural(len(going), 'node')}: pods move meanwhile, plans may not hold",
+            "let it finish; a disruption budget of the NodePool keeps it to other hours than these",
+        )
+    elif any(_POOL in n.labels for n in snapshot.nodes):
+        yield Finding(
+            Severity.INFO,
+            NeighbourCode.KARPENTER.value,
+            "Node/" + min(n.name for n in snapshot.nodes if _POOL in n.labels),
+            "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
+            "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
+        )
+
+
+def _disrupted(snapshot: Snapshot) -> set[str]:
+    return {n.name for n in snapshot.nodes if any(t.key in KARPENTER_TAINTS for t in n.spec.taints)}
+
+
+def _drains(snapshot: Snapshot) -> Iterable[Finding]:
+    """A node that is cordoned, or that the cluster-autoscaler gives up, whose pods are going. A DaemonSet's
+    are not counted: they stay through a drain, and go when they are updated."""
+    emptied = {n.name for n in snapshot.nodes if is_leaving(n)} - _disrupted(snapshot)
+    leaving = Counter(
+        p.node_name
+        for p in snapshot.pods
+        if p.terminating
+        and p.node_name in emptied
+        and not (p.owner is not None and p.owner.kind == "DaemonSet")
+    )
+    if leaving:
+        node, pods = min(leaving.items())
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.DRAIN.value,
+            f"Node/{node}",
+            f"a drain: {plural(pods, 'pod')} of this node, which takes no new ones, "
+            + ("is going" if pods == 1 else "are going")
+            + (f"; {plural(len(leaving), 'node')} in all" if len(leaving) > 1 else ""),
+            "nothing: budgets are shared with it, and nodes that change end a wave",
+        )
+
+
+def _over(pod: Pod) -> bool:
+    """Whether its program runs no more. A CronJob often has only the finished pod of its last run."""
+    return pod.finished and not (pod.owner is not None and pod.owner.kind == "Job")
+
+
+def _runs(template: PodTemplate, what: str) -> bool:
+    """Whether pods of this template run that program."""
+    labels = template.labels
+    if labels.get(_NAME) == what or labels.get("app") == what or labels.get("k8s-app") == what:
+        return True
+    return any(
+        c.image.rsplit("/", 1)[-1].partition(":")[0].partition("@")[0] == what for c in template.containers
+    )
+
+
+class NeighbourWatch(Observer):
+    """Reports each neighbour once, and again if it comes back."""
+
+    def __init__(self, tell: Observer) -> None:
+        self._tell = tell
+        self._there: frozenset[str] = frozenset()
+        self._seen: tuple[object, object] = (None, None)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        if self._seen[0] is snapshot.pods and self._seen[1] is snapshot.nodes:
+            return
+        self._seen = snapshot.pods, snapshot.nodes
+        found = {f.code: f for f in neighbours(snapshot)}
+        for code, finding in found.items():
+            if code not in self._there:
+                self._tell.on_notice(finding)
+        self._there = frozenset(found)

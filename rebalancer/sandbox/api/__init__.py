@@ -1,0 +1,1 @@
+"""What the API consists of: resources, objects, selectors, refusals."""

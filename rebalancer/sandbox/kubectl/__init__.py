@@ -1,0 +1,1 @@
+"""What a visiting kubectl asks for beside the objects: discovery, and tables."""

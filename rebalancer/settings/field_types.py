@@ -1,0 +1,173 @@
+"""Types of settings: how a value is parsed, checked and written."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from rebalancer.model.selectors import LabelSelector
+from rebalancer.policy.cron import parse_cron
+from rebalancer.policy.options import Limit
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_DURATION_FORM = r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$"
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def parse_duration(value: object) -> float:
+    """The seconds of a duration such as 90s, 5m, 1h30m or 2d. A number without a unit is an error, except
+    0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value == 0:
+            return 0.0
+        raise ValueError(f"{value} has no unit: write {value}s for seconds, or {value}m for minutes")
+    text = str(value).strip()
+    if not re.match(_DURATION_FORM, text):
+        raise ValueError(f"{text!r} is no duration such as 90s, 5m or 1h30m (units: ms, s, m, h, d)")
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest spelling: 5400 → 1h30m."""
+    if seconds == 0:
+        return "0s"
+    milliseconds = round(seconds * 1000)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        number, milliseconds = divmod(milliseconds, size)
+        if number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts)
+
+
+def parse_limit(value: object) -> Limit:
+    """A cap from a number of pods (5) or a percentage (10%). Raises ValueError."""
+    if isinstance(value, Limit):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Limit(number=value)
+    text = str(value).strip()
+    if text.isascii() and text.isdigit():
+        return Limit(number=int(text))
+    match = _PERCENT.fullmatch(text)
+    if match and float(match.group(1)) <= 100:
+        return Limit(percent=float(match.group(1)))
+    raise ValueError(f"{value!r} is neither a number of pods such as 5 nor a percentage such as 10%")
+
+
+def _parse_selector(value: object) -> LabelSelector:
+    if isinstance(value, LabelSelector):
+        return value
+    try:
+        selector = msgspec.convert(value, LabelSelector)
+    except msgspec.ValidationError as e:
+        raise ValueError(f"{e}: a label selector has matchLabels and matchExpressions") from e
+    if isinstance(value, dict) and (unknown := set(value) - {"matchLabels", "matchExpressions"}):
+        raise ValueError(f"{min(unknown)} is none of matchLabels, matchExpressions")
+    return selector
+
+
+def _limit_out(limit: Limit) -> int | str:
+    return limit.number if limit.number is not None else str(limit)
+
+
+def _selector_out(selector: LabelSelector) -> Any:
+    plain = msgspec.to_builtins(selector)
+    return {key: value for key, value in plain.items() if value}
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration),
+    WithJsonSchema(
+        {
+            # 0 is the only number that needs no unit.
+            "type": ["string", "integer"],
+            "pattern": _DURATION_FORM,
+            "minimum": 0,
+            "maximum": 0,
+            "examples": ["90s", "5m", "1h30m"],
+        }
+    ),
+]
+"""Seconds; written as 90s, 5m, 1h30m."""
+
+DurationOrOff = Annotated[
+    float,
+    # YAML 1.1 reads a bare off as false.
+    BeforeValidator(lambda value: 0.0 if value in ("off", False) else parse_duration(value)),
+    PlainSerializer(lambda seconds: format_duration(seconds) if seconds else "off"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["off", False]},
+                {"type": ["string", "integer"], "pattern": _DURATION_FORM, "minimum": 0, "maximum": 0},
+            ],
+            "examples": ["10s", "off"],
+        }
+    ),
+]
+"""Seconds; 0 = off."""
+
+NumberOrPercent = Annotated[
+    Limit,
+    BeforeValidator(parse_limit),
+    PlainSerializer(_limit_out),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": r"^\d+(\.\d+)?%?$"},
+            ],
+            "examples": [5, "10%"],
+        }
+    ),
+]
+"""A number of pods, or a percentage of them."""
+
+PodSelector = Annotated[
+    LabelSelector,
+    BeforeValidator(_parse_selector),
+    PlainSerializer(_selector_out),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "matchExpressions": {"type": "array", "items": {"type": "object"}},
+            },
+            "additionalProperties": False,
+        }
+    ),
+]
+"""A LabelSelector, written as in Kubernetes."""
+
+ForeignTool = Literal["descheduler", "karpenter", "cluster-autoscaler"]
+
+
+def _parse_cron(value: object) -> str:
+    text = str(value).strip()
+    if text:
+        parse_cron(text)
+    return text
+
+
+def _parse_zone(value: object) -> str:
+    try:
+        ZoneInfo(str(value))
+    except (ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise ValueError(f"{value!r} is no time zone such as UTC or Europe/Berlin") from e
+    return str(value)
+
+
+CronText = Annotated[str, BeforeValidator(_parse_cron)]
+"""A cron expression, checked."""
+
+TimeZone = Annotated[str, BeforeValidator(_parse_zone)]
+"""A name of the time zone database."""

@@ -1,0 +1,252 @@
+"""Every setting: what it means, its unit, its default, and why that is the default.
+
+The texts are shown to users: by `rebalancer config show --defaults`, in config/rebalancer.yaml and in the
+JSON Schema. A test fails if a setting has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.alias_generators import to_camel
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rebalancer.planner.options import Certainty, SoftConstraints
+from rebalancer.policy.options import Limit
+from rebalancer.settings.base import Group
+from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
+from rebalancer.settings.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
+
+_FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
+
+
+class Namespaces(Group):
+    """Namespaces by name."""
+
+    include: tuple[str, ...] = ()
+    """Only pods of these namespaces are evicted; empty = pods of all. Pods elsewhere still count for skew."""
+    exclude: tuple[str, ...] = ()
+    """Pods of these namespaces are never evicted, even if they are included above. kube-system is excluded
+    as well, whatever stands here."""
+    evict_from_kube_system: bool = False
+    """Whether pods of kube-system may be evicted. false, because add-ons of the control plane run there, and
+    an eviction is seldom worth the risk."""
+
+
+class Scope(Group):
+    """Whose pods may be evicted. Every pod counts for skew, whatever the scope."""
+
+    mode: Literal["opt-out", "opt-in"] = "opt-out"
+    """opt-out: every workload that is not excluded. opt-in: only namespaces, workloads or pods with the
+    annotation rebalancer.io/evict: "true"."""
+    namespaces: Namespaces = Namespaces()
+    """Namespaces by name."""
+    namespace_selector: PodSelector | None = None
+    """Only namespaces whose labels match (matchLabels, matchExpressions); null = all."""
+    label_selector: PodSelector | None = None
+    """Only pods whose labels match; null = all."""
+    owner_kinds_exclude: tuple[str, ...] = ()
+    """Pods of owners of these kinds are not evicted, for example StatefulSet. Empty, because a constraint of
+    a StatefulSet matters as much as that of a Deployment."""
+    gangs_allow: tuple[str, ...] = ()
+    """Names of groups (PodGroup, Kueue, Volcano, coscheduling, LeaderWorkerSet, JobSet, Ray) whose pods may
+    be evicted one by one. Empty, because evicting one member often restarts all."""
+    owner_kinds_allow: tuple[str, ...] = ()
+    """Kinds of custom controllers that recreate a deleted pod from the pod's own spec, for example CloneSet.
+    Empty, because an unknown controller may do anything."""
+    own_namespace: str = ""
+    """The namespace in which the tool itself runs. Pods there are never evicted. Empty = the namespace of its
+    service account, if it runs in a cluster."""
+
+
+class Policy(Group):
+    """What protects a pod. Names and defaults are those of the descheduler where it has them. Static pods,
+    pods of DaemonSets and Jobs, and pods without an owner are never evicted, because nothing would recreate
+    them on another node."""
+
+    evict_local_storage_pods: bool = False
+    """Whether pods with hostPath or emptyDir volumes may be evicted. false, because their data would be lost
+    or stay on the old node."""
+    evict_system_critical_pods: bool = False
+    """Whether pods of priority system-cluster-critical and above may be evicted. false, because the cluster
+    may depend on each of them."""
+    protect_pvc_pods: bool = False
+    """Whether pods that mount a PersistentVolumeClaim are protected. false, because a move is planned only to
+    nodes that can reach the volume."""
+    protect_resource_claim_pods: bool = True
+    """Whether pods with resource claims (DRA) are protected. true, because it is not certain that another
+    node has a free device."""
+    protect_pods_without_pdb: bool = False
+    """Whether pods that no PodDisruptionBudget covers are protected. false, because inFlightPerOwner bounds
+    how many pods of one workload are away together. Set it to true if a missing budget means "ask first"."""
+    protect_paused: bool = True
+    """Whether pods of paused Deployments are protected. true, because somebody paused them for a reason."""
+    priority_threshold: int | None = None
+    """Pods of this priority and above are not evicted; null = no threshold."""
+    priority_threshold_class: str = ""
+    """The same as the name of a PriorityClass; empty = no threshold. If both are set, the lower one counts.
+    If the class does not exist, no pod is evicted, because it is not known which pods it would protect."""
+    min_replicas: int = Field(default=0, ge=0)
+    """Pods of owners with fewer replicas than this are not evicted. 0, because two pods in one zone are lost
+    together just as twenty are."""
+    min_pod_age: Duration = 0.0
+    """Pods younger than this (a duration such as 5m) are not evicted. 0s = the age does not matter."""
+    honor_annotations_of: tuple[ForeignTool, ...] = _FOREIGN
+    """Other tools whose "do not evict" annotations are obeyed. All of them, because a team that says no to
+    one tool means no."""
+
+
+class Evictions(Group):
+    """Whether pods are evicted, and how many of them in one cycle, an hour and a day at most. A cap is a
+    number of pods, or a percentage of the pods that it is about; null = no cap beyond PodDisruptionBudgets.
+    Caps bound what is carried out: the plan stays whole and marks the moves that wait for a later cycle."""
+
+    enabled: bool = False
+    """Whether pods are evicted at all. false: plans are made and reported, and nothing is changed. The flag
+    --execute sets it to true for one run."""
+    max_total: NumberOrPercent | None = Field(default="50", validate_default=True)
+    """In total; a percentage is of all pods that run in the cluster. 50, because so many can be looked over
+    by a person, and take a minute at least at perSecond: a mistake costs no more before somebody notices."""
+    max_per_node: NumberOrPercent | None = None
+    """From one node; a percentage is of the node's pods."""
+    max_per_namespace: NumberOrPercent | None = None
+    """From one namespace; a percentage is of its pods."""
+    max_per_owner: NumberOrPercent | None = None
+    """From one owner, such as a Deployment; a percentage is of its replicas."""
+    max_per_domain: NumberOrPercent | None = None
+    """From one domain, such as a zone; a percentage is of its pods."""
+    max_total_per_hour: NumberOrPercent | None = None
+    """In total within an hour, over all cycles; a percentage is of all pods that run in the cluster. The
+    ledger counts them across restarts."""
+    max_per_owner_per_day: NumberOrPercent | None = Field(default="100%", validate_default=True)
+    """From one owner within 24 hours, over all cycles; a percentage is of its replicas. 100%, because putting
+    a workload in order takes fewer, and what keeps undoing evictions must not go on day and night."""
+    in_flight_per_owner: NumberOrPercent = Field(
+        default_factory=lambda: Limit(percent=10), json_schema_extra={"default": "10%"}
+    )
+    """How many pods of one owner may be away together, from the eviction of the first to the readiness of the
+    last replacement; a percentage is of its replicas, rounded down. At least one always may. 10%, because a
+    workload with or without a budget should not feel it. Budgets and a Deployment's maxUnavailable hold too.
+    """
+    per_second: float = Field(default=1.0, ge=0)
+    """How many pods are evicted per second. 1.0, because people can follow that, and faster gains
+    nothing. 0 = as fast as the API server answers."""
+    canary: int = Field(default=5, ge=0)
+    """Until this many evictions in a row have gone as predicted, only one replacement is on its way at a
+    time, and after the first success two. If predictions are wrong in this cluster, one pod is lost and not
+    fifty. 0 = no such limit. `once --execute` has none either, because somebody is watching."""
+    stabilization: Duration = 180.0
+    """How long a violation must last before pods are evicted because of it, so that rollouts and autoscalers
+    settle first. When it began is known from the ledger, or else from the age of the youngest pod. `once
+    --execute` does not wait."""
+    cool_down: Duration = 180.0
+    """How long no pod of an owner is evicted after the last one was. The ledger keeps it across restarts.
+    `once --execute` does not wait."""
+    retry_after: Duration = 21_600.0
+    """A move that did not help is not tried again until nodes or workload have changed, or until this time
+    has passed, because something that the tool does not see may have changed."""
+    max_returns: int = Field(default=2, ge=0)
+    """An owner whose violation came back this many times within retryAfter, although its evictions went as
+    predicted, is left alone: something else undoes them. 0 = no limit."""
+    grace_period: Duration | None = None
+    """Grace period of the evicted pods, in whole seconds. null = each pod's own, which its authors know
+    best."""
+    ready_timeout: Duration = Field(default=300.0, gt=0)
+    """How long a replacement may take to become Ready, in addition to the evicted pod's grace period, before
+    it counts as failed."""
+    pending_timeout: Duration = Field(default=60.0, gt=0)
+    """How long a replacement may stay unschedulable before it counts as failed."""
+    events: Literal["all", "evictions", "none"] = "all"
+    """Which events (events.k8s.io) are written on evicted pods and their owners. evictions: none about
+    failures."""
+
+
+class Planner(Group):
+    """How moves are chosen."""
+
+    certainty: Certainty = "certain"
+    """certain: a move is planned only if it helps on every node that the scheduler's filters leave for the
+    replacement. likely: it is enough if it helps on the best-scored nodes. certain, because otherwise a
+    replacement may now and then land where the evicted pod was."""
+    soft_constraints: SoftConstraints = "ignore"
+    """ignore: constraints with ScheduleAnyway are neither listed nor acted on. predicted: they are acted on
+    after the hard ones, and a pod is moved if the simulated scores put its replacement into a better domain.
+    ignore, because the scheduler may place a pod against a soft constraint at any time."""
+    scheduler_config: str = ""
+    """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
+    default constraints. Empty = kube-scheduler's own defaults, with which most clusters run."""
+    effort: int = Field(default=2000, ge=1)
+    """How many candidate moves are tried for constraints that share pods before the search takes the best
+    plan so far. A count and not a time, so that the same cluster always gives the same plan."""
+
+
+class Otlp(Group):
+    """Where traces and metrics are sent: an OpenTelemetry collector, or a backend that accepts OTLP over
+    HTTP. The standard variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, …) have precedence over
+    this group. Put credentials into OTEL_EXPORTER_OTLP_HEADERS, which is never printed."""
+
+    endpoint: str = ""
+    """Base URL such as http://collector:4318. Empty = nothing is sent, unless the standard variables name an
+    endpoint."""
+    traces: bool = True
+    """Whether traces are sent there, one for each cycle."""
+    metrics: bool = False
+    """Whether metrics are sent there. false, because Prometheus scrapes the daemon. Set it to true for a
+    CronJob, which cannot be scraped."""
+    timeout: Duration = 2.0
+    """How long one export may take. 2s, because a collector is usually near. No eviction waits for it, and
+    the end of the process waits 2.5 s at most."""
+
+
+class Telemetry(Group):
+    """Logs, traces and metrics of the tool itself."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest severity that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """console for people, json for log collectors. Logs go to standard error."""
+    otlp: Otlp = Otlp()
+    """The OpenTelemetry collector."""
+    trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of the cycles that are traced, from 0 to 1. 1.0, because a cycle has only some dozens of spans
+    and comes every few minutes."""
+    metrics_file: str = ""
+    """File to which the metrics are written after each cycle, in Prometheus' text format. The node exporter's
+    textfile collector reads it if its name ends in .prom. Empty = no file."""
+    constraint_series: int = Field(default=0, ge=0, le=10_000)
+    """How many constraints have metrics of their own (skew and excess by workload), the worst ones first. 0,
+    because a large cluster has thousands of constraints, and each takes two series."""
+    cluster_name: str = ""
+    """k8s.cluster.name in traces and metrics. Empty = the kubeconfig's context. In a cluster there is none,
+    because a pod cannot find out the cluster's name."""
+
+
+class Settings(BaseSettings):
+    """Configuration of the rebalancer. Sources: file < environment (REBALANCER_POLICY__MIN_POD_AGE=5m) <
+    flags."""
+
+    model_config = SettingsConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    scope: Scope = Scope()
+    policy: Policy = Policy()
+    evictions: Evictions = Evictions()
+    planner: Planner = Planner()
+    schedule: Schedule = Schedule()
+    breaker: Breaker = Breaker()
+    brake: Brake = Brake()
+    ledger: Ledger = Ledger()
+    leader_election: LeaderElection = LeaderElection()
+    health: Health = Health()
+    telemetry: Telemetry = Telemetry()
+
+    @classmethod
+    def defaults(cls) -> Settings:
+        """The defaults, without reading the environment."""
+        return cls.model_construct()
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as plain values, as they are written in YAML and JSON."""
+        return self.model_dump(mode="json", by_alias=True)

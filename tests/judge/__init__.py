@@ -1,0 +1,1 @@
+"""The judge of plans, judged: by counting, by exhaustive search, by recorded verdicts."""

@@ -1,0 +1,170 @@
+"""What report, snapshot, once and run take beside the bare transfer, at 10,000, 50,000 and 150,000 pods.
+
+`make bench` measures all; `python -m tests.perf.commands 10000 --json FILE` one size, and keeps the figures,
+of which `tests.perf.page` makes the table and the plot of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tests.perf import Figure
+from tests.perf.process import Bench, measured, serving
+
+SIZES = (10_000, 50_000, 150_000)
+_EVENTS = 20_000
+
+
+class Row(Struct):
+    """One thing that was measured, at one size. `ratio`: of its seconds to those of the bare transfer in the
+    same run; None where nothing is transferred. Memory in MiB."""
+
+    what: str
+    pods: int
+    seconds: float
+    cpu: float
+    peak: float
+    ratio: float | None = None
+    result: str = ""
+
+
+def rows(pods: int) -> Iterator[Row]:
+    """Every measurement at one size."""
+    with tempfile.TemporaryDirectory() as name, serving(pods, Path(name)) as bench:
+        bare = min((measured(["tests.perf.bare", bench.address]) for _ in range(3)), key=lambda u: u.seconds)
+        yield Row("bare transfer of the pods, one list", pods, bare.seconds, bare.cpu, bare.peak, 1.0)
+        live = ["--kubeconfig", bench.kubeconfig]
+        said = {
+            "report -o json": ["report", "-o", "json", *live],
+            "snapshot -o FILE.json": ["snapshot", "-o", f"{name}/plain.json", *live],
+            "snapshot -o FILE.json.gz": ["snapshot", "-o", f"{name}/packed.json.gz", *live],
+            "report --snapshot FILE.json": ["report", "-o", "json", "--snapshot", f"{name}/plain.json"],
+            "once": ["once", *live],
+        }
+        for what, arguments in said.items():
+            used = measured(["rebalancer", *arguments])
+            ratio = used.seconds / bare.seconds if "--snapshot" not in arguments else None
+            yield Row(what, pods, used.seconds, used.cpu, used.peak, ratio, _result(used.output))
+        with _daemon(bench) as told:
+            synced = told("sync")
+            yield _step("run: sync", pods, synced, ratio=synced["seconds"] / bare.seconds)
+            cycle = told("cycle")
+            yield _step("run: first cycle, violated", pods, cycle, result=_highest(cycle))
+    with tempfile.TemporaryDirectory() as name, serving(pods, Path(name), balanced=True) as bench:
+        yield from _balanced(bench, pods)
+
+
+def _result(output: bytes) -> str:
+    """What a report as JSON says in short."""
+    _, found, rest = output.partition(b'"summary":')
+    if not found:
+        return ""
+    summary = msgspec.json.decode(rest[: rest.index(b"}") + 1])
+    return (
+        f"{summary['violated']} violated, {summary['evictions']} evictions"
+        f"{', optimal' if summary['optimal'] else ''}"
+    )
+
+
+Told = Callable[[str], dict[str, Any]]
+
+
+@contextmanager
+def _daemon(bench: Bench) -> Iterator[Told]:
+    """What `tests.perf.daemon` answers to a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.perf.daemon", bench.kubeconfig],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    asked, answers = process.stdin, process.stdout
+
+    def told(command: str) -> dict[str, Any]:
+        asked.write(f"{command}\n")
+        asked.flush()
+        answer: dict[str, Any] = msgspec.json.decode(answers.readline())
+        return answer
+
+    try:
+        yield told
+    finally:
+        process.kill()
+        process.wait()
+        asked.close()
+        answers.close()
+
+
+def _balanced(bench: Bench, pods: int) -> Iterator[Row]:
+    """The daemon on a cluster where nothing is to be done."""
+    with _daemon(bench) as told:
+        told("sync")
+        yield _step("run: at rest, a second", pods, told("rest"))
+        yield _step("run: first cycle, balanced", pods, told("cycle"))
+        yield _step("run: idle cycle", pods, told("cycle"))
+        told(f"seen {bench.change(pods // 100)}")
+        yield _step("run: cycle after 1 % of the pods changed", pods, told("cycle"))
+        events = told(f"seen {bench.change(_EVENTS)}")
+        rate = f"{_EVENTS / events['cpu']:,.0f} a CPU second"
+        yield _step(f"run: {_EVENTS:,} watch events", pods, events, result=rate)
+        at_rest = told("rest")
+        yield _step("run: at rest again, a second", pods, at_rest, result=_highest(at_rest))
+
+
+def _step(what: str, pods: int, took: dict[str, Any], *, ratio: float | None = None, result: str = "") -> Row:
+    return Row(what, pods, took["seconds"], took["cpu"], took["memory"], ratio, result)
+
+
+def _highest(took: dict[str, Any]) -> str:
+    return f"highest {took['peak']:,.0f} MiB"
+
+
+def line(row: Row) -> str:
+    """A row for a terminal."""
+    ratio = f"{row.ratio:>7.1f} x" if row.ratio is not None else " " * 9
+    return (
+        f"{row.pods:>8,} {row.what:<44}{row.seconds:>9.2f} s {row.cpu:>9.2f} CPU s "
+        f"{row.peak:>7,.0f} MiB {ratio}  {row.result}"
+    )
+
+
+def run() -> Iterator[Figure]:
+    """All sizes, for `make bench`."""
+    for pods in SIZES:
+        for r in rows(pods):
+            print(f"  {line(r)}", flush=True)
+            if r.what == "report -o json" and pods == SIZES[-1]:
+                yield Figure("report's peak memory at 150,000 pods", r.peak, "MiB", 500, less_is_better=True)
+
+
+def main() -> None:
+    """The sizes that are named, else all."""
+    arguments = sys.argv[1:]
+    file = None
+    if "--json" in arguments:
+        at = arguments.index("--json")
+        file = Path(arguments.pop(at + 1))
+        arguments.pop(at)
+    found: list[Row] = []
+    for pods in map(int, arguments or SIZES):
+        for r in rows(pods):
+            print(line(r), flush=True)
+            found.append(r)
+            if file is not None:
+                file.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The demo: it converges, tells what stays, and ends when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+from typer.testing import CliRunner
+
+from rebalancer.cli.app import app
+from rebalancer.runtime.commands import demo
+from rebalancer.sandbox.outage import after_outage
+from tests.support.sandbox import Cluster
+from tests.support.servers.budget_watch import BudgetWatch
+from tests.support.servers.kubectl import kubectl_with, needs_kubectl
+
+STAYS = {
+    "data/orders-db": "pinned-by-volume",
+    "ml/model-server": "no-feasible-node",
+    "shop/invoices": "pdb-exhausted",
+}
+COMMAND = [sys.executable, "-c", "from rebalancer.cli import main; main()", "demo"]
+PLAIN = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "GRACE", 0.05)
+    monkeypatch.setattr(demo, "READY_AFTER", (0.02, 0.1))
+    monkeypatch.setattr(demo, "INTERVAL", 0.3)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("seed", range(3))
+def test_it_converges_within_all_budgets(seed: int) -> None:
+    with demo.demo_cluster(seed) as (cluster, kubeconfig):
+        before = Counter(o["kind"] for o in after_outage())
+        watch = BudgetWatch(cluster.store)
+        result = demo.run_demo(cluster, kubeconfig, stop=threading.Event())
+        assert result.converged
+        assert not result.interrupted
+        assert watch.broken == []
+        assert watch.checked == result.evicted
+        first, last = result.cycles[0].first, result.cycles[-1].last
+        assert first is not None
+        assert last is not None
+        assert (first.excess, last.excess) == (22, 3)
+        assert result.evicted == first.lower_bound == 13
+        why = {
+            f"{c.constraint.namespace}/{c.workloads[0].rpartition('/')[2]}": c
+            for c in last.constraints
+            if c.excess
+        }
+        assert {name: c.reasons[0].code.value for name, c in why.items()} == STAYS
+        assert len(cluster.store.list("Pod")) == before["Pod"]
+
+
+@needs_kubectl
+@pytest.mark.usefixtures("quick")
+def test_kubectl_looks_around_in_it_and_can_delete() -> None:
+    """What the demo invites to; changes by PATCH are not offered, and discovery says so."""
+    with demo.demo_cluster(1) as (_, kubeconfig):
+        kubectl = kubectl_with(kubeconfig)
+        rows = [line.split() for line in kubectl("get", "pods", "-A", "--no-headers").splitlines()]
+        assert Counter(row[3] for row in rows) == {"Running": 59}
+        assert "frontend" in kubectl("describe", "deployment", "frontend", "-n", "shop")
+        kubectl("delete", "pod", rows[0][1], "-n", rows[0][0], "--wait=false")
+        verbs = {line.split()[0]: line for line in kubectl("api-resources", "-o", "wide").splitlines()}
+        assert "delete" in verbs["pods"]
+        assert "patch" not in verbs["pods"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_tells_the_whole_story_in_plain_lines() -> None:
+    done = CliRunner().invoke(app, ["demo", "--seed", "2"])
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    told = ("wave 1 of", "evicted  shop/", "is Ready on c-", "7 → 0", "excess 22 → 3 with 13 evictions")
+    for expected in (*told, "Before and after", "What stays, and why", *STAYS, *STAYS.values()):
+        assert expected in done.output
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_fails_when_it_does_not_converge_in_time() -> None:
+    done = CliRunner().invoke(app, ["demo", "--timeout", "0.2"])
+    assert done.exit_code == 1
+    assert "Not done after" in done.output
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_fails_at_once_when_a_cycle_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("no plan")
+
+    monkeypatch.setattr(demo, "run_once", broken)
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 1
+    assert "error: no plan" in done.output
+
+
+@pytest.mark.timing
+def test_an_interrupt_ends_it_cleanly() -> None:
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "evicted" in line and " s  " in line:
+                break
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=20)
+        assert time.monotonic() - began < 8
+        assert process.returncode == 130
+        assert errors == ""
+        assert "Stopped after" in rest
+
+
+def test_nothing_happens_in_the_broken_cluster_by_itself() -> None:
+    with Cluster(after_outage()) as cluster:
+        cluster.settle()
+        there = {o["metadata"]["uid"] for o in after_outage() if o["kind"] == "Pod"}
+        assert {p["metadata"]["uid"] for p in cluster.store.list("Pod")} == there
+        assert len(cluster.store.list("ReplicaSet")) == sum(o["kind"] == "ReplicaSet" for o in after_outage())

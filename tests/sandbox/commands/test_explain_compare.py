@@ -1,0 +1,142 @@
+"""`rebalancer explain --compare`: the scheduler's last refusals, or what it does while one watches."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rebalancer.cli.app import app
+from rebalancer.engine.config_file import parse_config
+from tests.support.clusters.cluster_objects import node, pods, workload
+from tests.support.sandbox import Cluster
+from tests.support.scheduler.plain import Json
+from tests.support.waiting import until
+
+TAINT = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
+NO_TAINTS = parse_config(
+    {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}}],
+    }
+)
+
+
+def compare(cluster: Cluster, folder: Path, *arguments: str) -> Result:
+    config = cluster.kubeconfig(folder / "config")
+    return CliRunner().invoke(app, ["explain", "--compare", *arguments, "--kubeconfig", str(config)])
+
+
+def refusal(pod: Json, message: str, *, age: float = 5.0, uid: str | None = None) -> Json:
+    """The event that kube-scheduler writes."""
+    meta = pod["metadata"]
+    at = (datetime.now(UTC) - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{meta['name']}.{int(age)}", "namespace": "default", "creationTimestamp": at},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": meta["name"],
+                           "uid": meta["uid"] if uid is None else uid},
+        "reason": "FailedScheduling",
+        "message": message,
+        "type": "Warning",
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+    }  # fmt: skip
+
+
+def waiting(cluster: Cluster, app_: str) -> Json:
+    """A pod that the scheduler has refused."""
+    until(lambda: any("conditions" in p["status"] for p in pods(cluster, app_)))
+    cluster.settle()
+    return pods(cluster, app_)[0]
+
+
+def test_refusals_of_the_last_minute_are_compared(tmp_path: Path) -> None:
+    things = [node("a-0", cpu="1"), workload("ReplicaSet", 1, "large", cpu="8")]
+    with Cluster(things) as cluster:
+        pod = waiting(cluster, "large")
+        cluster.store.create(refusal(pod, "0/1 nodes are available: 1 node(s) were too loud.", age=40))
+        cluster.store.create(refusal(pod, "0/1 nodes are available: 1 Insufficient cpu.", age=5))
+        done = compare(cluster, tmp_path)
+    assert done.exit_code == 0, done.output
+    name = pod["metadata"]["name"]
+    assert done.stdout == (
+        f"agrees        default/{name}: refused\n1 decision of the scheduler compared: agrees 1\n"
+    )
+
+
+def test_a_refusal_that_the_engine_does_not_understand_is_told_and_fails(tmp_path: Path) -> None:
+    with Cluster([node("a-0"), workload("ReplicaSet", 1)], without=["Scheduler"]) as cluster:
+        until(lambda: pods(cluster))
+        pod = pods(cluster)[0]
+        cluster.store.create(refusal(pod, "0/1 nodes are available: 1 node(s) were too loud."))
+        done = compare(cluster, tmp_path, "-o", "json")
+    assert done.exit_code == 3, done.output
+    report = json.loads(done.stdout)
+    assert report["kind"] == "Agreement"
+    assert report["results"] == {"agrees": 0, "disagrees": 1, "other-reasons": 0, "unclear": 0}
+    (found,) = report["comparisons"]
+    assert (found["nodes"], found["certain"]) == (["a-0"], True)
+    assert "node(s) were too loud" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("age", "uid"), [(90.0, None), (5.0, "of-another")], ids=["an old event", "of a pod that is gone"]
+)
+def test_what_says_nothing_of_now_is_left_out(age: float, uid: str | None, tmp_path: Path) -> None:
+    with Cluster([node("a-0", cpu="1"), workload("ReplicaSet", 1, "large", cpu="8")]) as cluster:
+        pod = waiting(cluster, "large")
+        cluster.store.create(refusal(pod, "0/1 nodes are available: 1 Insufficient cpu.", age=age, uid=uid))
+        done = compare(cluster, tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("nothing to compare: the scheduler refused no pod in the last minute")
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["the same rules", "a filter less"])
+def test_what_the_scheduler_does_meanwhile_is_compared(other: bool, tmp_path: Path) -> None:
+    nodes = [node("a-0", taints=[TAINT])] if other else [node("a-0"), node("b-0", "b")]
+    options = {"scheduler": NO_TAINTS} if other else {}
+    with Cluster(nodes, ready_after=0.02, **options) as cluster:
+        stop = threading.Event()
+
+        def work() -> None:
+            number = 0
+            while not stop.wait(0.5):
+                number += 1
+                cluster.store.create(workload("ReplicaSet", 1, f"w{number}"))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            done = compare(cluster, tmp_path, "--watch", "4s")
+        finally:
+            stop.set()
+            worker.join()
+    lines = done.stdout.splitlines()
+    assert done.exit_code == (3 if other else 0), done.output
+    assert len(lines) > 2
+    assert {text.split()[0] for text in lines[:-1]} == {"disagrees" if other else "agrees"}
+    assert lines[-1] == (
+        f"{len(lines) - 1} decisions of the scheduler compared: "
+        f"{'disagrees' if other else 'agrees'} {len(lines) - 1}"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--compare", "shop/web-1"],
+        ["--compare", "--snapshot", "x.json"],
+        ["--watch", "5m"],
+        ["--compare", "--watch", "soon"],
+    ],
+)
+def test_it_is_about_a_live_clusters_scheduler(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["explain", *arguments])
+    assert done.exit_code == 2

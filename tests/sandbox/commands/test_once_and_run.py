@@ -1,0 +1,101 @@
+"""`rebalancer once` and `run` as a person types them, against the embedded API server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.build import objects
+from tests.support.processes.command import BIN, call, environment, moving
+from tests.support.runs.one_cycle import SKEWED
+from tests.support.sandbox import ApiServer, Reply
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(objects(*SKEWED)) as s:
+        yield s
+
+
+def posts(server: ApiServer) -> int:
+    return sum(1 for a in server.accesses if a.verb == "create")
+
+
+def test_once_without_execute_changes_nothing_and_says_how(server: ApiServer, tmp_path: Path) -> None:
+    done = call(server, tmp_path, "once")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was evicted; --execute does it" in done.stdout
+    assert posts(server) == 0
+
+
+def test_dry_run_wins_over_execute_and_configuration(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("evictions: {enabled: true}\n")
+    done = call(server, tmp_path, "once", "--execute", "--dry-run", "--config", str(tmp_path / "config.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert posts(server) == 0
+
+
+def test_once_execute_balances_and_a_second_run_finds_nothing(server: ApiServer, tmp_path: Path) -> None:
+    with moving(server):
+        first = call(server, tmp_path, "once", "--execute")
+        second = call(server, tmp_path, "once", "--execute")
+    assert first.returncode == 0, first.stderr
+    assert "complete: every constraint in scope holds" in first.stdout
+    assert first.stdout.count("  evicted: ") == 4
+    assert second.stdout == "complete: every constraint in scope holds\n"
+
+
+def test_a_reviewed_plan_is_carried_out(server: ApiServer, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    made = call(server, tmp_path, "report", "-o", "json", "--output-file", str(plan))
+    assert made.returncode == 0, made.stderr
+    wanted = {e["pod"] for e in json.loads(plan.read_text())["evictions"]}
+    with moving(server):
+        done = call(server, tmp_path, "once", "--execute", "--plan", str(plan))
+    assert done.returncode == 0, done.stderr
+    evicted = {a.name for a in server.accesses if a.subresource == "eviction"}
+    assert evicted == wanted
+
+
+def test_missing_rights_are_exit_code_4_with_the_rule(server: ApiServer, tmp_path: Path) -> None:
+    server.faults.add(Reply(403), subresource="eviction")
+    done = call(server, tmp_path, "once", "--execute")
+    assert done.returncode == 4
+    assert '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}' in done.stdout
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with ApiServer() as server:
+        path = server.kubeconfig(tmp_path / "kubeconfig")
+    command = [str(BIN), "once", "--kubeconfig", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "connection refused" in done.stderr
+
+
+def test_run_works_until_a_signal_and_ends_well(server: ApiServer, tmp_path: Path) -> None:
+    path = server.kubeconfig(tmp_path / "kubeconfig")
+    (tmp_path / "config.yaml").write_text("evictions: {canary: 0, stabilization: 0s, perSecond: 0}\n")
+    command = [str(BIN), "run", "--execute", "--kubeconfig", str(path)]
+    command += ["--config", str(tmp_path / "config.yaml")]
+    with (
+        moving(server),
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as daemon,
+    ):
+        until = time.monotonic() + 40
+        while time.monotonic() < until and sum(a.subresource == "eviction" for a in server.accesses) < 4:
+            time.sleep(0.1)
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.stderr is not None
+        said = daemon.stderr.read()
+        assert daemon.wait(20) == 0, said
+    assert "cycle over" in said
+    assert "Traceback" not in said
+    assert sum(a.subresource == "eviction" for a in server.accesses) == 4

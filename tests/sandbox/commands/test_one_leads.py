@@ -1,0 +1,119 @@
+"""`rebalancer once --execute` beside others: the lease decides, wherever the installation is."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.build import objects
+from tests.support.processes.command import BIN, call, environment, moving
+from tests.support.processes.daemon_process import BRISK, daemon, evictions
+from tests.support.runs.one_cycle import SKEWED
+from tests.support.sandbox import ApiServer
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(objects(*SKEWED)) as s:
+        yield s
+
+
+def held(server: ApiServer, renewed: datetime, namespace: str = "default", **labels: str) -> None:
+    """A lease that somebody called `other` holds."""
+    spec = {
+        "holderIdentity": "other",
+        "leaseDurationSeconds": 1,
+        "leaseTransitions": 7,
+        "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    meta: dict[str, Any] = {"name": "rebalancer", "namespace": namespace, "labels": labels}
+    server.store.create(
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+    )
+
+
+def holder(server: ApiServer) -> str:
+    name: str = server.store.get("Lease", "rebalancer", "default")["spec"]["holderIdentity"]
+    return name
+
+
+def test_once_takes_the_lease_and_gives_it_back(server: ApiServer, tmp_path: Path) -> None:
+    with moving(server):
+        done = call(server, tmp_path, "once", "--execute")
+    assert done.returncode == 0, done.stderr
+    assert evictions(server) == 4
+    assert holder(server) == ""
+    ledger = server.store.get("ConfigMap", "rebalancer-ledger", "default")["data"]["ledger.json"]
+    assert '"claims"' not in ledger
+
+
+def test_once_without_evictions_needs_no_lease(server: ApiServer, tmp_path: Path) -> None:
+    held(server, datetime.now(UTC))
+    assert call(server, tmp_path, "once").returncode == 0
+    assert holder(server) == "other"
+
+
+def test_once_ends_at_once_and_names_who_leads(server: ApiServer, tmp_path: Path) -> None:
+    held(server, datetime.now(UTC))
+    began = time.monotonic()
+    done = call(server, tmp_path, "once", "--execute")
+    assert time.monotonic() - began < 10
+    assert done.returncode == 1
+    assert "other leads by lease default/rebalancer" in done.stderr
+    assert "--wait" in done.stderr
+    assert evictions(server) == 0
+
+
+def test_a_holder_that_died_long_ago_is_waited_for_and_followed(server: ApiServer, tmp_path: Path) -> None:
+    held(server, datetime.now(UTC) - timedelta(hours=1))
+    (tmp_path / "c.yaml").write_text(
+        "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}"
+    )
+    with moving(server):
+        done = call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert evictions(server) == 4
+
+
+def test_once_waits_until_the_daemon_does_not_lead_any_more(server: ApiServer, tmp_path: Path) -> None:
+    with moving(server), daemon(server, tmp_path / "daemon", BRISK, "--execute") as d:
+        until(lambda: "this instance leads" in d.said())
+        refused = call(server, tmp_path, "once", "--execute")
+        assert refused.returncode == 1
+        assert "leads by lease" in refused.stderr
+        command = [str(BIN), "once", "--execute", "--wait"]
+        command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as once:
+            time.sleep(1.5)
+            assert once.poll() is None
+            d.popen.send_signal(signal.SIGTERM)
+            said, _ = once.communicate(timeout=40)
+            assert once.returncode == 0, said
+
+
+def test_once_on_a_laptop_meets_the_daemon_in_another_namespace(server: ApiServer, tmp_path: Path) -> None:
+    server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+    labels = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": "lease"}
+    held(server, datetime.now(UTC), "ops", **labels)
+    done = call(server, tmp_path, "once", "--execute")
+    assert done.returncode == 1
+    assert "other leads by lease ops/rebalancer" in done.stderr
+
+
+def test_of_several_installations_one_has_to_be_named(server: ApiServer, tmp_path: Path) -> None:
+    labels = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": "lease"}
+    for namespace in ("ops", "dev"):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        held(server, datetime.now(UTC), namespace, **labels)
+    done = call(server, tmp_path, "once", "--execute")
+    assert done.returncode == 1
+    assert "several rebalancers: a lease in each of dev, ops" in done.stderr
+    assert "ledger.namespace" in done.stderr

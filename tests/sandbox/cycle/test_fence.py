@@ -1,0 +1,125 @@
+"""The ledger as a fence: of two rebalancers on one ledger, that of the later term acts, or neither does."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rebalancer.kube.coordination.ledger import Ledgers
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.planner.options import PlanOptions
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.history.ledger import Circuit
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import Surroundings
+from tests.support.runs.machine import PLACE, Machine
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.servers.api import QUICK, connected
+
+ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
+SILENT = 600.0
+
+
+class Rebalancer:
+    """A process with a memory that lasts, and one eviction a cycle."""
+
+    def __init__(self, machine: Machine, name: str, term: int = 0) -> None:
+        self.machine, self.term = machine, term
+        self._connected = connected(machine.server)
+        connection = self._connected.__enter__()
+        self.memory = Memory(
+            machine.time,
+            HistoryRules(),
+            store=Ledgers(connection, PLACE, writer=name, wait=machine.time.wait, backoff=QUICK),
+            limits=CircuitLimits(),
+            writer=name,
+            term=lambda: self.term,
+            silent=SILENT,
+        )
+
+    def cycle(self) -> Run:
+        m = self.machine
+        m.time.during = lambda _: None
+        return Run(m.server, ONE, hands=m.hands, time=m.time, around=Surroundings(memory=self.memory))
+
+    def end(self) -> None:
+        self.memory.leave()
+        self.close()
+
+    def close(self) -> None:
+        self._connected.__exit__(None, None, None)
+
+
+def test_two_in_the_same_term_stop_both_until_one_is_gone() -> None:
+    with Machine() as m:
+        a, b = Rebalancer(m, "a"), Rebalancer(m, "b")
+        assert a.cycle().report.evicted == 1
+        ends = [r.cycle().report for r in (b, a, b, a)]
+        assert [e.end for e in ends] == [End.HELD] * 4
+        assert {e.reason.code for e in ends if e.reason} == {ReasonCode.RIVAL}
+        assert ends[0].message.startswith("a acts on the same ledger without the same lease")
+        assert ends[1].message.startswith("b acts on the same ledger without the same lease")
+        b.end()
+        assert a.cycle().report.evicted == 1
+        a.close()
+
+
+def test_one_that_was_killed_is_waited_for_as_long_as_it_may_be_silent() -> None:
+    with Machine() as m:
+        a, b = Rebalancer(m, "a"), Rebalancer(m, "b")
+        a.cycle()
+        a.close()
+        assert b.cycle().report.end is End.HELD
+        m.time.at += SILENT
+        assert b.cycle().report.evicted == 1
+        b.close()
+
+
+def test_a_higher_term_is_a_handover_and_the_former_leader_stops() -> None:
+    with Machine() as m:
+        old, new = Rebalancer(m, "old", 4), Rebalancer(m, "new", 5)
+        assert old.cycle().report.evicted == 1
+        assert new.cycle().report.evicted == 1
+        held = old.cycle().report
+        assert held.end is End.HELD
+        assert held.message == "new has taken over: it acts on the same ledger"
+        assert new.cycle().report.evicted == 1
+        old.close()
+        new.close()
+
+
+def test_a_second_one_that_comes_in_the_middle_of_a_cycle_stops_the_next_eviction() -> None:
+    with Machine() as m:
+        a, b = Rebalancer(m, "a"), Rebalancer(m, "b")
+        seen: list[Run] = []
+
+        def during(_: float) -> None:
+            if any(x.subresource == "eviction" for x in m.server.accesses) and not seen:
+                b.memory.begin()
+                b.memory.end(well=True)
+                seen.append(None)  # type: ignore[arg-type]
+
+        m.time.during = during
+        run = Run(m.server, EXECUTE, hands=m.hands, time=m.time, around=Surroundings(memory=a.memory))
+        assert run.report.evicted == run.evictions() == 1
+        assert run.report.end is End.ABORTED
+        assert "it cannot be written down: b acts on the same ledger" in run.report.message
+        a.close()
+        b.close()
+
+
+def test_what_one_wrote_about_the_breaker_survives_what_the_other_writes() -> None:
+    with Machine() as m:
+        a, b = Rebalancer(m, "a"), Rebalancer(m, "b", 1)
+        a.memory.begin()
+        b.memory.begin()
+        until = m.time.at + 900
+        b.memory.ledger = replace(b.memory.ledger, circuit=Circuit(until=until, trips=2, reason="unwell"))
+        b.memory.end(well=False)
+        a.memory.ledger = replace(a.memory.ledger, circuit=Circuit(until=until - 600, trips=1, reason="less"))
+        a.memory.end(well=False)
+        assert m.ledger().circuit == Circuit(until=until, trips=2, reason="unwell")
+        a.close()
+        b.close()

@@ -1,0 +1,205 @@
+"""The last look before an eviction: what changed since the plan stops it, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.errors import KubeError
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import plan
+from rebalancer.runtime.last_look.look import LastLook
+from rebalancer.runtime.last_look.room import Room
+from rebalancer.runtime.last_look.watch_age import WatchAge
+from tests.support.build import NOW, deployment, node, objects, pdb
+from tests.support.sandbox import ApiServer, Reply
+from tests.support.servers.api import FakeTime, connected, objects_of
+from tests.support.servers.watching import caught_up, watching
+from tests.support.waiting import until
+
+CLUSTER = (
+    node("a-0").zone("a"),
+    node("b-0").zone("b"),
+    deployment("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}),
+    pdb("web", {"app": "web"}, max_unavailable=1),
+)
+
+
+class World:
+    """A server, a plan made of it, a watch, and ways to change the server afterwards."""
+
+    def __init__(self, server: ApiServer, connection: Connection, cache: WatchCache) -> None:
+        self.server = server
+        self.cache = cache
+        self.snapshot = cache.snapshot(NOW)
+        made = plan(self.snapshot)
+        self.move = made.moves[0]
+        assert self.move.pod.owner is not None
+        self.replica_set = self.move.pod.owner.name
+        self.pod = self.move.pod.name
+        room = Room(self.snapshot, made, None, cache)
+        self.look = LastLook(objects_of(connection, FakeTime()), WatchAge(cache, lambda: False), room)
+
+    def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
+        """A request of somebody else's."""
+        path = RESOURCES[kind].path("default", name, "status" if status else "")
+        headers = {
+            "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"
+        }
+        answer = urllib3.request(method, self.server.url + path, json=body, headers=headers)
+        assert answer.status < 300, answer.data
+        caught_up(self.cache, self.server)
+        until(lambda: {n.metadata.resource_version for n in self.cache.nodes()} == self.nodes(), 5)
+
+    def nodes(self) -> set[str]:
+        """Versions of the nodes that the server has."""
+        return {o["metadata"]["resourceVersion"] for o in self.server.store.list("Node")}
+
+    def patch(self, kind: str, name: str, body: Any, *, status: bool = False) -> None:
+        """A merge patch."""
+        self.send("PATCH", kind, name, body, status=status)
+
+    def code(self, in_flight: int = 0) -> ReasonCode | None:
+        """The reason that the fresh look gives."""
+        reason = self.look.why_not(self.move, in_flight)
+        return reason.code if reason else None
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    kinds = frozenset(RESOURCES)
+    with (
+        ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, kinds=kinds) as cache,
+    ):
+        yield World(server, c, cache)
+
+
+def test_an_unchanged_world_lets_the_move_pass(world: World) -> None:
+    assert world.look.why_not(world.move) is None
+
+
+def test_a_pod_that_is_gone_has_changed(world: World) -> None:
+    world.send("DELETE", "Pod", world.pod, {"gracePeriodSeconds": 0})
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def test_a_terminating_pod_is_somebody_elses(world: World) -> None:
+    world.send("DELETE", "Pod", world.pod, {"gracePeriodSeconds": 60})
+    assert world.code() is ReasonCode.TERMINATING
+
+
+def test_a_pod_that_runs_no_more_would_bypass_its_budget(world: World) -> None:
+    world.patch("Pod", world.pod, {"status": {"phase": "Pending"}}, status=True)
+    assert world.code() is ReasonCode.NOT_RUNNING
+
+
+@pytest.mark.parametrize("what", ["labels", "annotations"])
+def test_a_pod_whose_metadata_changed_is_not_the_planned_one(world: World, what: str) -> None:
+    world.patch("Pod", world.pod, {"metadata": {what: {"rebalancer.io/evict": "false"}}})
+    reason = world.look.why_not(world.move)
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert reason.message.endswith(what)
+
+
+def test_an_owner_that_is_scaled_is_left_alone(world: World) -> None:
+    world.patch("ReplicaSet", world.replica_set, {"spec": {"replicas": 7}})
+    assert world.code() is ReasonCode.OWNER_SCALING
+
+
+def test_a_template_that_changes_means_a_rollout(world: World) -> None:
+    world.patch(
+        "Deployment", "web", {"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}
+    )
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def test_an_owner_that_is_deleted_makes_no_replacement(world: World) -> None:
+    world.send("DELETE", "ReplicaSet", world.replica_set, {"propagationPolicy": "Orphan"})
+    assert world.code() in (ReasonCode.CHANGED_SINCE_PLAN, ReasonCode.OWNER_TERMINATING)
+
+
+def test_an_annotation_on_the_deployment_is_heard(world: World) -> None:
+    world.patch("Deployment", "web", {"metadata": {"annotations": {"rebalancer.io/evict": "false"}}})
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def test_the_owners_missing_pods_are_allowed_as_far_as_this_wave_took_them(world: World) -> None:
+    world.patch("ReplicaSet", world.replica_set, {"status": {"replicas": 4, "readyReplicas": 3}}, status=True)
+    assert world.code() is ReasonCode.REPLACEMENT_NOT_READY
+    assert world.code(in_flight=1) is None
+    world.patch("ReplicaSet", world.replica_set, {"status": {"replicas": 3, "readyReplicas": 3}}, status=True)
+    assert world.code() is ReasonCode.OWNER_SCALING
+    assert world.code(in_flight=1) is None
+
+
+def test_an_exhausted_budget_stops_it_before_the_server_has_to(world: World) -> None:
+    world.patch("PodDisruptionBudget", "web", {"status": {"disruptionsAllowed": 0}}, status=True)
+    assert world.code() is ReasonCode.PDB_EXHAUSTED
+
+
+def test_a_budget_that_its_controller_has_not_seen_stops_it(world: World) -> None:
+    world.patch("PodDisruptionBudget", "web", {"spec": {"maxUnavailable": 2}})
+    assert world.code() is ReasonCode.PDB_STALE
+
+
+def test_budgets_that_may_not_be_read_are_left_to_the_server(world: World) -> None:
+    world.server.faults.add(Reply(403), resource="poddisruptionbudgets")
+    assert world.code() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "broken", "effect": "NoSchedule"}]}},
+        {"metadata": {"labels": {"topology.kubernetes.io/zone": "a"}}},
+    ],
+    ids=["cordoned", "tainted", "relabelled"],
+)
+def test_a_destination_that_changed_ends_the_move(world: World, change: Any) -> None:
+    world.patch("Node", "b-0", change)
+    reason = world.look.why_not(world.move)
+    assert reason is not None
+    assert reason.code is ReasonCode.NODES_CHANGED
+    assert "b-0" in reason.message
+
+
+def test_a_destination_that_has_less_room_than_planned_with_ends_the_move(world: World) -> None:
+    world.patch("Node", "b-0", {"status": {"allocatable": {"pods": "1"}}}, status=True)
+    assert world.code() is ReasonCode.NODES_CHANGED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"taints": [{"key": "soon", "effect": "PreferNoSchedule"}]}},
+        {"metadata": {"labels": {"feature.example/checked": "now"}, "annotations": {"x": "y"}}},
+    ],
+    ids=["preference", "other label"],
+)
+def test_a_node_that_changed_in_what_no_plan_rests_on_does_not(world: World, change: Any) -> None:
+    world.patch("Node", "b-0", change)
+    assert world.code() is None
+
+
+def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
+    before = len(world.server.accesses)
+    assert [world.code() for _ in range(5)] == [None] * 5
+    lists = [a for a in world.server.accesses[before:] if a.verb == "list" and "limit=1&" not in a.path]
+    assert {a.resource for a in lists} <= {"poddisruptionbudgets", "nodes", "pods"}
+    assert all(a.namespace or a.resource in ("nodes", "pods") for a in lists)
+
+
+def test_what_cannot_be_looked_at_is_an_error_not_a_yes(world: World) -> None:
+    world.server.faults.add(Reply(500), verb="get", resource="pods")
+    with pytest.raises(KubeError):
+        world.look.why_not(world.move)

@@ -1,0 +1,489 @@
+"""What a cycle remembers, and what may stop it: ledger, canary, stabilization, windows, pauses, breaker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.kube.coordination.ledger import KEY, LedgerError, Ledgers
+from rebalancer.kube.read.snapshot import read_snapshot
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.cron import parse_cron
+from rebalancer.policy.history.ledger import Fate, Ledger, decode
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.windows import Window
+from rebalancer.runtime.commands.resting_owners import resting_owners
+from rebalancer.runtime.commands.source import Source
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.settings import load_settings
+from tests.support.build import node, nodes, objects, workload
+from tests.support.runs.machine import BRAKE, PLACE, Machine
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, astray
+from tests.support.sandbox import Cut, Reply
+from tests.support.servers.api import QUICK, FakeTime, connected
+
+UTC = ZoneInfo("UTC")
+
+ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
+"""One eviction a cycle."""
+
+
+def test_evictions_are_written_down_with_what_was_predicted_and_what_happened() -> None:
+    with Machine() as m:
+        run = m.cycle()
+        ledger = m.ledger()
+    assert run.report.end is End.COMPLETE
+    assert len(ledger.entries) == run.report.evicted == 4
+    assert {e.fate for e in ledger.entries} == {Fate.DONE}
+    for entry, outcome in zip(ledger.entries, run.report.outcomes, strict=True):
+        assert (entry.node, entry.landed) == ("a-0", outcome.node)
+        assert entry.leaves == ("topology.kubernetes.io/zone=a",)
+        assert entry.owner == "ReplicaSet/default/web"
+    assert ledger.totals.in_a_row == 4
+
+
+def test_what_is_intended_is_written_before_the_first_eviction() -> None:
+    with Machine() as m:
+        m.cycle()
+        log = [(a.verb, a.resource, a.subresource) for a in m.server.accesses]
+    assert log.index(("create", "configmaps", "")) < log.index(("create", "pods", "eviction"))
+
+
+def test_what_was_intended_and_not_written_is_not_written_later_either() -> None:
+    """Somebody else writes the ledger right before: nothing is evicted, the other account is not touched."""
+    with Machine() as m:
+        m.cycle(options=ONE)
+        before = m.ledger().entries
+        assert len(before) == 1
+
+        m.time.at += 60
+        with connected(m.server) as c:
+            time = FakeTime(at=m.time.at)
+            ledgers = Ledgers(c, PLACE, writer="p2", wait=time.wait, backoff=QUICK)
+            load = ledgers.load
+
+            def load_and_lose() -> Ledger:
+                found = load()
+                m.server.store.modify(
+                    "ConfigMap", PLACE.name, PLACE.namespace, lambda o: o["data"].update(other="writes")
+                )
+                return found
+
+            ledgers.load = load_and_lose  # type: ignore[method-assign]
+            memory = Memory(
+                time, HistoryRules(), store=ledgers, writer="p2", limits=CircuitLimits(), term=lambda: 2
+            )
+            run = Run(m.server, hands=m.hands, time=time, around=Surroundings(memory=memory))
+        after = m.ledger().entries
+    assert run.report.end is End.ABORTED
+    assert "written by somebody else" in run.report.message
+    assert run.report.evicted == 0
+    assert after == before
+
+
+def test_a_ledger_that_cannot_be_written_means_no_eviction() -> None:
+    with Machine() as m:
+        m.server.faults.add(Reply(403), verb="create", resource="configmaps")
+        run = m.cycle()
+    assert run.report.end is End.ABORTED
+    assert run.evictions() == 0
+    assert "nothing is evicted, as it cannot be written down" in run.report.message
+    assert 'resources: ["configmaps"]' in run.report.message
+
+
+def test_a_ledger_that_cannot_be_read_is_an_error_for_who_evicts() -> None:
+    with Machine() as m:
+        m.server.faults.add(Reply(403), verb="get", resource="configmaps")
+        with pytest.raises(Exception, match="get configmaps"):
+            m.cycle()
+        dry = m.cycle(options=LiveOptions(backoff=QUICK), read_only=True)
+    assert dry.report.end is End.RECORDED
+
+
+def test_a_dry_run_reads_the_ledger_and_leaves_it_alone() -> None:
+    with Machine() as m:
+        m.cycle(HistoryRules(stabilization=60), LiveOptions(backoff=QUICK), read_only=True)
+        assert [c["metadata"]["name"] for c in m.server.store.list("ConfigMap")] == ["rebalancer-brake"]
+
+
+def test_a_lost_answer_to_a_write_is_cleared_up() -> None:
+    with Machine() as m:
+        m.server.faults.add(Cut("after"), resource="configmaps", verb="create", times=1)
+        m.server.faults.add(Cut("after"), resource="configmaps", verb="update", times=2)
+        run = m.cycle()
+    assert run.report.end is End.COMPLETE
+
+
+def test_a_second_rebalancer_is_noticed_before_the_next_eviction() -> None:
+    with Machine() as m:
+
+        def other(_: float) -> None:
+            found = m.server.store.find("ConfigMap", PLACE.name, PLACE.namespace)
+            if found is not None:
+                m.server.store.modify(
+                    "ConfigMap",
+                    PLACE.name,
+                    PLACE.namespace,
+                    lambda o: o["metadata"].setdefault("labels", {}).update(x=str(_)),
+                )
+
+        m.time.during = other
+        run = m.cycle()
+    # The first wave was written before the other came; its outcome is merged, the next wave is fine again.
+    assert run.report.end in (End.COMPLETE, End.ABORTED)
+    assert run.report.evicted == run.evictions()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({KEY: '{"version": 2}'}, "written by a newer rebalancer"),
+        ({"other": "thing"}, "is not a ledger"),
+    ],
+)
+def test_a_config_map_that_is_not_ours_is_left_alone(data: dict[str, str], says: str) -> None:
+    with Machine() as m:
+        foreign = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": PLACE.name, "namespace": "default"},
+        }
+        m.server.store.create({**foreign, "data": data})
+        with pytest.raises(LedgerError, match=says):
+            m.cycle()
+        assert m.server.store.get("ConfigMap", PLACE.name, "default")["data"] == data
+
+
+def test_a_damaged_ledger_is_put_aside() -> None:
+    with Machine() as m:
+        m.cycle()
+        m.server.store.modify("ConfigMap", PLACE.name, "default", lambda o: o["data"].update({KEY: '{"ver'}))
+        m.server.store.create(
+            objects(node("d-0").zone("d"))[0]
+            | {
+                "metadata": {
+                    "name": "d-0",
+                    "labels": {"topology.kubernetes.io/zone": "d", "kubernetes.io/hostname": "d-0"},
+                }
+            }
+        )
+        run = m.cycle()
+        data = m.server.store.get("ConfigMap", PLACE.name, "default")["data"]
+    assert run.report.end is End.COMPLETE
+    assert run.report.evicted > 0
+    assert data["quarantine"] == '{"ver'
+    assert decode(data[KEY]).entries
+
+
+def test_the_canary_lets_one_fly_then_two_until_five_have_gone_as_predicted() -> None:
+    eight = (workload(f"w{i}").spread("zone", 1).placed({"a-0": 3, "b-0": 1}) for i in range(8))
+    with Machine((*nodes(a=1, b=1), *eight)) as m:
+        run = m.cycle(HistoryRules(canary=5))
+        assert m.ledger().totals.in_a_row == 8
+    assert (run.report.end, run.report.evicted, run.report.plans) == (End.COMPLETE, 8, 2)
+    flying, landed, most = 0, 0, dict[int, int]()
+    for told in run.story.told:
+        flying += (told == "evict evicted") - (told == "done")
+        landed += told == "done"
+        most[landed] = max(most.get(landed, 0), flying)
+    assert most[0] == 1
+    assert max(most[n] for n in range(1, 5)) == 2
+    assert most[5] > 2
+
+
+def test_an_owner_rests_after_a_cycle_and_then_goes_on() -> None:
+    with Machine() as m:
+        rules = HistoryRules(cool_down=300)
+        first, second = m.cycle(rules, ONE), m.cycle(rules, ONE)
+        m.time.at += 300
+        third = m.cycle(rules, ONE)
+    assert [r.report.evicted for r in (first, second, third)] == [1, 0, 1]
+    blocked = second.story.plans[0].blocked
+    assert {b.reason.code for b in blocked} == {ReasonCode.COOL_DOWN}
+
+
+def test_a_replacement_that_went_astray_is_not_tried_again_until_the_cluster_changed() -> None:
+    with Machine(choose=astray("a-0")) as m:
+        first, second = m.cycle(), m.cycle()
+        assert first.report.evicted == 1
+        assert second.report.evicted == 0
+        assert {b.reason.code for b in second.story.plans[0].blocked} == {ReasonCode.DID_NOT_HELP}
+        m.hands._choose = lambda _, left: left[-1] if left else None
+        m.server.store.modify(
+            "Node",
+            "b-0",
+            None,
+            lambda o: o["metadata"]["labels"].update({"topology.kubernetes.io/zone": "z"}),
+        )
+        third = m.cycle()
+    assert third.report.evicted > 0
+
+
+def test_an_owner_whose_pods_keep_coming_back_is_left_alone() -> None:
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
+    with Machine(things) as m:
+        evicted = []
+        for _ in range(4):
+            run = m.cycle(HistoryRules(max_returns=2))
+            evicted.append(run.report.evicted)
+            last = run
+            # Something moves one of them back.
+            back = next(p for p in m.server.store.list("Pod") if p["spec"]["nodeName"] == "b-0")
+            m.server.store.delete("Pod", back["metadata"]["name"], "default", grace=0)
+            usual, m.hands._choose = m.hands._choose, astray("a-0")
+            for _ in range(4):
+                m.hands.step()
+            m.hands._choose = usual
+            m.time.at += 600
+    assert evicted == [1, 1, 1, 0]
+    reasons = {b.reason.code for b in last.story.plans[0].blocked}
+    assert reasons == {ReasonCode.EVICTION_LOOP}
+
+
+def test_a_violation_has_to_last_across_processes() -> None:
+    with Machine() as m:
+        rules = HistoryRules(stabilization=180)
+        # Nobody has looked before: the pods are old enough.
+        assert m.cycle(rules).report.evicted == 4
+        m.server.store.modify("ReplicaSet", "web", "default", lambda o: o["spec"].update(replicas=9))
+        usual, m.hands._choose = m.hands._choose, astray("a-0")
+        for _ in range(4):
+            m.hands.step()
+        m.hands._choose = usual
+        young = m.cycle(rules)
+        m.time.at += 100
+        still = m.cycle(rules)
+        m.time.at += 100
+        old = m.cycle(rules)
+    assert [r.report.evicted > 0 for r in (young, still, old)] == [False, False, True]
+    codes = {b.reason.code for b in young.story.plans[-1].blocked}
+    assert codes == {ReasonCode.STABILIZING}
+
+
+def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
+    with Machine() as m:
+        m.cycle()
+        kept = m.ledger()
+        alive = m.server.store.list("Pod")[0]["metadata"]["uid"]
+        gone = replace(kept.entries[0], fate=Fate.INTENDED, uid="gone", cycle="x")
+        lives = replace(kept.entries[0], fate=Fate.INTENDED, uid=alive, cycle="x")
+        with connected(m.server) as c:
+            store = Ledgers(c, PLACE, writer="dead", wait=m.time.wait)
+            store.load()
+            store.save(replace(kept, entries=(gone, lives)))
+        m.cycle(HistoryRules(stabilization=1))
+        (entry,) = m.ledger().entries
+    assert (entry.uid, entry.fate) == ("gone", Fate.UNKNOWN)
+
+
+def test_outside_of_every_window_nothing_is_evicted_and_the_plan_is_made_all_the_same() -> None:
+    # 2033-05-18 03:33:20 UTC, a Wednesday
+    shut = Window(parse_cron("0 4 * * *"), 3600, UTC)
+    with Machine() as m:
+        held = m.cycle(options=replace(EXECUTE, windows=(shut,)))
+        m.time.at += 3600
+        free = m.cycle(options=replace(EXECUTE, windows=(shut,)))
+    assert held.report.end is End.HELD
+    assert held.story.plans[0].moves
+    assert held.report.reason is not None
+    assert held.report.reason.numbers["until"] == 2_000_001_600
+    assert free.report.evicted > 0
+
+
+def test_a_window_that_closes_ends_the_cycle_between_two_evictions() -> None:
+    with Machine() as m:
+        shut = Window(parse_cron("34 3 * * *"), 3600, UTC, "deny")  # 40 s after the start
+        slow = replace(EXECUTE, windows=(shut,), limits=CycleLimits(per_second=0.05))
+        run = m.cycle(options=slow)
+    assert run.report.end is End.HELD
+    assert 0 < run.report.evicted < 4
+    assert run.report.outcomes[-1].status is MoveStatus.SKIPPED
+    assert run.report.evicted == run.evictions()
+
+
+def test_the_pace_is_kept() -> None:
+    things = (
+        *nodes(a=1, b=1, c=1),
+        *(workload(f"w{i}").spread("zone", 1).placed({"a-0": 2}) for i in range(5)),
+    )
+    with Machine(things) as m:
+        before = m.time.at
+        run = m.cycle(options=replace(EXECUTE, limits=CycleLimits(per_second=0.1)))
+    assert run.report.evicted == 5
+    assert m.time.at - before >= 40
+
+
+def test_the_time_of_a_cycle_is_bounded() -> None:
+    with Machine(ready_after=40) as m:
+        run = m.cycle(options=replace(EXECUTE, max_time=30.0))
+        assert run.report.end is End.CAPPED
+        assert run.report.reason is not None
+        assert run.report.reason.code is ReasonCode.CYCLE_TIME
+        assert run.report.evicted == 1
+
+
+def test_the_brake_pauses_everything_within_one_eviction() -> None:
+    with Machine() as m:
+
+        def pause(_: float) -> None:
+            m.server.store.modify(
+                "ConfigMap",
+                "rebalancer-brake",
+                "default",
+                lambda o: o["metadata"].update(annotations={PAUSE: "incident"}),
+            )
+
+        m.time.during = pause
+        options = replace(EXECUTE, brake=BRAKE)
+        run = m.cycle(options=options)
+        again = m.cycle(options=options)
+    assert run.report.end is again.report.end is End.HELD
+    assert (run.report.evicted, again.report.evicted) == (1, 0)
+    assert "rebalancer.io/pause=incident" in run.report.message
+
+
+def test_an_annotation_of_a_namespace_pauses_its_pods_within_one_eviction() -> None:
+    with Machine() as m:
+
+        def pause(_: float) -> None:
+            m.server.store.modify(
+                "Namespace", "default", None, lambda o: o["metadata"].update(annotations={PAUSE: "yes"})
+            )
+
+        m.time.during = pause
+        run = m.cycle(options=replace(EXECUTE, brake=BRAKE))
+    assert run.report.evicted == run.evictions() == 1
+    assert run.report.end is End.COMPLETE
+    assert {b.reason.code for b in run.story.plans[-1].blocked} == {ReasonCode.PAUSED_BY_ANNOTATION}
+
+
+def test_a_failed_cycle_opens_the_breaker_and_says_when_it_is_tried_again() -> None:
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        fault = m.server.faults.add(Reply(500), subresource="eviction")
+        first = m.cycle(limits=limits)
+        m.server.faults.remove(fault)
+        second = m.cycle(limits=limits)
+        m.time.at += 600
+        third = m.cycle(limits=limits)
+        ledger = m.ledger()
+    assert first.report.end is End.ABORTED
+    assert "it is tried again at " in first.report.message
+    assert second.report.end is End.HELD
+    assert "the circuit breaker is open: the API server is unwell" in second.report.message
+    assert third.report.end is End.COMPLETE
+    assert ledger.circuit.trips == 0
+
+
+def test_too_many_nodes_that_are_not_ready_stop_everything() -> None:
+    with Machine((*SKEWED, *nodes(d=1))) as m:
+        bad = [{"type": "Ready", "status": "Unknown"}]
+        m.server.store.modify(
+            "Node", "d-0", None, lambda o: o["status"].update(conditions=bad), subresource="status"
+        )
+        run = m.cycle(limits=CircuitLimits(not_ready=Limit(number=0)))
+        fine = m.cycle(limits=CircuitLimits(not_ready=Limit(number=1)), ignore_circuit=True)
+    assert run.report.end is End.ABORTED
+    assert run.report.message.startswith("1 of 4 nodes are NotReady, at most 0 may be; it is tried again at")
+    assert run.evictions() == 0 or run.report.evicted == 0
+    assert fine.report.evicted > 0
+
+
+def test_pods_that_go_pending_meanwhile_stop_the_cycle() -> None:
+    with Machine() as m:
+
+        def crowd(_: float) -> None:
+            for i in range(5):
+                if m.server.store.find("Pod", f"x{i}", "default") is None:
+                    pod = {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "metadata": {"name": f"x{i}", "namespace": "default"},
+                    }
+                    m.server.store.create(
+                        {
+                            **pod,
+                            "spec": {
+                                "nodeSelector": {"no": "where"},
+                                "containers": [{"name": "c", "image": "i"}],
+                            },
+                        }
+                    )
+
+        m.time.during = crowd
+        run = m.cycle(limits=CircuitLimits(new_pending=3))
+    assert run.report.end is End.ABORTED
+    assert "pods have become Pending since the cycle began" in run.report.message
+    assert run.report.evicted < 4
+
+
+def test_events_tell_pod_and_owner() -> None:
+    with Machine() as m:
+        run = m.cycle(options=replace(EXECUTE, events="all"))
+        events = m.server.store.list("Event")
+    assert len(events) == 2 * run.report.evicted
+    kinds = {e["involvedObject"]["kind"] for e in events}
+    assert kinds == {"Pod", "ReplicaSet"}
+    on_pod = next(e for e in events if e["involvedObject"]["kind"] == "Pod")
+    assert on_pod["reason"] == "EvictedForSpread"
+    assert "from a-0 to " in on_pod["message"]
+    assert "topology.kubernetes.io/zone: from a to" in on_pod["message"]
+
+
+def test_events_that_may_not_be_written_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Machine() as m:
+        m.server.faults.add(Reply(403), resource="events")
+        run = m.cycle(options=replace(EXECUTE, events="all"))
+    assert run.report.end is End.COMPLETE
+    assert caplog.text.count("no events are written in default") == 1
+
+
+def test_the_server_is_asked_for_its_verdict_on_each_eviction() -> None:
+    with Machine() as m:
+        run = m.cycle(options=LiveOptions(backoff=QUICK, ask_server=True), read_only=True)
+        assert run.report.end is End.RECORDED
+        assert {o.status for o in run.report.outcomes} == {MoveStatus.RECORDED}
+        assert all("says the API server" in o.message for o in run.report.outcomes)
+        assert len(run.report.outcomes) == len(run.story.plans[0].moves)
+        assert len(m.server.store.list("Pod")) == 6
+        refused = m.server.faults.add(
+            Reply(
+                429,
+                {
+                    "kind": "Status",
+                    "code": 429,
+                    "message": "no",
+                    "details": {
+                        "causes": [
+                            {"reason": "DisruptionBudget", "message": "The disruption budget web needs 6"}
+                        ]
+                    },
+                },
+            ),
+            subresource="eviction",
+        )
+        again = m.cycle(options=LiveOptions(backoff=QUICK, ask_server=True), read_only=True)
+    assert refused.hits == len(again.report.outcomes) == 4
+    assert {o.reason.code for o in again.report.outcomes if o.reason} == {ReasonCode.PDB_EXHAUSTED}
+
+
+def test_a_report_says_whom_memory_protects() -> None:
+    with Machine(choose=astray("a-0")) as m, connected(m.server) as c:
+        m.cycle()
+        settings = load_settings(env={}, flags={"ledger": {"namespace": "default"}})
+        snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)
+        with TemporaryDirectory() as folder:
+            source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
+            resting = resting_owners(settings, source, snapshot)
+    assert {o: r.code for o, r in resting.items()} == {"ReplicaSet/default/web": ReasonCode.DID_NOT_HELP}

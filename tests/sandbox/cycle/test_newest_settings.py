@@ -1,0 +1,105 @@
+"""Settings that change in the middle of a cycle: what became stricter binds the next eviction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.configured import live_options
+from rebalancer.runtime.live.newest import Newest, NewestGate
+from rebalancer.runtime.live.places import places_of
+from rebalancer.settings import Settings, load_settings
+from tests.support.build import objects
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import QUICK, FakeTime, connected
+
+ON = "evictions: {enabled: true, perSecond: 1}\n"
+
+
+def run(folder: Path, then: str, first: str = ON) -> Run:
+    """A cycle whose settings file changes as soon as one pod was evicted."""
+    file = folder / "settings.yaml"
+    file.write_text(first)
+    time = FakeTime()
+
+    def load() -> Settings:
+        return load_settings(file, env={})
+
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as connection:
+        places = places_of(load(), connection)
+
+        def options(settings: Settings) -> LiveOptions:
+            return replace(live_options(settings, connection, places), backoff=QUICK)
+
+        def change(_: float) -> None:
+            if any(a.subresource == "eviction" for a in server.accesses):
+                file.write_text(then)
+
+        time.during = change
+        newest = Newest(file, load, options)
+        around = Surroundings(newest=lambda used, clock: NewestGate(newest, used, clock))
+        return Run(server, options(load()), time=time, around=around)
+
+
+STRICTER = [
+    ("evictions off", "evictions: {enabled: false}", ReasonCode.EVICTIONS_DISABLED),
+    ("a file of nothing, so evictions off", "", ReasonCode.EVICTIONS_DISABLED),
+    (
+        "a window",
+        ON + 'schedule: {windows: [{cron: "* * * * *", duration: 1h, action: deny}]}',
+        ReasonCode.WINDOW,
+    ),
+    ("less time", ON + "schedule: {maxCycleTime: 100ms}", ReasonCode.CYCLE_TIME),
+    (
+        "a namespace excluded",
+        ON + "scope: {namespaces: {exclude: [default]}}",
+        ReasonCode.EXCLUDED_NAMESPACE,
+    ),
+    ("opt-in", ON + "scope: {mode: opt-in}", ReasonCode.OUT_OF_SCOPE),
+    ("pods protected", ON + "policy: {protectPodsWithoutPdb: true}", ReasonCode.NO_PDB),
+    ("a cap in total", "evictions: {enabled: true, maxTotal: 1}", ReasonCode.CAP),
+    ("a cap per owner", "evictions: {enabled: true, maxPerOwner: 1}", ReasonCode.CAP),
+    ("a cap an hour", "evictions: {enabled: true, maxTotalPerHour: 1}", ReasonCode.CAP),
+    ("a cap a day", "evictions: {enabled: true, maxPerOwnerPerDay: 1}", ReasonCode.CAP),
+    ("a cap per domain", "evictions: {enabled: true, maxPerDomain: 1}", ReasonCode.CAP),
+    ("a mistake", "evictions: nonsense", ReasonCode.SETTINGS_INVALID),
+    ("no YAML", "evictions: {", ReasonCode.SETTINGS_INVALID),
+]
+
+
+@pytest.mark.parametrize(("what", "then", "code"), STRICTER, ids=[what for what, _, _ in STRICTER])
+def test_what_became_stricter_binds_the_next_eviction(
+    what: str, then: str, code: ReasonCode, tmp_path: Path
+) -> None:
+    r = run(tmp_path, then)
+    assert r.evictions() == r.report.evicted == 1, what
+    skipped = [o.reason for o in r.report.outcomes if not o.evicted and o.reason]
+    reasons = skipped or [r.report.reason] if r.report.reason else skipped
+    assert {x.code for x in reasons} == {code}
+
+
+def test_a_file_that_is_gone_stops_evictions(tmp_path: Path) -> None:
+    file = tmp_path / "gone" / "settings.yaml"
+    newest = Newest(file, lambda: load_settings(file, env={}), lambda _: EXECUTE)
+    reason = NewestGate(newest, EXECUTE, FakeTime()).closed()
+    assert reason is not None
+    assert reason.code is ReasonCode.SETTINGS_INVALID
+    assert "settings.yaml: no such file or directory" in reason.message
+
+
+def test_what_became_looser_waits_for_the_next_cycle(tmp_path: Path) -> None:
+    r = run(tmp_path, then=ON, first="evictions: {enabled: true, maxTotal: 1}")
+    assert r.evictions() == 1
+    assert r.report.end is End.CAPPED
+
+
+def test_settings_that_say_the_same_in_other_words_change_nothing(tmp_path: Path) -> None:
+    r = run(tmp_path, then="# the same\n" + ON)
+    assert r.evictions() == 4
+    assert r.report.end is End.COMPLETE

@@ -1,0 +1,234 @@
+"""`once` over real HTTP: plan, fresh look, evict, wait, and again until nothing is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.kube.errors import ForbiddenError
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.once import run_once
+from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
+from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, astray, once
+from tests.support.sandbox import ApiServer, Cut, Reply
+from tests.support.servers.api import QUICK, FakeTime, connected
+from tests.support.servers.hands import Hands
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_skewed_workload_is_balanced_whatever_the_schedulers_ties(seed: int) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        run = Run(server, hands=Hands(server, seed=seed))
+        assert run.report.end is End.COMPLETE
+        assert max(run.zones()) - min(run.zones()) <= 1
+        assert run.report.evicted == run.evictions() == len(run.story.plans[0].moves)
+        assert all(o.expected for o in run.report.outcomes)
+        again = Run(server)
+        assert again.report.end is End.COMPLETE
+        assert again.report.evicted == 0
+
+
+def test_without_execute_the_plan_is_gone_through_at_once_and_nothing_is_sent() -> None:
+    run = once(SKEWED, replace(DRY, limits=CycleLimits(per_second=0.01)))
+    assert len(run.report.outcomes) > 1
+    assert run.report.seconds < 60
+    assert run.report.end is End.RECORDED
+    assert run.report.ok
+    assert {o.status for o in run.report.outcomes} == {MoveStatus.RECORDED}
+    assert len(run.report.outcomes) == len(run.story.plans[0].moves)
+    assert not any(a.verb not in ("get", "list") for a in run.server.accesses)
+    assert sum(a.resource == "pods" for a in run.server.accesses) == 1, "read once, whatever the plan has"
+
+
+def test_the_story_is_told_in_order() -> None:
+    run = once((*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1})))
+    told = "cycle 1, snapshot, plan 1, wave 1, evict evicted, done, snapshot, plan 0, end complete"
+    assert run.story.told == told.split(", ")
+
+
+def test_budgets_hold_at_every_moment() -> None:
+    run = once((*SKEWED, pdb("web", {"app": "web"}, max_unavailable=1)))
+    assert run.report.end is End.COMPLETE
+    assert run.hands.broken_budgets == []
+
+
+def test_budgets_that_lag_behind_their_pods_are_waited_for() -> None:
+    things = (*SKEWED, pdb("web", {"app": "web"}, max_unavailable=1))
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, hands=Hands(server, budgets_every=7))
+    assert run.report.end is End.COMPLETE
+    assert run.zones() == [2, 2, 2]
+    assert {o.status for o in run.report.outcomes} == {MoveStatus.DONE}
+
+
+def test_a_stateful_set_comes_back_under_its_name() -> None:
+    run = once((*nodes(a=1, b=1), stateful_set("db").spread("zone", 1).placed({"a-0": 3, "b-0": 1})))
+    assert run.report.end is End.COMPLETE
+    (outcome,) = run.report.outcomes
+    assert outcome.replacement == outcome.move.pod.key
+    assert outcome.node == "b-0"
+
+
+def test_a_replacement_on_another_planned_node_leads_to_a_new_plan_that_is_not_counted() -> None:
+    def unlike(_: Any, left: list[str]) -> str | None:
+        return left[-1] if left else None
+
+    things = (*nodes(a=1, b=3, c=3), workload("web").spread("zone", 1).placed({"a-0": 9}))
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, hands=Hands(server, choose=unlike))
+    assert run.report.end is End.COMPLETE
+    assert all(o.expected for o in run.report.outcomes)
+    assert run.zones() == [3, 3, 3]
+
+
+def test_replacements_that_keep_going_astray_end_the_cycle() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        run = Run(server, hands=Hands(server, choose=astray("a-0")))
+    assert run.report.end is End.UNSTABLE
+    assert run.report.mispredicted == run.report.evicted
+    assert run.report.evicted == 2
+    assert "2 replacements of ReplicaSet/default/web landed" in run.report.message
+
+
+def test_a_replacement_that_stays_pending_is_a_failure_and_a_second_one_the_end() -> None:
+    things = (
+        *nodes(a=1, b=1),
+        workload("one").spread("zone", 1).placed({"a-0": 3, "b-0": 1}),
+        workload("two").spread("zone", 1).placed({"a-0": 3, "b-0": 1}),
+        workload("zzz").spread("zone", 1).placed({"a-0": 7, "b-0": 1}),
+    )
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, hands=Hands(server, choose=lambda _pod, _nodes: None))
+    assert run.report.end is End.ABORTED
+    assert not run.report.ok
+    failed = [o for o in run.report.outcomes if o.status is MoveStatus.FAILED]
+    assert "stays Pending: 0 nodes fit" in failed[0].message
+
+
+def test_a_replacement_that_never_becomes_ready_is_a_failure() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        run = Run(server, hands=Hands(server, ready_after=10_000))
+    assert "is not Ready after" in run.report.outcomes[0].message
+    assert run.report.failed >= 1
+
+
+def test_a_victim_that_does_not_end_is_named_as_such() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        run = Run(server, hands=Hands(server, ends_after=10_000))
+    assert "still terminating" in run.report.outcomes[0].message
+
+
+def test_a_node_that_is_added_under_way_leads_to_a_new_plan() -> None:
+    time = FakeTime()
+    with ApiServer(objects(*SKEWED)) as server:
+        late = objects(node("d-0").zone("d"))[0]
+        del late["metadata"]["resourceVersion"]
+
+        def arrive(_: float) -> None:
+            if len(time.waits) == 2:
+                server.store.create(late)
+
+        time.during = arrive
+        run = Run(server, time=time)
+    assert run.report.end is End.COMPLETE
+    assert run.zones() in ([2, 2, 1, 1], [2, 1, 2, 1], [2, 1, 1, 2])
+    assert len(run.story.plans) > 2
+
+
+def test_a_stop_ends_between_two_evictions() -> None:
+    time = FakeTime()
+    with ApiServer(objects(*SKEWED)) as server:
+
+        def stop(_: float) -> None:
+            time.stop = True
+
+        time.during = stop
+        run = Run(server, time=time)
+    assert run.report.end is End.STOPPED
+    assert run.report.evicted == run.evictions() == 1
+    assert run.report.failed == 0
+
+
+def test_a_stop_before_the_start_does_nothing() -> None:
+    time = FakeTime()
+    time.stop = True
+    run = once(SKEWED, time=time)
+    assert run.report.end is End.STOPPED
+    assert run.evictions() == 0
+
+
+def test_missing_rights_end_the_cycle_at_the_first_eviction() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), subresource="eviction")
+        run = Run(server)
+        tries = sum(1 for a in server.accesses if a.subresource == "eviction")
+    assert run.report.end is End.ABORTED
+    assert 'verbs: ["create"]' in run.report.message
+    assert tries == 1
+
+
+def test_a_lost_answer_is_read_back_and_the_cycle_goes_on() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Cut("after"), subresource="eviction", times=1)
+        run = Run(server)
+    assert run.report.end is End.COMPLETE
+    assert run.report.outcomes[0].eviction is not None
+    assert run.report.outcomes[0].eviction.read_back
+    assert max(run.zones()) - min(run.zones()) <= 1
+
+
+def test_an_unknown_outcome_ends_the_cycle() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Cut("after"), subresource="eviction")
+        server.faults.add(Reply(500), verb="get", resource="pods", skip=1)
+        run = Run(server)
+    assert run.report.end is End.ABORTED
+    assert "unknown" in run.report.message
+
+
+def test_what_the_server_refuses_for_good_is_not_tried_for_ever() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        refusal = {"kind": "Status", "message": 'admission webhook "w" denied the request', "code": 403}
+        server.faults.add(Reply(403, refusal), subresource="eviction")
+        run = Run(server)
+        tries = sum(1 for a in server.accesses if a.subresource == "eviction")
+    assert run.report.end is End.NO_PROGRESS
+    assert tries == 1
+
+
+def test_caps_hold_over_all_plans_of_a_cycle() -> None:
+    policy = PolicyOptions(max_total=Limit(number=2))
+    options = LiveOptions(execute=True, backoff=QUICK, planning=PlanOptions(policy=policy))
+    run = once(SKEWED, options)
+    assert run.report.end is End.CAPPED
+    assert run.report.evicted == run.evictions() == 2
+
+
+def test_a_cluster_that_cannot_be_read_is_an_error() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), resource="nodes")
+        with pytest.raises(ForbiddenError, match="nodes"):
+            Run(server)
+
+
+def test_an_observer_that_fails_does_not_stop_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+            raise RuntimeError("display is gone")
+
+    time = FakeTime()
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as c:
+        hands = Hands(server)
+        time.during = hands.step
+        report = run_once(c, EXECUTE, clock=time, observers=[Broken()])
+    assert report.end is End.COMPLETE
+    assert "Broken.on_plan failed" in caplog.text

@@ -1,0 +1,203 @@
+"""The scheduler's decisions beside the engine's answers: they agree, or it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.config_file import parse_config
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.runtime.live.agreement import AgreementWatch
+from tests.support.clusters.cluster_objects import node, template, workload
+from tests.support.processes.daemon_process import BRISK, daemon, get
+from tests.support.sandbox import Cluster
+from tests.support.scheduler.plain import Json
+from tests.support.servers.api import connected
+from tests.support.servers.watching import QUICK, watching
+from tests.support.waiting import until
+
+ZONE = "topology.kubernetes.io/zone"
+TAINT = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
+SPREAD = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def configured(**profile: Any) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+
+
+def args(plugin: str, **fields: Any) -> dict[str, Any]:
+    return {"pluginConfig": [{"name": plugin, "args": fields}]}
+
+
+@contextmanager
+def compared(cluster: Cluster) -> Iterator[list[Comparison]]:
+    """What is told while the cluster schedules."""
+    found: list[Comparison] = []
+    with connected(cluster.server) as c, watching(c, QUICK, kinds=frozenset(RESOURCES)) as cache:
+        watch = AgreementWatch(cache, lambda: None, found.append).start()
+        try:
+            yield found
+        finally:
+            watch.stop()
+
+
+def spread_pods(app: str = "web") -> Json:
+    return template(
+        app, topologySpreadConstraints=[{**SPREAD, "labelSelector": {"matchLabels": {"app": app}}}]
+    )
+
+
+def test_a_scheduler_of_the_same_rules_agrees_with_every_decision() -> None:
+    nodes = [node(f"{z}-{i}", z, cpu="1") for z in "abc" for i in range(2)]
+    nodes.append(node("a-9", "a", taints=[TAINT]))
+    with Cluster(nodes, ready_after=0.02, grace=0.02) as cluster, compared(cluster) as found:
+        cluster.store.create(workload("ReplicaSet", 9, template=spread_pods()))
+        cluster.store.create(workload("ReplicaSet", 8, "large", cpu="700m"))
+        until(lambda: len(found) >= 9)
+        cluster.settle()
+        until(lambda: sum(1 for c in found if c.node) >= 12)
+    results = Counter(c.result for c in found)
+    assert set(results) <= {Result.AGREES, Result.UNCLEAR}
+    assert results[Result.AGREES] > results[Result.UNCLEAR]
+    assert all(c.certain for c in found)
+    assert {bool(c.node) for c in found} == {True, False}, "some were refused"
+
+
+OTHERS: list[tuple[str, Mapping[str, Any], list[Json], Json, Result, set[str]]] = [
+    (
+        "the scheduler has a filter less",
+        configured(plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}),
+        [node("a-0", taints=[TAINT])],
+        workload("ReplicaSet", 2),
+        Result.DISAGREES,
+        {"TaintToleration"},
+    ),
+    (
+        "the scheduler adds an affinity",
+        configured(
+            **args(
+                "NodeAffinity",
+                addedAffinity={
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["batch"]}]}
+                        ]
+                    }
+                },
+            )
+        ),
+        [node("a-0"), node("b-0", "b")],
+        workload("ReplicaSet", 2),
+        Result.DISAGREES,
+        set(),
+    ),
+    (
+        "the scheduler spreads by default constraints",
+        configured(**args("PodTopologySpread", defaultConstraints=[SPREAD], defaultingType="List")),
+        [node("a-0"), node("b-0", "b", cpu="0")],
+        workload("ReplicaSet", 4),
+        Result.DISAGREES,
+        set(),
+    ),
+    (
+        "the scheduler ignores a resource",
+        configured(**args("NodeResourcesFit", ignoredResources=["example.com/gpu"])),
+        [node("a-0")],
+        workload(
+            "ReplicaSet",
+            1,
+            template={
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "containers": [
+                        {"name": "c", "image": "i", "resources": {"requests": {"example.com/gpu": "1"},
+                                                                  "limits": {"example.com/gpu": "1"}}}
+                    ]
+                },
+            },
+        ),
+        Result.DISAGREES,
+        {"NodeResourcesFit"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sentence", "config", "nodes", "pods", "result", "plugins"), OTHERS, ids=[o[0] for o in OTHERS]
+)
+def test_a_scheduler_that_is_configured_otherwise_is_found_out(
+    sentence: str,
+    config: Mapping[str, Any],
+    nodes: list[Json],
+    pods: Json,
+    result: Result,
+    plugins: set[str],
+) -> None:
+    del sentence
+    with Cluster(nodes, scheduler=parse_config(config)) as cluster, compared(cluster) as found:
+        cluster.store.create(pods)
+        until(lambda: any(c.result is result for c in found))
+    (first, *_) = (c for c in found if c.result is result)
+    assert first.certain
+    assert set(first.plugins) == plugins
+    assert set(first.nodes) <= {n["metadata"]["name"] for n in nodes}
+    assert first.nodes
+    assert first.message
+
+
+def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None:
+    config = parse_config(configured(plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}))
+    with (
+        Cluster([node("a-0", taints=[TAINT])], scheduler=config) as cluster,
+        daemon(cluster.server, tmp_path, BRISK) as d,
+    ):
+        until(lambda: get(d.port, "/readyz")[0] == 200)
+        cluster.store.create(workload("ReplicaSet", 2))
+        until(lambda: "rebalancer_engine_agreement 0.0" in get(d.port, "/metrics")[1])
+        metrics = get(d.port, "/metrics")[1]
+        assert 'rebalancer_engine_comparisons_total{certain="true",result="disagrees"} 2.0' in metrics
+        assert "which the engine rejects: TaintToleration (node(s) had untolerated taint(s))" in d.said()
+        assert d.end() == 0
+        assert "Traceback" not in d.said()
+
+
+def test_nodes_that_come_are_taken_in_and_heartbeats_are_not_news() -> None:
+    with Cluster([node("a-0", cpu="1")], ready_after=0.02) as cluster:
+        found: list[Comparison] = []
+        now = [0.0]
+        with connected(cluster.server) as c, watching(c, QUICK, kinds=frozenset(RESOURCES)) as cache:
+            watch = AgreementWatch(cache, lambda: None, found.append, monotonic=lambda: now[0])
+            cluster.store.create(workload("ReplicaSet", 1, cpu="700m"))
+            until(lambda: _looked(watch, found, 1))
+            agreement = watch._agreement
+            cluster.store.modify("Node", "a-0", None, lambda o: o["metadata"].update(annotations={"x": "y"}))
+            until(lambda: not _same_nodes(cache, agreement))
+            watch.look()
+            assert watch._agreement is agreement, "nothing that a scheduler sees has changed"
+            cluster.store.create(node("b-0", "b"))
+            until(lambda: len(cache.nodes()) == 2)
+            now[0] = 1000.0
+            watch.look()
+            assert watch._agreement is not agreement
+            cluster.store.create(workload("ReplicaSet", 1, "more", cpu="2"))
+            until(lambda: _looked(watch, found, 2))
+        assert [(c.result, c.node) for c in found] == [(Result.AGREES, "a-0"), (Result.AGREES, "b-0")]
+
+
+def _looked(watch: AgreementWatch, found: list[Comparison], number: int) -> bool:
+    watch.look()
+    return len(found) >= number
+
+
+def _same_nodes(cache: Any, agreement: Any) -> bool:
+    return bool(tuple(cache.nodes()) == agreement.state.snapshot.nodes)

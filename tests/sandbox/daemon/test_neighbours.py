@@ -1,0 +1,170 @@
+"""Others that move pods: another descheduler, a consolidating Karpenter, a drain; seen, and not imagined."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rebalancer.cli.app import app
+from rebalancer.model.finding import Finding
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.observer import Observer
+from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours
+from tests.support.build import node, objects, pod, snapshot
+from tests.support.processes.command import call
+from tests.support.processes.daemon_process import BRISK, daemon
+from tests.support.runs.one_cycle import SKEWED
+from tests.support.sandbox import ApiServer
+from tests.support.waiting import until
+
+Things = Iterable[Any]
+
+
+def image(name: str, **labels: str) -> Any:
+    """A pod of that image on a node."""
+    made = pod("it").labels(app="other", **labels).on("n")
+    made._spec["containers"][0]["image"] = name
+    return made
+
+
+N = node("n").zone("a")
+UNDER_WAY = pod("web").on("n").owned_by("ReplicaSet", "web").terminating()
+TABLE: list[tuple[str, Things, list[str]]] = [
+    ("a descheduler by its chart's label",
+     (N, pod("it").label_map({"app.kubernetes.io/name": "descheduler"}).on("n")), ["descheduler-present"]),
+    ("a descheduler by its app label", (N, pod("it").labels(app="descheduler").on("n")),
+     ["descheduler-present"]),
+    ("a descheduler by its image", (N, image("registry.k8s.io/descheduler/descheduler:v0.34.0")),
+     ["descheduler-present"]),
+    ("a descheduler by its image and digest", (N, image("mirror.example:5000/x/descheduler@sha256:00ff")),
+     ["descheduler-present"]),
+    ("a descheduler's CronJob, of which the last pod is there",
+     (N, pod("it").labels(app="descheduler").on("n").owned_by("Job", "d-1", "batch/v1").phase("Succeeded")),
+     ["descheduler-present"]),
+    ("a descheduler that has ended for good",
+     (N, pod("it").labels(app="descheduler").on("n").phase("Failed")), []),
+    ("a program that only has it in its name", (N, image("example/descheduler-exporter:1")), []),
+    ("a program from a registry of that name", (N, image("descheduler.example/web:1")), []),
+    ("Karpenter that consolidates", (N.label("x", "y"), node("k").taint("karpenter.sh/disrupted")),
+     ["karpenter-consolidating"]),
+    ("Karpenter before its v1 that consolidates",
+     (node("k").taint("karpenter.sh/disruption", "disrupting"),), ["karpenter-consolidating"]),
+    ("Karpenter's nodes", (node("k").label("karpenter.sh/nodepool", "default"),), ["karpenter-present"]),
+    ("Karpenter's node that goes, and its pods with it",
+     (node("n").taint("karpenter.sh/disrupted"), UNDER_WAY), ["karpenter-consolidating"]),
+    ("nodes with other taints", (node("k").taint("karpenter.sh/unregistered-x"), N), []),
+    ("a drain", (node("n").cordoned(), UNDER_WAY), ["drain-running"]),
+    ("a node that the cluster-autoscaler empties",
+     (node("n").taint("ToBeDeletedByClusterAutoscaler"), UNDER_WAY), ["drain-running"]),
+    ("a cordoned node whose pods stay",
+     (node("n").cordoned(), pod("web").on("n").owned_by("ReplicaSet", "web")), []),
+    ("a pod that ends on a node like any other", (N, UNDER_WAY), []),
+    ("a DaemonSet that is updated on a cordoned node",
+     (node("n").cordoned(), pod("log").on("n").owned_by("DaemonSet", "log").terminating()), []),
+    ("a drain beside a cordoned node", (N, node("m").cordoned(), UNDER_WAY), []),
+]  # fmt: skip
+
+
+CODES = frozenset(NeighbourCode)
+
+
+@pytest.mark.parametrize(("things", "codes"), [t[1:] for t in TABLE], ids=[t[0] for t in TABLE])
+def test_of(things: Things, codes: list[str]) -> None:
+    assert [f.code for f in neighbours(snapshot(*things))] == codes
+
+
+class Notices(Observer):
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Finding] = []
+
+    def on_notice(self, finding: Finding) -> None:
+        self.told.append(finding)
+
+
+def test_each_is_told_once_and_again_after_it_had_gone() -> None:
+    notices = Notices()
+    watch = NeighbourWatch(notices)
+    quiet: Snapshot = snapshot(N)
+    drain = snapshot(node("n").cordoned(), UNDER_WAY)
+    for s in (quiet, drain, drain, quiet, drain):
+        watch.on_snapshot(s)
+    assert [f.code for f in notices.told] == ["drain-running"] * 2
+    assert notices.told[0].message == "a drain: 1 pod of this node, which takes no new ones, is going"
+
+
+CASES: list[tuple[str, Things, str]] = [
+    ("another descheduler", (pod("d-1").labels(app="descheduler").on("b-0"),),
+     "note: Pod/default/d-1: a descheduler runs in this cluster"),
+    ("Karpenter", (node("k").zone("a").taint("karpenter.sh/disrupted"),),
+     "note: Node/k: Karpenter is taking away 1 node: "),
+    ("a drain", (node("m").zone("a").cordoned(), pod("x").on("m").owned_by("ReplicaSet", "x").terminating()),
+     "note: Node/m: a drain: 1 pod of this node"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("things", "says"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_cycle_by_hand_says_it(things: Things, says: str, tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED, *things)) as server:
+        done = call(server, tmp_path, "once")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: ") == 1
+    assert says in done.stderr
+
+
+def report(server: ApiServer, folder: Path) -> list[dict[str, Any]]:
+    """The findings that a report of the cluster has of its neighbours."""
+    made = json.loads(call(server, folder, "report", "-o", "json").stdout)
+    return [f for f in made["findings"] if f["code"] in CODES]
+
+
+def test_a_report_of_a_cluster_has_each_and_says_it_in_the_same_order(tmp_path: Path) -> None:
+    things = [t for case in CASES for t in case[1]]
+    with ApiServer(objects(*SKEWED, *things)) as server:
+        found = report(server, tmp_path)
+    with ApiServer(objects(*reversed(things), *SKEWED)) as server:
+        assert report(server, tmp_path) == found
+    assert [f["code"] for f in found] == ["descheduler-present", "drain-running", "karpenter-consolidating"]
+    assert found[1]["object"] == "Node/m"
+
+
+def test_a_report_of_a_file_has_them_and_one_without_them_has_none(tmp_path: Path) -> None:
+    def told(*things: Any) -> str:
+        file = tmp_path / "cluster.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(*SKEWED, *things)}))
+        done: str = CliRunner().invoke(app, ["report", "--snapshot", str(file)]).stdout
+        return done
+
+    assert "Pod/default/d-1 (descheduler-present): a descheduler runs in this cluster" in told(*CASES[0][1])
+    quiet = told()
+    assert quiet
+    assert not any(code in quiet for code in CODES)
+
+
+def test_a_cycle_by_hand_says_nothing_where_there_is_nobody(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        assert "note: " not in call(server, tmp_path, "once").stderr
+
+
+def test_a_daemon_logs_a_drain_when_it_begins_and_once(tmp_path: Path) -> None:
+    quick = BRISK.replace("interval: 1s", "interval: 300ms")
+    with ApiServer(objects(*SKEWED)) as server, daemon(server, tmp_path, quick) as d:
+        until(lambda: d.said().count("cycle over") >= 2)
+        assert "a drain: " not in d.said()
+
+        def cordon(n: dict[str, Any]) -> None:
+            n["spec"]["unschedulable"] = True
+
+        server.store.modify("Node", "a-0", None, cordon)
+        server.store.delete("Pod", "web-00000", "default", grace=30)
+        until(lambda: "Node/a-0: a drain: 1 pod of this node" in d.said())
+        before = d.said().count("cycle over")
+        until(lambda: d.said().count("cycle over") >= before + 3)
+        assert d.said().count("a drain: ") == 1
+        assert d.end() == 0

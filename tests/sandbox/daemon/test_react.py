@@ -1,0 +1,28 @@
+"""A cycle that starts because something has happened, not because its time has come."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.support.build import node, nodes, objects, workload
+from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
+from tests.support.sandbox import ApiServer
+from tests.support.waiting import until
+
+SELDOM = BRISK.replace("interval: 1s", "interval: 1h, react: 1s, nodeSettle: 2s").replace(
+    "canary: 0", "canary: 0, enabled: true"
+)
+
+
+def test_a_zone_that_comes_back_is_used_without_waiting_for_the_interval(tmp_path: Path) -> None:
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3}))
+    with ApiServer(objects(*things)) as server, daemon(server, tmp_path / "d", SELDOM) as d:
+        until(lambda: 'rebalancer_cycles_total{end="complete"} 1.0' in get(d.port, "/metrics")[1])
+        for i in range(20):
+            late = objects(node(f"c-{i}").zone("c"))[0]
+            del late["metadata"]["resourceVersion"]
+            server.store.create(late)
+            time.sleep(0.02)
+        assert until(lambda: evictions(server) > 0) < 20
+        assert get(d.port, "/metrics")[1].count('rebalancer_cycles_total{end="complete"} 1.0') == 1

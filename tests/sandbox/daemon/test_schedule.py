@@ -1,0 +1,103 @@
+"""`run`: cycles at intervals, one at a time, and an end that leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+from rebalancer.outcome.observer import Observer
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.daemon.schedule import Daemon, stop_on_signals
+from rebalancer.runtime.live.once import run_once
+from tests.support.build import objects
+from tests.support.runs.one_cycle import DRY, SKEWED
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import connected
+
+
+class Errors(Observer):
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def on_error(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+def test_the_first_cycle_starts_at_once_and_others_follow() -> None:
+    stop, numbers = threading.Event(), list[int]()
+
+    def cycle(number: int) -> None:
+        numbers.append(number)
+        if number == 3:
+            stop.set()
+
+    began = time.monotonic()
+    Daemon(cycle, interval=0.05, stop=stop, observer=Observer()).run()
+    assert numbers == [1, 2, 3]
+    assert time.monotonic() - began < 5
+
+
+def test_two_cycles_are_never_at_work_together_and_missed_ones_are_dropped() -> None:
+    stop, at_work, most, numbers = threading.Event(), threading.Lock(), [0], list[int]()
+
+    def cycle(number: int) -> None:
+        most[0] = max(most[0], 2 if not at_work.acquire(blocking=False) else 1)
+        numbers.append(number)
+        time.sleep(0.12)
+        at_work.release()
+        if number == 3:
+            stop.set()
+
+    Daemon(cycle, interval=0.02, stop=stop, observer=Observer()).run()
+    assert most == [1]
+    assert numbers == [1, 2, 3]
+
+
+def test_an_error_ends_the_cycle_and_not_the_daemon() -> None:
+    stop, observer = threading.Event(), Errors()
+
+    def cycle(number: int) -> None:
+        if number == 2:
+            stop.set()
+            return
+        raise ValueError("no")
+
+    Daemon(cycle, interval=0.02, stop=stop, observer=observer).run()
+    assert [str(e) for e in observer.errors] == ["no"]
+
+
+def test_a_signal_waits_for_the_cycle_at_work() -> None:
+    stop, ended = threading.Event(), threading.Event()
+
+    def cycle(_: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop.wait(5)
+        time.sleep(0.1)
+        ended.set()
+
+    with stop_on_signals(stop):
+        Daemon(cycle, interval=60, stop=stop, observer=Observer()).run()
+    assert ended.is_set()
+
+
+def test_signal_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals(threading.Event()):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_dry_daemon_plans_again_and_again_and_sends_nothing() -> None:
+    stop = threading.Event()
+    clock = SystemClock(stop)
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as c:
+
+        def cycle(number: int) -> None:
+            run_once(c, DRY, clock=clock, number=number)
+            if number == 2:
+                stop.set()
+
+        Daemon(cycle, interval=0.05, stop=stop, observer=Observer()).run()
+        assert not any(a.verb not in ("get", "list") for a in server.accesses)

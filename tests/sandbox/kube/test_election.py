@@ -1,0 +1,262 @@
+"""Leader election: two electors against one server never both lead by their own check, whatever is done."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.election import ElectionOptions, Elector
+from rebalancer.kube.errors import ForbiddenError, NotFoundError
+from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
+from tests.support.sandbox.authority import User
+from tests.support.servers.api import connected
+from tests.support.waiting import until
+
+QUICK = ElectionOptions(duration=1.0, renew_deadline=0.7, retry=0.1)
+
+
+class Referee:
+    """Asks all electors again and again, and remembers whether two ever said yes at the same time."""
+
+    def __init__(self, *electors: Elector) -> None:
+        self.both = 0
+        self._electors = electors
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.002):
+            self.both += sum(e.still_leading() for e in self._electors) > 1
+
+    def __enter__(self) -> Referee:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(tokens={f"token-{n}": User(n, ("system:masters",)) for n in "abc"}) as s:
+        yield s
+
+
+@contextmanager
+def running(server: ApiServer, *names: str, **options: Any) -> Iterator[list[Elector]]:
+    with ExitStack() as stack:
+        electors = []
+        for name in names:
+            connection: Connection = stack.enter_context(connected(server))
+            elector = Elector(
+                connection, "default", "rebalancer", identity=name, **{"options": QUICK, **options}
+            )
+            stack.callback(elector.stop)
+            electors.append(elector.start())
+        yield electors
+
+
+def lease(server: ApiServer) -> dict[str, Any]:
+    return server.store.get("Lease", "rebalancer", "default")
+
+
+def edit(server: ApiServer, change: Callable[[dict[str, Any]], None]) -> None:
+    server.store.modify("Lease", "rebalancer", "default", change)
+
+
+def test_one_of_two_leads_and_the_record_says_who(server: ApiServer) -> None:
+    with running(server, "a", "b") as electors, Referee(*electors) as referee:
+        until(lambda: any(e.still_leading() for e in electors))
+        time.sleep(QUICK.duration * 1.5)
+        leader = next(e for e in electors if e.still_leading())
+        assert lease(server)["spec"]["holderIdentity"] == leader.identity
+        assert lease(server)["spec"]["leaseTransitions"] == 0
+        assert {e.status().holder for e in electors} == {leader.identity}
+        assert sum(e.status().leading for e in electors) == 1
+        assert leader.status().since is not None
+    assert referee.both == 0
+
+
+def test_a_leader_that_ends_hands_over_at_once_and_is_counted(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        with running(server, "b") as (b,), Referee(a, b) as referee:
+            until(lambda: b.status().holder == "a")
+            a.stop()
+            assert not a.still_leading()
+            assert until(b.still_leading) < QUICK.renew_deadline
+            assert b.status().transitions == 1
+        assert referee.both == 0
+    assert lease(server)["spec"]["holderIdentity"] == ""
+
+
+def test_whoever_leads_hears_of_it_and_of_its_end(server: ApiServer) -> None:
+    heard: list[bool] = []
+    with running(server, "a", on_change=heard.append) as (a,):
+        until(a.still_leading)
+        until(lambda: heard == [True])
+    assert heard == [True, False]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Reply(500), Reply(503), Reply(429, headers={"Retry-After": "1"}), Reply(403), Reply(409), Cut("before"),
+     Cut("after"), Delay(math.inf), Garbage(), Cut("body", body_bytes=40)],
+    ids=["500", "503", "429", "403", "409", "cut", "answer lost", "half-open", "garbage", "cut answer"],
+)  # fmt: skip
+def test_who_cannot_renew_stops_leading_before_another_begins(server: ApiServer, fault: Any) -> None:
+    """Only the leader is struck: its requests are told apart by its token."""
+    with ExitStack() as stack:
+        connection = stack.enter_context(connected(server, token="token-a"))
+        a = Elector(connection, "default", "rebalancer", identity="a", options=QUICK).start()
+        stack.callback(a.stop)
+        until(a.still_leading)
+        (b,) = stack.enter_context(running(server, "b"))
+        until(lambda: b.status().holder == "a")
+        referee = stack.enter_context(Referee(a, b))
+        rule = server.faults.add(fault, resource="leases", user="a")
+        took = until(b.still_leading, 10.0)
+        assert not a.still_leading()
+        # A lost answer renews the record all the same, as long as the leader thinks it leads and tries.
+        assert QUICK.duration * 0.5 < took < 3 * QUICK.duration + 1
+        server.faults.remove(rule)
+        until(lambda: a.status().holder == "b")
+    assert referee.both == 0
+
+
+def test_a_short_outage_does_not_cost_the_lead(server: ApiServer) -> None:
+    with running(server, "a", "b") as electors, Referee(*electors) as referee:
+        until(lambda: any(e.still_leading() for e in electors))
+        server.faults.add(Reply(500), resource="leases", times=4)
+        time.sleep(QUICK.duration * 1.5)
+        assert lease(server)["spec"]["leaseTransitions"] == 0
+    assert referee.both == 0
+
+
+def test_an_annotation_by_somebody_else_is_kept_and_seen_and_costs_nothing(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        edit(server, lambda o: o["metadata"].update(annotations={"rebalancer.io/pause": "true"}))
+        assert until(lambda: a.annotations.get("rebalancer.io/pause") == "true") < 0.5
+        time.sleep(0.5)
+        assert a.still_leading()
+        assert lease(server)["metadata"]["annotations"] == {"rebalancer.io/pause": "true"}
+
+
+def test_a_lease_that_somebody_deletes_comes_back(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        server.store.delete("Lease", "rebalancer", "default")
+        until(lambda: server.store.find("Lease", "rebalancer", "default") is not None)
+        time.sleep(QUICK.renew_deadline)
+        assert a.still_leading()
+
+
+@pytest.mark.parametrize("what", ["cleared", "deleted"])
+def test_a_lease_that_a_person_took_from_the_leader_is_not_taken_at_once(
+    server: ApiServer, what: str
+) -> None:
+    with running(server, "a", "b") as electors, Referee(*electors) as referee:
+        until(lambda: any(e.still_leading() for e in electors))
+        until(lambda: all(e.status().holder for e in electors))
+        if what == "cleared":
+            edit(server, lambda o: o["spec"].update(holderIdentity="", leaseDurationSeconds=15))
+        else:
+            server.store.delete("Lease", "rebalancer", "default")
+        time.sleep(QUICK.duration)
+    assert referee.both == 0
+
+
+def test_the_records_times_are_not_believed(server: ApiServer) -> None:
+    """A holder whose clock is a day behind looks expired to whoever compares times."""
+    with running(server, "a", now=lambda: time.time() - 86400) as (a,):
+        until(a.still_leading)
+        with running(server, "b", now=lambda: time.time() + 86400) as (b,), Referee(a, b) as referee:
+            time.sleep(QUICK.duration * 2)
+            assert a.still_leading()
+    assert referee.both == 0
+
+
+def test_a_record_that_promises_longer_is_waited_for(server: ApiServer) -> None:
+    server.store.create(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "rebalancer", "namespace": "default"},
+            "spec": {"holderIdentity": "someone", "leaseDurationSeconds": 2},
+        }
+    )
+    with running(server, "a") as (a,):
+        assert until(a.still_leading) > 1.9
+
+
+def test_a_jump_of_ones_own_clock_ends_leading_at_once(server: ApiServer) -> None:
+    """A machine that slept, or a process that was stopped, sees its clock far ahead when it goes on."""
+    jump = [0.0]
+    with running(server, "a", monotonic=lambda: time.monotonic() + jump[0]) as (a,):
+        until(a.still_leading)
+        jump[0] = 60.0
+        assert not a.still_leading()
+        until(a.still_leading)
+
+
+def test_what_is_not_allowed_or_not_there_is_said(server: ApiServer) -> None:
+    server.faults.add(Reply(403), resource="leases", verb="create")
+    with running(server, "a") as (a,):
+        until(lambda: isinstance(a.status().error, ForbiddenError))
+        assert 'resources: ["leases"], verbs: ["create"]' in str(a.status().error)
+    server.faults.clear()
+    with connected(server) as c:
+        lost = Elector(c, "no-such-namespace", "rebalancer", options=QUICK).start()
+        until(lambda: isinstance(lost.status().error, NotFoundError))
+        assert not lost.still_leading()
+        lost.stop()
+
+
+def test_stopping_takes_a_moment_although_the_server_does_not_answer(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        server.faults.add(Delay(math.inf), resource="leases")
+        time.sleep(0.3)
+        began = time.monotonic()
+        a.stop(0.5)
+        assert time.monotonic() - began < 2.0
+
+
+@pytest.mark.parametrize(("duration", "renew", "retry"), [(15, 15, 2), (15, 13, 2), (15, 2, 2), (15, 10, 0)])
+def test_times_that_leave_no_margin_are_refused(duration: float, renew: float, retry: float) -> None:
+    with pytest.raises(ValueError, match="longer than"):
+        ElectionOptions(duration=duration, renew_deadline=renew, retry=retry)
+
+
+def test_three_of_whom_each_leader_is_struck_never_lead_together(server: ApiServer) -> None:
+    """Beside faults that strike anybody at random, each new leader gets one that lasts."""
+    lasting = iter((Reply(500), Delay(0.9), Cut("after"), Garbage()))
+    with ExitStack() as stack:
+        electors = []
+        for name in ("a", "b", "c"):
+            connection = stack.enter_context(connected(server, token=f"token-{name}"))
+            electors.append(Elector(connection, "default", "rebalancer", identity=name, options=QUICK))
+            stack.callback(electors[-1].stop)
+            electors[-1].start()
+        referee = stack.enter_context(Referee(*electors))
+        for passing in (Reply(500), Reply(409), Cut("before"), Cut("after"), Delay(0.3), Reply(404)):
+            server.faults.add(passing, resource="leases", probability=0.03)
+        led: list[str] = []
+        for fault in lasting:
+            until(lambda: any(e.still_leading() for e in electors))
+            led.append(next(e.identity for e in electors if e.still_leading()))
+            rule = server.faults.add(fault, resource="leases", user=led[-1])
+            until(lambda: any(e.still_leading() and e.identity != led[-1] for e in electors))
+            server.faults.remove(rule)
+        assert all(before != after for before, after in pairwise(led))
+    assert referee.both == 0

@@ -1,0 +1,36 @@
+"""Builders of bound claims and their volumes."""
+
+from __future__ import annotations
+
+from tests.support.build.base import KEYS, Builder
+
+
+def volume(name: str, claimed_by: str, *, zone: str = "", namespace: str = "default") -> Builder:
+    """A bound CSI volume, reachable from one zone, or from everywhere."""
+    built = Builder("v1", "PersistentVolume", name, namespace="")
+    built.object["spec"] = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "zonal",
+        "claimRef": {"namespace": namespace, "name": claimed_by},
+        "csi": {"driver": "csi.example", "volumeHandle": name},
+    }
+    if zone:
+        term = {"matchExpressions": [{"key": KEYS["zone"], "operator": "In", "values": [zone]}]}
+        built.object["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+    built.object["status"] = {"phase": "Bound"}
+    return built
+
+
+def claim(name: str, volume_name: str, *, namespace: str = "default") -> Builder:
+    """A claim bound to a volume."""
+    built = Builder("v1", "PersistentVolumeClaim", name, namespace=namespace)
+    built.object["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    built.object["spec"] = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "zonal",
+        "volumeName": volume_name,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    built.object["status"] = {"phase": "Bound"}
+    return built

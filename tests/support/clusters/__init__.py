@@ -1,0 +1,1 @@
+"""Clusters to test with: broken ones by hand, at random, and from files."""

@@ -1,0 +1,1 @@
+"""Commands and daemons as processes of their own."""

@@ -1,0 +1,79 @@
+"""`rebalancer run` as a process, with settings that the test changes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.processes.command import BIN, environment
+from tests.support.sandbox import ApiServer
+
+BRISK = """
+evictions: {canary: 0, stabilization: 0s, coolDown: 0s, perSecond: 0}
+schedule: {interval: 1s}
+leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+    except OSError:
+        return 0, ""
+
+
+class Process:
+    """A daemon under observation."""
+
+    def __init__(self, server: ApiServer, folder: Path, settings: str, *arguments: str) -> None:
+        self.port = free_port()
+        self.config = folder / "config.yaml"
+        self.configure(settings)
+        command = [str(BIN), "run", *arguments, "--config", str(self.config)]
+        command += ["--kubeconfig", str(server.kubeconfig(folder / "kubeconfig"))]
+        self.errors = folder / "errors"
+        with self.errors.open("w") as errors:
+            self.popen = subprocess.Popen(command, stderr=errors, env=environment())
+
+    def configure(self, settings: str) -> None:
+        """Writes the settings."""
+        self.config.write_text(f'{settings}\nhealth: {{address: "127.0.0.1:{self.port}"}}\n')
+
+    def said(self) -> str:
+        """What it wrote so far."""
+        return self.errors.read_text()
+
+    def end(self) -> int:
+        """As a kubelet ends it."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(20)
+
+
+@contextmanager
+def daemon(server: ApiServer, folder: Path, settings: str = BRISK, *arguments: str) -> Iterator[Process]:
+    folder.mkdir(exist_ok=True)
+    process = Process(server, folder, settings, *arguments)
+    try:
+        yield process
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+
+
+def evictions(server: ApiServer) -> int:
+    return sum(a.subresource == "eviction" for a in server.accesses)

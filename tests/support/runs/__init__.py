@@ -1,0 +1,1 @@
+"""One cycle, or one eviction, run in the test itself, with everything it did on record."""

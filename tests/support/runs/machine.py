@@ -1,0 +1,68 @@
+"""A cluster and the memory of who mends it, cycle after cycle, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rebalancer.kube.coordination.ledger import KEY, Ledgers
+from rebalancer.kube.coordination.place import Place
+from rebalancer.policy.history.ledger import Ledger, decode
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from tests.support.build import objects
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import QUICK, FakeTime, connected
+from tests.support.servers.hands import Hands
+
+PLACE = Place("default", "rebalancer-ledger")
+BRAKE = Place("default", "rebalancer-brake")
+
+
+class Machine:
+    """A cluster, and rebalancers that come and go; time is theirs in common."""
+
+    def __init__(self, things: Iterable[Any] = SKEWED, **hands: Any) -> None:
+        self.server = ApiServer(objects(*things))
+        self.hands = Hands(self.server, **hands)
+        self.time = FakeTime(at=2_000_000_000.0)
+        self.number = 0
+
+    def __enter__(self) -> Machine:
+        self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.stop()
+
+    def cycle(
+        self,
+        rules: HistoryRules | None = None,
+        options: LiveOptions = EXECUTE,
+        *,
+        time: FakeTime | None = None,
+        **more: Any,
+    ) -> Run:
+        """One process that runs one cycle. It has taken the lease over from the one before."""
+        self.number += 1
+        term = self.number
+        time = time or FakeTime(at=self.time.at)
+        time.during, self.time.during = self.time.during, lambda _: None
+        with connected(self.server) as c:
+            memory = Memory(
+                time,
+                rules or HistoryRules(),
+                store=Ledgers(c, PLACE, writer=f"p{self.number}", wait=time.wait, backoff=QUICK),
+                writer=f"p{self.number}",
+                term=lambda: term,
+                **more,
+            )
+            run = Run(self.server, options, hands=self.hands, time=time, around=Surroundings(memory=memory))
+        self.time.at = time.at
+        return run
+
+    def ledger(self) -> Ledger:
+        """As it is stored."""
+        return decode(self.server.store.get("ConfigMap", PLACE.name, PLACE.namespace)["data"][KEY])

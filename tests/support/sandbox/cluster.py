@@ -1,0 +1,30 @@
+"""The embedded cluster behind the server that tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rebalancer import sandbox
+from rebalancer.sandbox.api.objects import Object
+from tests.support.sandbox.api_server import ApiServer
+from tests.support.sandbox.faults import Faults
+
+
+class Cluster(sandbox.Cluster):
+    """As the sandbox's; `options` are also those of the tests' `ApiServer`: tokens, rules, authenticate."""
+
+    server: ApiServer
+
+    def __init__(self, objects: Iterable[Object] = (), **options: Any) -> None:
+        super().__init__(objects, server=ApiServer, **options)
+
+    @property
+    def faults(self) -> Faults:
+        """What its server is told to do wrong."""
+        return self.server.faults
+
+    def kubeconfig(self, path: str | Path, *, token: str | None = None) -> Path:
+        """As `ApiServer.kubeconfig`."""
+        return self.server.kubeconfig(path, token=token)

@@ -1,0 +1,82 @@
+"""PATCH: what kubectl's apply, label, annotate, cordon and scale send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from rebalancer.sandbox.api import events
+from rebalancer.sandbox.api.errors import bad_request, conflict, modified
+from rebalancer.sandbox.api.objects import Object, copied
+from rebalancer.sandbox.api.resources import resolve
+from rebalancer.sandbox.registry import scale
+from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.server.bodies import check_place, media, unsupported
+from rebalancer.sandbox.server.forms import encode
+from rebalancer.sandbox.server.handlers import Answer, Call, stored
+from rebalancer.sandbox.storage.storage import Kind
+from tests.support.sandbox.patch import APPLY, JSON, MERGE, STRATEGIC, apply
+
+
+def patch(call: Call) -> Answer:
+    """PATCH of an object, of its status or of its scale. Raises ApiError."""
+    kind = media(call.content_type)
+    if kind not in (JSON, MERGE, STRATEGIC, APPLY):
+        raise unsupported((JSON, MERGE, STRATEGIC, APPLY))
+    try:
+        change = yaml.safe_load(call.body) if kind == APPLY else json.loads(call.body)
+    except (ValueError, yaml.YAMLError) as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    store, resource, sub = call.store, call.resource, call.target.subresource
+    with store.lock:
+        if sub == "scale":
+            old = scale.scale_of(store.get(resource, call.name, call.namespace))
+            new = scale.set_scale(store, resource, apply(kind, old, change), dry_run=call.dry_run)
+            return 200, encode(new)
+        if kind == APPLY and store.find(resource, call.name, call.namespace) is None:
+            check_place(change, call.name, call.namespace or "")
+            made = store.create(change, namespace=call.namespace, resource=resource, dry_run=call.dry_run)
+            return stored(call, 201, made)
+        obj = patched(
+            store, resource, call.name, call.namespace, change, kind, subresource=sub, dry_run=call.dry_run
+        )
+    return stored(call, 200, obj)
+
+
+def patched(
+    store: Store,
+    kind: Kind,
+    name: str,
+    namespace: str | None,
+    change: Any,
+    content_type: str,
+    *,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Object:
+    """Apply a patch of that media type; the stored object.
+
+    Raises ApiError 409 where the patch names another resourceVersion or uid.
+    """
+    resource = resolve(kind)
+    with store.lock:
+        before = store.get(resource, name, namespace)
+        if resource.group == "events.k8s.io":
+            before = events.to_new(before)
+        new = apply(content_type, copied(before), change)
+        if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+            raise bad_request("the patch leaves no object")
+        old_metadata, metadata = before["metadata"], new["metadata"]
+        if metadata.get("resourceVersion") != old_metadata.get("resourceVersion"):
+            raise modified(resource, name)
+        if metadata.get("name") != name:
+            raise bad_request(
+                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
+            )
+        if metadata.get("uid") != old_metadata.get("uid"):
+            wanted, real = metadata.get("uid"), old_metadata.get("uid")
+            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}"
+            raise conflict(resource, name, why)
+        return store.update(new, subresource=subresource, resource=resource, dry_run=dry_run)

@@ -1,0 +1,1 @@
+"""A second, plain scheduler, with owners and budgets: what engine and planner are judged by."""

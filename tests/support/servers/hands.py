@@ -1,0 +1,176 @@
+"""Controllers, scheduler and kubelet moved by hand: one step, everybody acts once.
+
+Deterministic for a seed, and driven by the time of the test, not by the clock. Placement is by the engine's
+filters, ties by the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from rebalancer.model.kinds import KINDS
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.sandbox.registry.binding import bind
+from tests.support.build import decoded
+from tests.support.sandbox import ApiServer
+from tests.support.scheduler.budget import with_status
+from tests.support.scheduler.plain import Json
+
+Choose = Callable[[Json, list[str]], str | None]
+"""A pod and the nodes that the filters leave → the node it goes to; None leaves it Pending."""
+
+READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
+
+
+class Hands:
+    """Acts on a server's store. `ends_after`, `ready_after` count steps; `choose` replaces the tie-break.
+    `budgets_every`: the disruption controller acts in every n-th step only."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        seed: int = 0,
+        ends_after: int = 2,
+        ready_after: int = 2,
+        budgets_every: int = 1,
+        choose: Choose | None = None,
+    ) -> None:
+        self.store = server.store
+        self.ends_after, self.ready_after = ends_after, ready_after
+        self._rng = random.Random(seed)
+        self._choose = choose or (lambda _, nodes: self._rng.choice(nodes) if nodes else None)
+        self._age: dict[str, int] = defaultdict(int)
+        self.made = self._steps = 0
+        self.budgets_every = budgets_every
+        self.broken_budgets: list[str] = []
+
+    def step(self, _: float = 0.0) -> None:
+        """Everybody acts once."""
+        self._steps += 1
+        for pod in self.store.list("Pod"):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._age[f"end {pod['metadata']['uid']}"] += 1
+                if self._age[f"end {pod['metadata']['uid']}"] >= self.ends_after:
+                    self.store.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+        for kind in ("ReplicaSet", "StatefulSet"):
+            for owner in self.store.list(kind):
+                self._replace(owner)
+        for pod in self.store.list("Pod"):
+            if not pod["spec"].get("nodeName"):
+                self._schedule(pod)
+        for pod in self.store.list("Pod"):
+            self._start(pod)
+        self._report()
+
+    def _pods(self, owner: Json) -> list[Json]:
+        uid = owner["metadata"]["uid"]
+        return [
+            p
+            for p in self.store.list("Pod", owner["metadata"]["namespace"])
+            if any(r["uid"] == uid for r in p["metadata"].get("ownerReferences", ()))
+        ]
+
+    def _replace(self, owner: Json) -> None:
+        pods = self._pods(owner)
+        active = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
+        name, wanted = owner["metadata"]["name"], owner["spec"].get("replicas", 1)
+        if owner["kind"] == "StatefulSet":
+            there = {p["metadata"]["name"] for p in pods}
+            builtin = sorted(there)[0].rsplit("-", 1)[-1] if there else "0"
+            names = [f"{name}-{i:0{len(builtin)}d}" for i in range(wanted)]
+            new = [n for n in names if n not in there]
+        else:
+            new = []
+            for _ in range(wanted - len(active)):
+                self.made += 1
+                new.append(f"{name}-new{self.made}")
+        for n in new:
+            template = deepcopy(owner["spec"]["template"])
+            pod = {"apiVersion": "v1", "kind": "Pod", **template}
+            pod["metadata"] = {
+                **template.get("metadata", {}),
+                "name": n,
+                "namespace": owner["metadata"]["namespace"],
+                "ownerReferences": [
+                    {
+                        "apiVersion": "apps/v1",
+                        "kind": owner["kind"],
+                        "name": name,
+                        "uid": owner["metadata"]["uid"],
+                        "controller": True,
+                    }
+                ],
+            }
+            self.store.create(pod)
+
+    def _everything(self) -> list[Json]:
+        return [{**o, "kind": k} for k in sorted(KINDS) for o in self.store.list(k)]
+
+    def _schedule(self, pod: Json) -> None:
+        snapshot = decoded(self._everything())
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        model = next(p for p in snapshot.pods if (p.namespace, p.name) == key)
+        simulation = Simulation(snapshot, None)
+        mask = simulation.framework(model.template).feasible(model.template)
+        node = self._choose(pod, [simulation.state.table.names[i] for i in np.flatnonzero(mask)])
+        if node is None:
+            why = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0 nodes fit",
+            }
+            self._status(pod, {"phase": "Pending", "conditions": [why]})
+            return
+
+        bind(self.store, key[0], key[1], node)
+
+    def _start(self, pod: Json) -> None:
+        if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") == "Running":
+            return
+        uid = pod["metadata"]["uid"]
+        self._age[uid] += 1
+        if self._age[uid] >= self.ready_after and "deletionTimestamp" not in pod["metadata"]:
+            self._status(pod, {"phase": "Running", "conditions": READY})
+
+    def _status(self, obj: Json, status: Json, kind: str = "Pod") -> None:
+        def change(o: Json) -> None:
+            o["status"] = {**(o.get("status") or {}), **status}
+
+        self.store.modify(
+            kind, obj["metadata"]["name"], obj["metadata"]["namespace"], change, subresource="status"
+        )
+
+    def _report(self) -> None:
+        for kind in ("ReplicaSet", "StatefulSet"):
+            for owner in self.store.list(kind):
+                active = [p for p in self._pods(owner) if "deletionTimestamp" not in p["metadata"]]
+                figures: dict[str, Any] = {
+                    "replicas": len(active),
+                    "readyReplicas": sum(_ready(p) for p in active),
+                    "availableReplicas": sum(_ready(p) for p in active),
+                    "observedGeneration": owner["metadata"].get("generation", 0),
+                }
+                self._status(owner, figures, kind)
+        everything = deepcopy(self._everything())
+        for o in everything:
+            if o["kind"] == "PodDisruptionBudget":
+                o.pop("status", None)
+        for budget in with_status(everything):
+            if budget["kind"] == "PodDisruptionBudget":
+                if budget["status"]["currentHealthy"] < budget["status"]["desiredHealthy"]:
+                    self.broken_budgets.append(budget["metadata"]["name"])
+                if self._steps % self.budgets_every == 0:
+                    self._status(budget, {**budget["status"], "disruptedPods": {}}, "PodDisruptionBudget")
+
+
+def _ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,53 @@
+"""Pending pods: whose place is settled, and whom a move would let in."""
+
+from __future__ import annotations
+
+from tests.support.build import node, nodes, pod, workload
+from tests.unit.planner.posed import Posed
+
+web = workload("web").spread("zone").placed({"a-0": 3, "b-0": 1})
+ZONES = [node("a-0").zone("a").label("slot", "x"), node("b-0").zone("b")]
+
+
+def placed(posed: Posed) -> list[object]:
+    return [key for key in posed.simulation.state.pods if isinstance(key, tuple) and key[0] == "placed"]
+
+
+def test_a_pod_with_one_node_to_go_to_is_there_already() -> None:
+    posed = Posed(ZONES, web, pod("late").selects(slot="x"))
+    assert len(placed(posed)) == 1
+    assert not posed.judge.waiting.templates
+
+
+def test_one_with_several_nodes_waits() -> None:
+    posed = Posed(ZONES, web, pod("late"))
+    assert not placed(posed)
+    assert len(posed.judge.waiting.templates) == 1
+
+
+def test_one_that_no_node_would_take_is_in_nobodys_way() -> None:
+    posed = Posed(ZONES, web, pod("late").selects(slot="nowhere"))
+    assert not placed(posed)
+    assert not posed.judge.waiting.templates
+
+
+def test_one_of_lower_priority_than_a_replacement_is_not_settled() -> None:
+    posed = Posed(
+        ZONES,
+        workload("web").priority(10).spread("zone").placed({"a-0": 3, "b-0": 1}),
+        pod("late").selects(slot="x"),
+    )
+    assert not placed(posed)
+    assert posed.judge.waiting.any_placeable()
+
+
+def test_the_last_room_of_the_replacement_may_be_taken_by_one_that_waits() -> None:
+    full = [node("a-0").zone("a").pods(3), node("b-0").zone("b").pods(2), node("c-0").zone("b").pods(0)]
+    held = Posed(full, web, pod("one"), pod("two"))
+    candidate = held.on("a-0")
+    replacement, _ = held.judge.landing(candidate)
+    assert held.judge.waiting.interferes(candidate.pod, replacement)
+    free = Posed(nodes(a=1, b=2), web, pod("one"), pod("two"))
+    candidate = free.on("a-0")
+    replacement, _ = free.judge.landing(candidate)
+    assert not free.judge.waiting.interferes(candidate.pod, replacement)

@@ -1,0 +1,106 @@
+"""Which moves share a wave, and which wait for the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rebalancer.planner.moves.move import JudgedMove, in_order
+from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.search.search import Search
+from rebalancer.planner.waves.caps import waiting_moves
+from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler
+from rebalancer.policy.caps import Caps
+from rebalancer.policy.options import Limit, PolicyOptions
+from tests.support.build import node, nodes, pdb, workload
+from tests.unit.planner.posed import Posed
+
+HALF = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=50)))
+
+
+def walks(posed: Posed) -> list[tuple[JudgedMove, ...]]:
+    return [Search(posed.simulation, c, posed.judge, 2000).run().moves for c in posed.components]
+
+
+def scheduled(posed: Posed) -> Schedule:
+    before = posed.standing()
+    found = Scheduler(posed.simulation, posed.view.evictable).schedule(walks(posed), posed.judge.waiting)
+    assert posed.standing() == before
+    return found
+
+
+def owners(found: Schedule) -> list[list[str]]:
+    return [sorted(m.pod.name.split("-")[0] for m in wave) for wave in found.waves]
+
+
+def skewed(name: str, pods: int = 3) -> Any:
+    return workload(name).spread("zone").placed({"a-0": pods, "b-0": 1})
+
+
+def test_moves_of_different_workloads_share_a_wave_and_small_ones_give_one_pod_at_a_time() -> None:
+    posed = Posed(nodes(a=1, b=1), skewed("web", 5), skewed("db"))
+    assert owners(scheduled(posed)) == [["db", "web"], ["web"]]
+
+
+def test_a_workload_gives_as_many_pods_at_a_time_as_its_share() -> None:
+    posed = Posed(nodes(a=3, b=3), skewed("web", 41))
+    assert [len(wave) for wave in scheduled(posed).waves] == [4, 4, 4, 4, 4]
+    posed = Posed(nodes(a=3, b=3), skewed("web", 41), options=HALF)
+    assert [len(wave) for wave in scheduled(posed).waves] == [20]
+
+
+def test_a_budget_bounds_them_and_its_last_disruption_is_left_to_a_drain() -> None:
+    budget = pdb("web", {"app": "web"}, max_unavailable=4)
+    posed = Posed(nodes(a=3, b=3), skewed("web", 41), budget, options=HALF)
+    assert [len(wave) for wave in scheduled(posed).waves] == [4, 4, 4, 4, 4]
+    drained = [node("a-1").zone("a").cordoned(), *nodes(a=1, b=3)]
+    web = skewed("web", 40).placed({"a-1": 1})
+    found = scheduled(Posed(drained, web, budget, options=HALF))
+    assert [len(wave) for wave in found.waves][:2] == [3, 3]
+
+
+def test_a_parallel_stateful_set_gives_several_and_an_ordered_one_does_not() -> None:
+    placed = {"a-0": 9, "b-0": 1}
+    ordered = workload("db", "StatefulSet").spread("zone").placed(placed)
+    assert [len(w) for w in scheduled(Posed(nodes(a=1, b=1), ordered, options=HALF)).waves] == [1] * 4
+    parallel = workload("db", "StatefulSet").parallel().spread("zone").placed(placed)
+    assert [len(w) for w in scheduled(Posed(nodes(a=1, b=1), parallel, options=HALF)).waves] == [4]
+
+
+def test_pods_with_a_host_port_go_one_by_one() -> None:
+    web = skewed("web", 9).host_port(80)
+    found = scheduled(Posed([node(f"{z}-{i}").zone(z) for z in "ab" for i in range(12)], web, options=HALF))
+    assert all(len(wave) == 1 for wave in found.waves)
+
+
+def test_one_budget_over_two_workloads_lets_one_go_at_a_time() -> None:
+    both = pdb("both", {"tier": "x"}, max_unavailable=1)
+    web = workload("web").labels(tier="x").spread("zone", selector={"app": "web"})
+    db = workload("db").labels(tier="x").spread("zone", selector={"app": "db"})
+    placed = {"a-0": 3, "b-0": 1}
+    posed = Posed(nodes(a=1, b=1), web.placed(placed), db.placed(placed), both)
+    assert [len(wave) for wave in scheduled(posed).waves] == [1, 1]
+
+
+def test_what_finds_no_room_beside_the_others_goes_later_or_nowhere() -> None:
+    tight = [node("a-0").zone("a"), node("b-0").zone("b").pods(3)]
+    posed = Posed(*tight, skewed("web"), skewed("db"))
+    found = scheduled(posed)
+    assert sum(len(wave) for wave in found.waves) == 1
+    assert len(found.dropped) == 1
+
+
+def test_a_wave_has_a_largest_size() -> None:
+    wide = [node(f"{zone}-0").zone(zone).cpu(1000).pods(500) for zone in "ab"]
+    posed = Posed(wide, *(skewed(f"w{i}") for i in range(LARGEST + 5)))
+    assert [len(wave) for wave in scheduled(posed).waves] == [LARGEST, 5]
+
+
+def test_after_a_move_that_a_cap_forbids_none_of_its_component_follows() -> None:
+    policy = PolicyOptions(max_per_owner=Limit(number=1))
+    posed = Posed(nodes(a=1, b=1), skewed("web", 7), skewed("db"), options=PlanOptions(policy=policy))
+    owners = posed.view.evictable.owners
+    moves = in_order(scheduled(posed).waves)
+    waits = waiting_moves(Caps(policy, posed.view.snapshot, owners), owners, moves)
+    assert [m.pod.name.split("-")[0] for m in moves] == ["db", "web", "web", "web"]
+    assert sorted(waits) == [2, 3]
+    assert len(set(waits.values())) == 1

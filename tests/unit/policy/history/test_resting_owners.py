@@ -1,0 +1,226 @@
+"""What is remembered of evictions, and whom it protects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.policy.annotations import PAUSE, paused
+from rebalancer.policy.caps import Caps
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.history.digests import cluster_digest
+from rebalancer.policy.history.ledger import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    Circuit,
+    Entry,
+    Fate,
+    Ledger,
+    NewerLedgerError,
+    Totals,
+    cut_off,
+    decode,
+    encode,
+)
+from rebalancer.policy.history.resting_owners import HistoryRules, resting
+from rebalancer.policy.history.stabilization import first_seen, stabilizing
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.owners import Owners
+from tests.support.build import deployment, node, nodes, snapshot, workload
+
+NOW = 1_000_000.0
+RULES = HistoryRules(cool_down=180, retry_after=3600, max_returns=2)
+
+
+def entry(ago: float, *, cycle: str = "", fate: Fate = Fate.DONE, excess: int = 1, **more: Any) -> Entry:
+    fields: dict[str, Any] = {"owner": "Deployment/shop/web", "cluster": "same", "excess": {"zone": excess}}
+    return Entry(
+        at=NOW - ago,
+        cycle=cycle or f"c{ago}",
+        namespace="shop",
+        pod="web-1",
+        uid=f"u{ago}",
+        node="a-0",
+        predicted="b-0",
+        fate=fate,
+        **{**fields, **more},
+    )
+
+
+OWNERS: list[tuple[str, list[Entry], ReasonCode | None]] = [
+    ("nothing is remembered", [], None),
+    ("an eviction a minute ago", [entry(60)], ReasonCode.COOL_DOWN),
+    ("an eviction of this very cycle", [entry(60, cycle="now")], None),
+    ("an eviction an hour ago", [entry(3000)], None),
+    ("one that went astray", [entry(600, fate=Fate.ASTRAY, landed="a-0")], ReasonCode.DID_NOT_HELP),
+    ("one astray in this cycle", [entry(1, cycle="now", fate=Fate.ASTRAY)], ReasonCode.DID_NOT_HELP),
+    ("one whose replacement failed", [entry(600, fate=Fate.FAILED)], ReasonCode.DID_NOT_HELP),
+    ("astray, but the cluster is another", [entry(600, fate=Fate.ASTRAY, cluster="other")], None),
+    ("astray, but long ago", [entry(4000, fate=Fate.ASTRAY)], None),
+    ("mended bit by bit", [entry(900, excess=3), entry(600, excess=2), entry(300, excess=1)], None),
+    ("mended three times anew", [entry(900), entry(600), entry(300)], ReasonCode.EVICTION_LOOP),
+    ("came back once", [entry(600, excess=2), entry(300, excess=2)], None),
+    ("several plans of one cycle", [entry(900 - i, cycle="c", excess=2) for i in range(5)], None),
+    ("came back in changing clusters", [entry(900, cluster="x"), entry(600), entry(300, cluster="y")], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entries", "code"), [o[1:] for o in OWNERS], ids=[o[0] for o in OWNERS])
+def test_an_owner_of(entries: list[Entry], code: ReasonCode | None) -> None:
+    found = resting(Ledger(entries=tuple(entries)), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
+    reason = found.get("Deployment/shop/web")
+    assert (reason.code if reason else None) == code
+
+
+def test_a_clock_that_was_put_back_does_not_make_owners_rest_for_ever() -> None:
+    ledger = Ledger(entries=(entry(-86_400),))
+    assert resting(ledger, RULES, now=NOW, cycle="now", cluster=lambda _: "") == {}
+
+
+def test_an_owner_that_rests_is_not_evicted_and_says_why() -> None:
+    s = snapshot(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3}))
+    reason = next(
+        iter(
+            resting(
+                Ledger(entries=(entry(1, owner="Deployment/default/web"),)),
+                RULES,
+                now=NOW,
+                cycle="now",
+                cluster=lambda _: "",
+            ).values()
+        )
+    )
+    options = PolicyOptions(resting={"Deployment/default/web": reason})
+    assert {Evictable(s, options).why_not(p) for p in s.pods} == {reason}
+    assert {Evictable(s, PolicyOptions()).why_not(p) for p in s.pods} == {None}
+
+
+def test_what_changes_a_fingerprint() -> None:
+    web = deployment("web").spread("zone", 1)
+
+    def of(*things: Any) -> str:
+        s = snapshot(*things)
+        return cluster_digest(s.nodes, next(w for w in s.workloads if w.kind == "Deployment"))
+
+    before = of(*nodes(a=1, b=1), web.placed({"a-0": 2}))
+    assert before == of(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"b-0": 2}))
+    for elsewhere in (
+        node("batch-0").zone("a").taint("batch", "NoSchedule"),
+        node("new-0").zone("c").cordoned(),
+        node("apart"),
+    ):
+        assert before == of(*nodes(a=1, b=1), elsewhere, web), "no pod of the owner can go there"
+    for other in (
+        of(*nodes(a=1, b=1, c=1), web),
+        of(*nodes(a=1, b=1), deployment("web").spread("zone", 2).placed({"a-0": 2})),
+        of(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3})),
+        of(*nodes(a=1), node("b-0").zone("c"), web),
+        of(*nodes(a=1), node("b-0").zone("b").cordoned(), web),
+    ):
+        assert other != before
+
+
+SINCE = [
+    ("known", Ledger(looked=1, violated={"z": NOW - 500}), NOW - 9999, NOW - 500),
+    ("new since the last look", Ledger(looked=NOW - 60), NOW - 9999, NOW),
+    ("nobody has looked: as old as the youngest pod", Ledger(), NOW - 400, NOW - 400),
+    ("nobody has looked, ages unknown", Ledger(), None, NOW),
+    ("known from the future", Ledger(looked=1, violated={"z": NOW + 500}), None, NOW),
+]
+
+
+@pytest.mark.parametrize(("ledger", "youngest", "since"), [s[1:] for s in SINCE], ids=[s[0] for s in SINCE])
+def test_since_when_a_violation_lasts(ledger: Ledger, youngest: float | None, since: float) -> None:
+    assert first_seen(ledger, {"z": youngest}, now=NOW) == {"z": since}
+
+
+def test_a_violation_has_to_last() -> None:
+    rules = HistoryRules(stabilization=180)
+    assert stabilizing(NOW - 180, rules, NOW) is None
+    reason = stabilizing(NOW - 60, rules, NOW)
+    assert reason is not None
+    assert reason.numbers == {"seconds": 120}
+
+
+def test_what_was_cut_off_is_settled_by_what_is_seen() -> None:
+    lives, gone = entry(9, fate=Fate.INTENDED), entry(8, fate=Fate.INTENDED)
+    (settled,) = cut_off([lives, gone], frozenset({lives.uid}))
+    assert (settled.uid, settled.fate) == (gone.uid, Fate.UNKNOWN)
+
+
+def test_a_ledger_is_read_as_it_was_written() -> None:
+    ledger = Ledger(
+        entries=(entry(1),),
+        violated={"z": NOW},
+        totals=Totals(evictions=3, in_a_row=2),
+        circuit=Circuit(until=NOW, trips=1, reason="r"),
+        looked=NOW,
+        writer="w",
+        serial=4,
+    )
+    assert decode(encode(ledger)) == ledger
+    assert decode(encode(Ledger())) == Ledger()
+
+
+def test_a_ledger_stays_within_its_bounds() -> None:
+    many = Ledger(entries=tuple(entry(5000 - i, message="x" * 2000) for i in range(2 * MOST_ENTRIES)))
+    data = encode(many)
+    assert len(data) <= MOST_BYTES
+    kept = decode(data).entries
+    assert kept == many.entries[-len(kept) :]
+    assert len(kept) > 100
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1, "entries": 5}', '{"version": "1"}'])
+def test_a_damaged_ledger_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"it "):
+        decode(text)
+
+
+def test_a_newer_ledger_is_told() -> None:
+    with pytest.raises(NewerLedgerError, match="version 2"):
+        decode('{"version": 2}')
+
+
+PAUSES = [
+    ("", False),
+    ("false", False),
+    ("true", True),
+    ("until we know more", True),
+    ("2026-01-01T00:00:00Z", False),
+    ("2027-01-01T00:00:00Z", True),
+    ("2026-13-01T00:00:00Z", True),
+]
+
+
+@pytest.mark.parametrize(("said", "is_paused"), PAUSES)
+def test_a_pause(said: str, is_paused: bool) -> None:
+    now = 1_790_000_000.0  # September 2026
+    assert (paused("namespace shop", {PAUSE: said}, now) is not None) is is_paused
+
+
+def test_a_paused_namespace_is_left_alone() -> None:
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "default", "annotations": {PAUSE: "incident 7"}},
+    }
+    s = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3}), space)
+    reason = Evictable(s, PolicyOptions()).why_not(s.pods[0])
+    assert reason is not None
+    assert reason.code is ReasonCode.PAUSED_BY_ANNOTATION
+
+
+def test_a_percentage_per_domain_is_of_the_domain_s_pods() -> None:
+    s = snapshot(*nodes(a=2, b=1), workload("web").spread("zone", 1).placed({"a-0": 6, "a-1": 4, "b-0": 5}))
+    options = PolicyOptions(max_per_domain=Limit(percent=20))
+    caps = Caps(options, s, Owners(s, options))
+    zone = "topology.kubernetes.io/zone=a"
+    pods = [p for p in s.pods if p.node_name.startswith("a-")]
+    assert caps.spend(pods[0], [zone]) is None
+    assert caps.spend(pods[1], [zone]) is None
+    reason = caps.spend(pods[2], [zone])
+    assert reason is not None
+    assert reason.numbers == {"cap": 2}

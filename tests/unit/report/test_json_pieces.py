@@ -1,0 +1,45 @@
+"""A document that is written in pieces is the document that is formatted as a whole."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from rebalancer.report.output import json_pieces, to_json
+
+
+class Inner(Struct, frozen=True, rename="camel"):
+    long_name: str = "x"
+    numbers: dict[str, int] = {}
+    list_of: tuple[str, ...] = ()
+
+
+class Document(Struct, frozen=True, rename="camel"):
+    first_field: str = "a\nb"
+    nothing: None = None
+    many: tuple[Inner, ...] = ()
+    plain: dict[str, list[int]] = {}
+    one: Inner = Inner()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        Document(),
+        Document(many=(Inner(),)),
+        Document(many=(Inner("ä\u202e\x7f", {"a": 1}, ("p\n", "q")), Inner()), plain={"k": [1, 2], "e": []}),
+    ],
+    ids=["empty", "one element", "names from hostile hands"],
+)
+def test_the_pieces_are_the_whole_with_hostile_characters_escaped(document: Document) -> None:
+    whole = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    assert to_json(document) == whole.replace("\u202e", "\\u202e").replace("\x7f", "\\u007f")
+    assert json.loads(to_json(document)) == json.loads(msgspec.json.encode(document))
+
+
+def test_no_piece_holds_more_than_one_element() -> None:
+    pieces = list(json_pieces(Document(many=tuple(Inner(str(i)) for i in range(100)))))
+    assert max(map(len, pieces)) < 200

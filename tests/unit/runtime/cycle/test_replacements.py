@@ -1,0 +1,84 @@
+"""Which new pod came for which victim."""
+
+from __future__ import annotations
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import Move
+from rebalancer.runtime.cycle.replacements import assign
+from tests.support.build import nodes, snapshot, stateful_set, workload
+
+
+def moves_of(s: Snapshot, **predicted: str) -> list[Move]:
+    """A move of each named pod (web_00000=node) to that node, with all nodes of its zone as destinations."""
+    moves = []
+    for name, node in predicted.items():
+        pod = next(p for p in s.pods if p.name == name.replace("_", "-"))
+        owner = s.owner_of(pod.namespace, pod.owner)
+        assert owner is not None
+        moves.append(
+            Move(
+                pod=pod,
+                owner=owner,
+                replacement=pod.template,
+                destinations=tuple(n.name for n in s.nodes if n.name[0] == node[0]),
+                predicted=node,
+                certain=True,
+                wave=1,
+                fixes=(),
+                reason="",
+            )
+        )
+    return moves
+
+
+def new(s: Snapshot, name: str, node: str, *, ready: bool = True) -> Pod:
+    return Pod(
+        name=name,
+        namespace="default",
+        uid=f"new {name}",
+        template=s.pods[0].template,
+        node_name=node,
+        ready=ready,
+    )
+
+
+WEB = snapshot(*nodes(a=1, b=2, c=1), workload("web").placed({"a-0": 4}))
+
+
+def landed(moves: list[Move], *pods: Pod) -> dict[str, str]:
+    return {m.pod.name: pod.node_name for m in moves if (pod := assign(moves, pods).get(m.pod.uid))}
+
+
+def test_each_goes_to_the_move_that_predicted_its_node() -> None:
+    moves = moves_of(WEB, web_00000="b-0", web_00001="c-0")
+    assert landed(moves, new(WEB, "x", "c-0"), new(WEB, "y", "b-0")) == {
+        "web-00000": "b-0",
+        "web-00001": "c-0",
+    }
+
+
+def test_another_destination_is_better_than_none() -> None:
+    moves = moves_of(WEB, web_00000="c-0", web_00001="b-0")
+    assert landed(moves, new(WEB, "x", "b-1"), new(WEB, "y", "a-0")) == {
+        "web-00000": "a-0",
+        "web-00001": "b-1",
+    }
+
+
+def test_a_ready_one_is_taken_before_one_that_is_not() -> None:
+    moves = moves_of(WEB, web_00000="b-0")
+    pods = (new(WEB, "x", "b-0", ready=False), new(WEB, "y", "b-0"))
+    assert assign(moves, pods)[moves[0].pod.uid].name == "y"
+
+
+def test_a_missing_one_is_missing() -> None:
+    moves = moves_of(WEB, web_00000="b-0", web_00001="c-0")
+    assert landed(moves, new(WEB, "x", "c-0")) == {"web-00001": "c-0"}
+
+
+def test_pods_of_a_stateful_set_come_back_under_their_names() -> None:
+    s = snapshot(*nodes(a=1, b=1, c=1), stateful_set("db").placed({"a-0": 3}))
+    first, second = s.pods[0].name, s.pods[1].name
+    moves = moves_of(s, **{first.replace("-", "_"): "b-0", second.replace("-", "_"): "c-0"})
+    assert landed(moves, new(s, first, "c-0"), new(s, second, "b-0")) == {first: "c-0", second: "b-0"}

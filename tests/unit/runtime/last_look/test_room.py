@@ -1,0 +1,335 @@
+"""Where the scheduler would go now: a plan holds while nobody interferes, and not when somebody does."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.options import Certainty
+from rebalancer.planner.plan import Move
+from rebalancer.runtime.last_look.room import Room
+from tests.support.build import decoded, node, nodes, snapshot, workload
+from tests.support.build.base import Builder
+from tests.support.clusters.scenarios import SCENARIOS, scenario
+
+
+class World:
+    """Pods and nodes that come and go under a plan; the watch that shows them."""
+
+    def __init__(
+        self, cluster: Snapshot, options: PlanOptions | None = None, certainty: Certainty = "certain"
+    ) -> None:
+        self.pods = {p.uid: p for p in cluster.pods}
+        self.plan = plan(cluster, options)
+        self.cluster = cluster
+        self.built = 0
+        watch = SimpleNamespace(nodes=lambda: self.cluster.nodes, pods=self.by_name, snapshot=self.snapshot)
+        self.look = Room(cluster, self.plan, None, watch, certainty)
+
+    def by_name(self) -> dict[tuple[str, str], Pod]:
+        """The pods as they are."""
+        return {(p.namespace, p.name): p for p in self.pods.values()}
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The cluster as it is, read as a whole."""
+        self.built += 1
+        return msgspec.structs.replace(self.cluster, pods=tuple(self.pods.values()), now=now)
+
+    def nodes(self, *there: Builder) -> None:
+        """These are the nodes now."""
+        self.cluster = msgspec.structs.replace(self.cluster, nodes=snapshot(*there).nodes)
+
+    def change(self, pod: Pod, **changes: object) -> None:
+        """The same pod, otherwise."""
+        self.pods[pod.uid] = msgspec.structs.replace(pod, **changes)
+
+    def add(self, like: Pod, name: str, **changes: object) -> None:
+        """Another pod of that template."""
+        self.pods[name] = msgspec.structs.replace(like, name=name, uid=name, **changes)
+
+    def evict(self, move: Move) -> None:
+        """The victim terminates; nobody has replaced it yet."""
+        self.change(move.pod, deleted=1.0)
+
+    def land(self, move: Move) -> None:
+        """The victim is gone, its replacement runs where it was predicted."""
+        del self.pods[move.pod.uid]
+        changes = {"template": move.replacement, "node_name": move.predicted}
+        self.add(move.pod, f"{move.pod.name}-again", **changes)
+
+    def code(self, move: Move) -> ReasonCode | None:
+        """What the look says."""
+        reason = self.look.why_not(move)
+        return reason.code if reason is not None else None
+
+
+def web(*more: Builder) -> World:
+    """Four pods in zone a, none in b: two have to go, and each node has room for six such pods."""
+    return World(
+        snapshot(
+            node("a-0").zone("a").cpu(6),
+            node("b-0").zone("b").cpu(6),
+            workload("web").spread("zone", 1).requests(cpu="1").placed({"a-0": 4}),
+            *more,
+        )
+    )
+
+
+@pytest.mark.parametrize("order", ["planned", "reversed", "shuffled"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: str) -> None:
+    """Before each eviction, with those before it in the same wave terminating, landed, or some of each."""
+    rng = random.Random(7)
+    w = World(decoded(scenario(name)))
+    for wave in w.plan.waves:
+        moves, flying = list(wave), []
+        if order == "reversed":
+            moves.reverse()
+        elif order == "shuffled":
+            rng.shuffle(moves)
+        for move in moves:
+            assert w.look.why_not(move) is None
+            w.evict(move)
+            flying.append(move)
+            if order == "shuffled" and rng.random() < 0.5:
+                w.land(flying.pop(rng.randrange(len(flying))))
+        for move in flying:
+            w.land(move)
+
+
+def test_two_moves_are_planned_and_hold() -> None:
+    w = web()
+    assert [w.code(m) for m in w.plan.moves] == [None, None]
+
+
+def test_room_that_others_took_is_missed() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    move = w.plan.moves[0]
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    for i in range(6):
+        w.add(other, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "has lost every node" in reason.message
+
+
+def test_room_that_is_given_back_is_seen() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    move = w.plan.moves[0]
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    for i in range(6):
+        w.add(other, f"new-{i}", node_name="b-0")
+    assert w.code(move) is ReasonCode.CHANGED_SINCE_PLAN
+    w.change(w.pods["new-0"], phase="Succeeded")
+    assert w.code(move) is None
+    del w.pods["new-1"]
+    assert w.code(move) is None
+
+
+def test_what_others_repaired_is_not_repaired_twice() -> None:
+    """Somebody else deletes two of the pods, and they come back in zone b."""
+    w = web()
+    mine = w.plan.moves[0].pod
+    others = [p for p in w.pods.values() if p.uid not in {m.pod.uid for m in w.plan.moves}]
+    for p in others:
+        del w.pods[p.uid]
+        w.add(p, f"{p.name}-again", node_name="b-0")
+    reason = w.look.why_not(w.plan.moves[0])
+    assert reason is not None
+    assert reason.message.endswith("could now return to topology.kubernetes.io/zone=a")
+    assert mine.uid in w.pods
+
+
+def test_a_pod_that_nobody_counts_changes_nothing() -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    w.add(other, "new", node_name="b-0")
+    assert w.code(w.plan.moves[0]) is None
+
+
+def test_a_victim_that_is_gone_terminating_or_finished_is_none() -> None:
+    w = web()
+    first, second = w.plan.moves
+    w.change(first.pod, deleted=5.0)
+    assert w.code(first) is ReasonCode.TERMINATING
+    w.change(first.pod, phase="Failed")
+    assert w.code(first) is ReasonCode.CHANGED_SINCE_PLAN
+    del w.pods[second.pod.uid]
+    assert w.code(second) is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def guarded(*placed: int) -> tuple[Builder, ...]:
+    """Pods on b-0 whose constraint over nodes counts web's pods too, which do not carry it."""
+    guard = workload("guard").labels(tier="front").spread("hostname", 3, selector={"tier": "front"})
+    return tuple(guard.placed({"b-0": n}) for n in placed)
+
+
+def front(*more: Builder) -> World:
+    """As `web`, its pods selected by others as well."""
+    owner = workload("web").labels(tier="front").spread("zone", 1).placed({"a-0": 4})
+    return World(snapshot(node("a-0").zone("a"), node("b-0").zone("b"), owner, *more))
+
+
+def test_a_constraint_that_counts_the_pod_and_is_another_ones_is_not_made_worse() -> None:
+    """With two guards 4 and 2, then 3 and 3, is fine; with six 3 and 7 is not."""
+    w = front(*guarded(2))
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    guard = next(p for p in w.pods.values() if p.name.startswith("guard"))
+    for i in range(4):
+        w.add(guard, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.WOULD_WORSEN
+    assert reason.message.endswith("over kubernetes.io/hostname (maxSkew 3) from 0 to 1")
+    assert reason.numbers == {"before": 0, "after": 1}
+    del w.pods["new-0"]
+    assert w.code(move) is None
+
+
+def test_a_constraint_that_came_after_the_plan_counts_as_well() -> None:
+    w = front()
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    came = snapshot(node("a-0").zone("a"), node("b-0").zone("b"), *guarded(6)).pods
+    w.pods.update((p.uid, p) for p in came)
+    assert w.code(move) is ReasonCode.WOULD_WORSEN
+    for p in came:
+        w.change(p, deleted=1.0)
+    assert w.code(move) is None
+
+
+def test_a_constraint_that_does_not_count_the_pod_has_no_say() -> None:
+    guard = workload("guard").labels(tier="back").spread("hostname", 1, selector={"tier": "back"})
+    w = front(guard.placed({"b-0": 6}))
+    assert w.code(w.plan.moves[0]) is None
+
+
+def test_an_excess_that_is_there_already_is_no_obstacle_unless_it_grows() -> None:
+    w = front(*guarded(2))
+    move = w.plan.moves[0]
+    guard = next(p for p in w.pods.values() if p.name.startswith("guard"))
+    for i in range(8):
+        w.add(guard, f"new-{i}", node_name="a-0")
+    assert w.code(move) is None
+
+
+def guarded_zone(certainty: Certainty) -> tuple[World, Move]:
+    """A move, taken for a likely one, that may land on b-0, or on c-0, where guards came since the plan."""
+    owner = workload("web").labels(tier="front").spread("zone", 1).placed({"a-0": 3, "b-0": 1, "c-0": 1})
+    w = World(snapshot(nodes(a=1, b=1, c=1), owner), certainty=certainty)
+    (move,) = w.plan.moves
+    assert move.destinations == ("b-0", "c-0")
+    guard = workload("guard").labels(tier="front").spread("hostname", 3, selector={"tier": "front"})
+    came = snapshot(nodes(a=1, b=1, c=1), guard.placed({"c-0": 3})).pods
+    w.pods.update((p.uid, p) for p in came)
+    return w, msgspec.structs.replace(move, certain=False)
+
+
+def test_a_likely_move_is_asked_of_every_node_that_the_filter_leaves() -> None:
+    w, move = guarded_zone("certain")
+    assert w.code(move) is ReasonCode.WOULD_WORSEN
+
+
+def test_a_policy_that_trusts_the_scores_asks_the_best_scored_only() -> None:
+    w, move = guarded_zone("likely")
+    assert w.code(move) is None
+
+
+def soft(*things: object) -> World:
+    return World(snapshot(*things), PlanOptions(soft="predicted"))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_moves_for_soft_constraints_hold_with_the_others_of_their_wave_on_their_way(backwards: bool) -> None:
+    many = [workload(f"w{i}").spread("zone", 1, soft=True).placed({"a-0": 4, "b-0": 1}) for i in range(8)]
+    w = soft(nodes(a=2, b=2, c=2), many)
+    assert {len(wave) for wave in w.plan.waves} == {8}
+    for wave in w.plan.waves:
+        moves = list(reversed(wave)) if backwards else list(wave)
+        for move in moves:
+            assert w.look.why_not(move) is None
+            w.evict(move)
+        for move in moves:
+            w.land(move)
+
+
+def test_a_soft_constraint_that_others_have_turned_round_is_left_alone() -> None:
+    """Three pods come up where the replacement was to go."""
+    w = soft(nodes(a=1, b=1), workload("web").spread("zone", 1, soft=True).placed({"a-0": 3, "b-0": 1}))
+    (move,) = w.plan.moves
+    assert w.code(move) is None
+    for i in range(3):
+        w.add(move.pod, f"new-{i}", node_name="b-0")
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "the scheduler's scores now prefer a-0" in reason.message
+
+
+A = node("a-0").zone("a").cpu(6)
+B = node("b-0").zone("b").cpu(6)
+
+NODES: list[tuple[str, tuple[Builder, ...], str]] = [
+    ("the only destination is cordoned", (A, node("b-0").zone("b").cpu(6).cordoned()), "cordoned"),
+    ("the only destination is gone", (A,), "1 removed (b-0)"),
+    ("the only destination is in the same zone now", (A, node("b-0").zone("a").cpu(6)), "relabelled"),
+    ("the only destination is too small", (A, node("b-0").zone("b").cpu(0)), "resized (b-0)"),
+    ("another node of that zone has come", (A, B, node("b-1").zone("b").cpu(6)), ""),
+    ("the destination has gone, another has come", (A, node("b-1").zone("b").cpu(6)), ""),
+    ("another zone has come", (A, B, node("c-0").zone("c").cpu(6)), ""),
+    ("a tainted node has come", (A, B, node("x").zone("a").cpu(64).taint("batch", "NoSchedule")), ""),
+    ("a node of no zone has come", (A, B, node("x").cpu(64)), ""),
+    ("the zone that is left has another node", (A, B, node("a-1").zone("a").cpu(64)), ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "why"), [n[1:] for n in NODES], ids=[n[0] for n in NODES])
+def test_nodes_that_changed_since_the_plan_matter_as_far_as_the_move_does(
+    there: tuple[Builder, ...], why: str
+) -> None:
+    w = web()
+    w.nodes(*there)
+    reason = w.look.why_not(w.plan.moves[0])
+    if not why:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.code is ReasonCode.NODES_CHANGED
+        assert why in reason.message
+
+
+def test_a_node_that_has_come_is_a_destination_from_then_on() -> None:
+    w = web()
+    move = w.plan.moves[0]
+    w.nodes(A, B, node("b-1").zone("b").cpu(6))
+    assert w.look.why_not(move) is None
+    assert w.look.destinations(move) == ("b-0", "b-1")
+
+
+def test_a_node_that_says_it_is_alive_costs_nothing() -> None:
+    w = web()
+    w.nodes(A, B)
+    assert w.look.why_not(w.plan.moves[0]) is None
+    assert w.built == 0
+
+
+def test_what_has_been_mended_is_not_mended_again_even_where_nothing_would_return() -> None:
+    """The zone that the move leaves takes no pods any more, and the constraint holds by now: [2, 1]."""
+    w = web()
+    move = w.plan.moves[0]
+    gone, moved = [p for p in w.pods.values() if p.uid not in {m.pod.uid for m in w.plan.moves}]
+    del w.pods[gone.uid], w.pods[moved.uid]
+    w.add(moved, f"{moved.name}-again", node_name="b-0")
+    w.nodes(node("a-0").zone("a").cpu(6).cordoned(), B)
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert "has been mended" in reason.message

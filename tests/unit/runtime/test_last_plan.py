@@ -1,0 +1,105 @@
+"""The daemon's last plan serves again exactly as long as nothing changes that it rests on."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.next_change import next_change
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import ARRIVAL
+from rebalancer.runtime.live.last_plan import LastPlan
+from tests.support.build import NOW, node, pod, snapshot
+
+OPTIONS = PlanOptions()
+AGES = PlanOptions(policy=PolicyOptions(min_pod_age=300.0))
+
+
+class Counting:
+    """Plans nothing, and counts how often."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+
+    def __call__(self, _: Snapshot, __: PlanOptions) -> Plan:
+        self.plans += 1
+        return Plan(constraints=(), moves=(), blocked=())
+
+
+def cluster() -> Snapshot:
+    return snapshot(node("a"), pod("web").on("a"))
+
+
+def young(age: float, *, ready: bool) -> Snapshot:
+    """A cluster with one pod of that age."""
+    made = cluster()
+    (only,) = made.pods
+    return replace(made, pods=(replace(only, created=NOW - age, ready=ready),))
+
+
+def test_the_same_cluster_under_the_same_options_is_planned_once() -> None:
+    make = Counting()
+    last, one = LastPlan(make), cluster()
+    plan = last(one, OPTIONS)
+    assert last(replace(one, now=one.now + 300, reads=()), OPTIONS) is plan
+    assert make.plans == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pods": ()},
+        {"nodes": ()},
+        {"namespaces": {}},
+        {"kinds": frozenset({"Pod"})},
+        {"server_version": "9.9"},
+    ],
+    ids=lambda c: next(iter(c)),
+)
+def test_a_cluster_of_which_anything_is_new_is_planned_again(changed: dict[str, Any]) -> None:
+    make = Counting()
+    last, one = LastPlan(make), cluster()
+    last(one, OPTIONS)
+    last(replace(one, **changed), OPTIONS)
+    assert make.plans == 2
+
+
+def test_other_options_are_planned_for_and_two_of_them_are_kept() -> None:
+    make = Counting()
+    last, one = LastPlan(make), cluster()
+    for options in (OPTIONS, AGES, OPTIONS, AGES):
+        last(one, options)
+    assert make.plans == 2
+    last(one, PlanOptions(effort=1))
+    last(one, OPTIONS)
+    assert make.plans == 4
+
+
+def test_a_plan_ends_when_a_pod_comes_of_age() -> None:
+    made = young(100, ready=True)
+    assert next_change(made, AGES.policy) == NOW + 200
+    make = Counting()
+    last = LastPlan(make)
+    for later in (0, 199, 200, 400):
+        last(replace(made, now=NOW + later), AGES)
+    assert make.plans == 2
+
+
+def test_a_replacement_that_is_not_ready_is_waited_for_only_so_long() -> None:
+    made = young(100, ready=False)
+    assert next_change(made, PolicyOptions(min_pod_age=0.0)) == NOW - 100 + ARRIVAL
+
+
+def test_a_pause_ends() -> None:
+    metadata = {"name": "default", "annotations": {PAUSE: "2026-11-22T12:00:00Z"}}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    made = snapshot(node("a"), pod("web").on("a"), [space], now=1_795_348_700.0)
+    assert next_change(made, PolicyOptions()) == 1_795_348_800.0
+    assert next_change(replace(made, now=1_795_348_800.0), PolicyOptions()) == inf
