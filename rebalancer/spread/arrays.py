@@ -6,7 +6,7 @@ copy thus costs a few dictionaries and not the arrays of 5,000 nodes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -24,6 +24,8 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T", bound=np.generic)
 
 INT64_MAX = (1 << 63) - 1
+_TABLE = 16
+"""Up to so many times as many values as there are nodes, a table numbers them faster than sorting does."""
 
 
 def int64(value: int) -> int:
@@ -52,6 +54,32 @@ def members(numbers: Ints, wanted: Ints) -> Bools:
     found = np.zeros(int(max(numbers.max(initial=0), wanted.max(initial=0))) + 1, dtype=np.bool_)
     found[wanted] = True
     return found[numbers]
+
+
+def among(size: int, *rows: Rows) -> Bools:
+    """bool[size]: the nodes of any of these lists."""
+    found = np.zeros(size, dtype=np.bool_)
+    for some in rows:
+        found[some] = True
+    return found
+
+
+def numbered(numbers: Ints, columns: Iterable[npt.NDArray[Any]]) -> Ints:
+    """int64[N]: a number for each distinct combination of the numbers (0 or more) and the columns' values, in
+    the order of the combinations."""
+    for column in columns:
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        if span == 1:
+            continue
+        values = numbers * span + (column - low)
+        if int(values.max()) < _TABLE * len(values):
+            found = np.bincount(values) > 0
+            numbers = (np.cumsum(found) - 1)[values]
+        else:
+            _, numbers = np.unique(values, return_inverse=True)
+            numbers = numbers.reshape(-1).astype(np.int64)
+    return numbers
 
 
 class Shared:

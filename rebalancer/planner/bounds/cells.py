@@ -7,17 +7,13 @@ component and have as much room. The integer program then has a variable per cel
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
 
 from rebalancer.planner.cluster.components import Component
-from rebalancer.spread.arrays import Bools, Ints, first_places
-
-_TABLE = 16
-"""Up to so many times as many values as there are nodes, a table numbers them faster than sorting does."""
+from rebalancer.spread.arrays import Bools, Ints, first_places, numbered
 
 
 def digest(*arrays: Ints) -> bytes:
@@ -51,7 +47,7 @@ class CellStructure:
         # Where every key groups nodes, only sums over the domain matter, and who can go there at all.
         columns.extend(np.where(self.single, fixed, 0) for fixed in component.fixed)
         columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room)
-        self.numbers = _numbered(np.zeros(n, dtype=np.int64), columns)
+        self.numbers = numbered(np.zeros(n, dtype=np.int64), columns)
 
     def cells(self, placed: Ints) -> Cells:
         """The cells of a placement, int64[Q, N]."""
@@ -69,7 +65,7 @@ class Cells:
 
     def __init__(self, structure: CellStructure, placed: Ints) -> None:
         self._component = structure.component
-        self.of: Ints = _numbered(structure.numbers, (np.where(structure.single, p, 0) for p in placed))
+        self.of: Ints = numbered(structure.numbers, (np.where(structure.single, p, 0) for p in placed))
         self.size: Ints = np.bincount(self.of)
         self._first = first = first_places(self.of)
         here = np.where(structure.single[first], placed[:, first], 0)
@@ -106,20 +102,3 @@ class Cells:
     def __len__(self) -> int:
         """The number of cells."""
         return len(self.size)
-
-
-def _numbered(numbers: Ints, columns: Iterable[Ints]) -> Ints:
-    """int64[N]: a number for each distinct combination, in the order of the combinations' values."""
-    for column in columns:
-        low = int(column.min())
-        span = int(column.max()) - low + 1
-        if span == 1:
-            continue
-        values = numbers * span + (column - low)
-        if int(values.max()) < _TABLE * len(values):
-            found = np.bincount(values) > 0
-            numbers = (np.cumsum(found) - 1)[values]
-        else:
-            _, numbers = np.unique(values, return_inverse=True)
-            numbers = numbers.reshape(-1).astype(np.int64)
-    return numbers

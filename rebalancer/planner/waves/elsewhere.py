@@ -90,15 +90,18 @@ class Elsewhere:
         every node: per resource, the nodes that are filled most cheaply count.
         """
         open_ = safe = nodes[~self._conflicts(move)[nodes]]
+        asked = [(r, amount) for r, amount in needs(move.replacement) if r in free]
+        for resource, amount in asked:
+            room = free[resource][safe] - amount
+            safe = safe[room >= self._needs[resource][safe] + own * amount]
+        if len(safe):
+            return True
         filled = 0
-        for resource, amount in needs(move.replacement):
-            if resource in free:
-                room = free[resource] - amount
-                to_fill = np.cumsum(np.sort(np.maximum(room[open_] + 1, 0)))
-                total = self._total[resource] + own * amount
-                filled += int(np.searchsorted(to_fill, total, side="right"))
-                safe = safe[room[safe] >= self._needs[resource][safe] + own * amount]
-        return len(safe) > 0 or filled < len(open_)
+        for resource, amount in asked:
+            to_fill = np.cumsum(np.sort(np.maximum(free[resource][open_] - amount + 1, 0)))
+            total = self._total[resource] + own * amount
+            filled += int(np.searchsorted(to_fill, total, side="right"))
+        return filled < len(open_)
 
     def _conflicts(self, move: JudgedMove) -> Bools:
         """bool[N]: nodes where one of another component that conflicts with the replacement may be."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
 
 ENDS = 24
 """Placements kept apart between two moves; where there may be more, no further moves are followed."""
@@ -103,9 +103,7 @@ class Interleavings:
             admitted = np.append(group.admits(moment.counts[n]), False)[group.domain_of]
             nodes &= admitted
             kept_out = kept_out or (id(group) in fixes and not admitted[move.candidate.node])
-        arrived = np.zeros_like(self._room)
-        for node, number in moment.arrived:
-            arrived[node] = number
+        arrived = self._arrived(moment)
         sure = nodes & (arrived < self._sure_room)
         nodes &= arrived < self._room
         returns = any(nodes[g.domain_of == g.domain_of[move.candidate.node]].any() for g in move.fixes)
@@ -118,10 +116,8 @@ class Interleavings:
         numbers = np.flatnonzero(nodes)
         kinds = self._kind[numbers] * (len(self.moves) + 1)
         if self._by_node:
-            there = dict(moment.arrived)
-            kinds = kinds + np.array([there.get(int(n), 0) for n in numbers], dtype=np.int64)
-        _, first = np.unique(kinds, return_index=True)
-        yield from numbers[first].tolist()
+            kinds = kinds + self._arrived(moment)[numbers]
+        yield from numbers[first_places(kinds)].tolist()
 
     def without(self, moment: _Moment, move: JudgedMove) -> _Moment:
         """The moment after an eviction."""
@@ -146,6 +142,13 @@ class Interleavings:
         """Of each group."""
         return tuple(g.excess(c) for g, c in zip(self._counted, moment.counts, strict=True))
 
+    def _arrived(self, moment: _Moment) -> Ints:
+        """int64[N]: how many replacements are on each node."""
+        arrived = np.zeros_like(self._room)
+        for node, number in moment.arrived:
+            arrived[node] = number
+        return arrived
+
     def _changed(self, counts: tuple[Ints, ...], node: int, by: int) -> tuple[Ints, ...]:
         changed = []
         for group, before in zip(self._counted, counts, strict=True):
@@ -165,8 +168,7 @@ class Interleavings:
             count = np.append(counts, -1)[group.domain_of]
             columns.append(np.where(alone, -2 - count, group.domain_of))
         columns += list(start) if own.any() else []
-        _, kinds = np.unique(np.stack(columns), axis=1, return_inverse=True)
-        return kinds.reshape(-1).astype(np.int64)
+        return numbered(np.zeros_like(victims), columns)
 
 
 class _Wave:

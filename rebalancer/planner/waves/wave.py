@@ -24,7 +24,7 @@ from rebalancer.planner.waves.elsewhere import Elsewhere
 from rebalancer.planner.waves.limits import Limits
 from rebalancer.planner.waves.load import Load, needs
 from rebalancer.planner.waves.together import Together
-from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
 
 
 class Member(Struct, frozen=True, eq=False):
@@ -43,7 +43,8 @@ class WaveInTheMaking:
         self._conflicts = Conflicts()
         self._in_order: list[Workload | None] = []
         self._terminating = terminating
-        self._nothing = np.zeros(simulation.state.table.size, dtype=np.int64)
+        self._size = simulation.state.table.size
+        self._nothing = np.zeros(self._size, dtype=np.int64)
         self._load = Load(self._nothing)
         self._together: dict[int, Together] = {}
         self._members: list[Member] = []
@@ -128,10 +129,12 @@ class WaveInTheMaking:
         found: dict[str, Ints] = {}
         for component, moves in own.items():
             if len(moves) > 1:
-                every = np.concatenate([m.destinations for m in moves])
-                apart = self._together[component].nodes or (every,) * len(moves)
-                for m, nodes in zip(moves, apart, strict=False):
-                    found[m.pod.key] = np.union1d(m.destinations, nodes)
+                every = np.flatnonzero(among(self._size, *(m.destinations for m in moves)))
+                apart = self._together[component].nodes
+                for i, m in enumerate(moves):
+                    found[m.pod.key] = (
+                        np.flatnonzero(among(self._size, m.destinations, apart[i])) if apart else every
+                    )
         return [replace(m, destinations=found.get(m.pod.key, m.destinations)) for m in settled]
 
     def _settled(
@@ -156,8 +159,8 @@ class WaveInTheMaking:
                 wide = anywhere | elsewhere.opens(move, anywhere, self._free())
             certain = _as_judged(move, wide, own)
             anywhere = wide if certain else anywhere
-        nodes = np.union1d(np.flatnonzero(anywhere), move.destinations)
-        return replace(move, certain=certain, destinations=nodes)
+        every = anywhere | among(self._size, move.destinations)
+        return replace(move, certain=certain, destinations=np.flatnonzero(every))
 
     def _own(self, move: JudgedMove) -> list[JudgedMove]:
         """The members of the same component."""
@@ -194,11 +197,8 @@ class WaveInTheMaking:
         if own:
             # Any of them may land where another was predicted, as far as there is room.
             room = np.logical_and.reduce([free[r] >= a for r, a in needs(move.replacement) if r in free])
-            judged = np.zeros_like(nodes)
-            for m in (*own, move):
-                judged[m.destinations] = True
-            for apart in self._together[id(move.component)].nodes:
-                judged[apart] = True
+            destinations = [m.destinations for m in (*own, move)]
+            judged = among(self._size, *destinations, *self._together[id(move.component)].nodes)
             nodes = nodes | (judged & room)
         return self._load.add(move, nodes, self._together[id(move.component)].most, free)
 
@@ -210,10 +210,9 @@ def _as_judged(move: JudgedMove, anywhere: Bools, own: Sequence[JudgedMove] = ()
     """
     if not anywhere[move.landed]:
         return False
-    judged_nodes = np.concatenate([m.destinations for m in (*own, move)])
-    new = np.setdiff1d(np.flatnonzero(anywhere), judged_nodes)
-    if not len(new) or not move.certain:
+    judged = among(len(anywhere), *(m.destinations for m in (*own, move)))
+    new = anywhere & ~judged
+    if not move.certain or not new.any():
         return True
-    domains = np.stack([g.domain_of for g in move.component.groups])
-    judged = {tuple(column) for column in domains[:, judged_nodes].T}
-    return all(tuple(column) in judged for column in domains[:, new].T)
+    domains = numbered(np.zeros(len(anywhere), dtype=np.int64), [g.domain_of for g in move.component.groups])
+    return bool(members(domains[new], domains[judged]).all())
