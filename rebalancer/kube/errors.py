@@ -85,7 +85,8 @@ class CacheNotReadyError(KubeError):
 
 class TransportError(KubeError):
     """No answer. `sent`: the request may have reached the server, which may have acted on it. `ended`: the
-    other side ended the connection; otherwise it was silent, and may be at work still."""
+    other side ended the connection; otherwise it was silent, and may be at work still. `lasting`: it does not
+    pass by itself, such as a name that does not resolve or a certificate that is not trusted."""
 
     def __init__(
         self,
@@ -95,10 +96,12 @@ class TransportError(KubeError):
         target: Target | None = None,
         sent: bool,
         ended: bool = False,
+        lasting: bool = False,
     ) -> None:
         super().__init__(message, remedy, target=target)
         self.sent = sent
         self.ended = ended
+        self.lasting = lasting
 
 
 class ResponseError(KubeError):

@@ -41,7 +41,7 @@ class Daemon:
         self._connection = Connection(ClusterOptions(kubeconfig=kubeconfig))
         self._clock = SystemClock(threading.Event())
         settings = load_settings(None, flags={})
-        places = places_of(settings, self._connection)
+        places = places_of(settings, self._connection, wait=threading.Event().wait)
         self._live = live_options(settings, self._connection, places)
         memory = memory_of(settings, self._connection, places, self._clock, attended=False)
         self._cache = WatchCache(self._connection).start()

@@ -59,7 +59,7 @@ def history(
     acting.set_up_logging(settings, least="error")
     connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
     wait = threading.Event().wait
-    place = places_of(settings, connection).ledger
+    place = places_of(settings, connection, wait=wait).ledger
     problems: list[KubeError] = []
     ledger = Ledger()
     events: tuple[EventNote, ...] = ()

@@ -87,7 +87,7 @@ def once(
             typer.echo(f"warning: {warning}", err=True)
     stop = threading.Event()
     clock = SystemClock(stop)
-    places = places_to_act(settings, connection)
+    places = places_to_act(settings, connection, wait=stop.wait)
 
     def options_of(settings: Settings) -> LiveOptions:
         live = live_options(settings, connection, places, ask_server=dry_run == "server")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +88,7 @@ def _set(value: str | None, config: Path | None, cluster: ClusterOptions) -> tup
     acting.set_up_logging(settings, least="warning")
     connection = Connection(cluster)
     try:
-        places = places_of(settings, connection)
+        places = places_of(settings, connection, wait=threading.Event().wait)
         before = set_brake(connection, places.brake, value) or ""
     finally:
         connection.close()

@@ -36,7 +36,7 @@ def run(
     from rebalancer.outcome.observer import Observers
     from rebalancer.runtime.daemon.reload import Reloader
     from rebalancer.runtime.daemon.schedule import stop_on_signals
-    from rebalancer.runtime.daemon.service import Service
+    from rebalancer.runtime.daemon.serving import serve
     from rebalancer.runtime.live.configured import telemetry_options
     from rebalancer.runtime.observers.log import LogObserver
     from rebalancer.settings import Settings, load_settings, plan_options
@@ -65,14 +65,13 @@ def run(
             settings, load, file=acting.settings_file(config), observer=observer, follow=follow
         )
         with stop_on_signals(stop, reload=reloader.ask), logs.level_on_signal(settings.telemetry.log_level):
-            service = Service(
+            serve(
                 connection,
                 reloader,
                 stop=stop,
                 observers=[observer],
                 ask_server=dry_run == "server",
                 metrics=telemetry.exposition,
+                begun=lambda service: telemetry.watch_caches(service.cache_ages),
             )
-            telemetry.watch_caches(service.cache_ages)
-            service.run()
     connection.close()

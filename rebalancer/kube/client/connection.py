@@ -225,7 +225,9 @@ class Connection:
             f"is the API server up, and this the right context? `{self._kubectl()} get --raw /readyz`"
         )
         text = f"{target}: {self.who}: {failure.text}"
-        return TransportError(text, remedy, target=target, sent=failure.sent, ended=failure.ended)
+        return TransportError(
+            text, remedy, target=target, sent=failure.sent, ended=failure.ended, lasting=failure.lasting
+        )
 
     def _kubectl(self) -> str:
         return "kubectl" if self.context == "in-cluster" else f"kubectl --context {self.context}"

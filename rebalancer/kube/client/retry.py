@@ -40,7 +40,9 @@ class Backoff(Struct, frozen=True):
 
 def retriable(error: KubeError) -> bool:
     """Whether a *read* may succeed if it is asked again."""
-    return isinstance(error, TransportError | ResponseError | TooManyRequestsError | ServerError)
+    if isinstance(error, TransportError):
+        return not error.lasting
+    return isinstance(error, ResponseError | TooManyRequestsError | ServerError)
 
 
 DEFAULT_BACKOFF = Backoff()

@@ -13,12 +13,14 @@ from urllib3 import exceptions as urllib3
 
 class Failure(Struct, frozen=True):
     """`text` what happened, `sent` whether the request may have arrived, `remedy` "" for the usual one.
-    `ended`: the other side ended the connection, instead of keeping silent."""
+    `ended`: the other side ended the connection, instead of keeping silent. `lasting`: somebody has to change
+    something before the same request gets an answer."""
 
     text: str
     sent: bool
     remedy: str = ""
     ended: bool = False
+    lasting: bool = False
 
 
 def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Failure:
@@ -35,7 +37,7 @@ def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Fai
         remedy = "see proxy-url in the kubeconfig, $HTTPS_PROXY and $NO_PROXY"
         return Failure(f"the proxy does not connect: {deepest}", False, remedy)
     if has(urllib3.NameResolutionError):
-        return Failure("the server's name does not resolve", False)
+        return Failure("the server's name does not resolve", False, lasting=True)
     if has(urllib3.NewConnectionError):
         return Failure(
             "connection refused" if has(ConnectionRefusedError) else f"no connection: {deepest}", False
@@ -44,12 +46,12 @@ def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Fai
         return Failure(f"no connection within {connect_timeout:g} s", False)
     if has(ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(e):
         remedy = "certificate-authority in the kubeconfig belongs to another cluster, or the name differs"
-        return Failure(f"the server's certificate is not trusted: {deepest}", False, remedy)
+        return Failure(f"the server's certificate is not trusted: {deepest}", False, remedy, lasting=True)
     if has(urllib3.TimeoutError, TimeoutError):
         return Failure(f"no answer within {read_timeout:g} s", True)
     if isinstance(e, urllib3.LocationValueError) or type(e) in (ValueError, UnicodeEncodeError):
         remedy = "see server, proxy-url and the token in the kubeconfig"
-        return Failure(f"the request cannot be made: {e}", False, remedy)
+        return Failure(f"the request cannot be made: {e}", False, remedy, lasting=True)
     ended = has(
         ConnectionError, IncompleteRead, urllib3.IncompleteRead, ssl.SSLEOFError, ssl.SSLZeroReturnError
     )

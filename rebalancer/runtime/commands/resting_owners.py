@@ -30,8 +30,9 @@ def resting_owners(settings: Settings, source: Source, snapshot: Snapshot) -> di
         return {}
     connection = Connection(cluster_options(source))
     try:
-        place = places_of(settings, connection).ledger
-        store = Ledgers(connection, place, writer="", wait=threading.Event().wait)
+        wait = threading.Event().wait
+        place = places_of(settings, connection, wait=wait).ledger
+        store = Ledgers(connection, place, writer="", wait=wait)
         memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
         return memory.resting(snapshot)

@@ -1,7 +1,7 @@
-"""The daemon with everything around it: watch cache, election, memory, probes, settings that change.
+"""The daemon with everything around it: watch cache, election, memory, settings that change.
 
-After a signal there is no new eviction, the current cycle settles, the lease is released, then watches and
-probes end. The caller flushes telemetry.
+After a signal there is no new eviction, the current cycle settles, the lease is released, then the watches
+end. The caller ends the probes and flushes telemetry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.cron import parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.daemon.health import HealthServer, Metrics
 from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
 from rebalancer.runtime.daemon.reaction import Pace, Reaction
 from rebalancer.runtime.daemon.reload import Reloader
@@ -32,7 +31,6 @@ from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.configured import (
     circuit_limits,
-    health_address,
     live_options,
     memory_of,
     memory_rules,
@@ -42,7 +40,7 @@ from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.runtime.live.leading import elector_of
 from rebalancer.runtime.live.newest import NewestGate
 from rebalancer.runtime.live.once import run_once
-from rebalancer.runtime.live.places import places_to_act
+from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.settings import Settings
 
@@ -52,8 +50,8 @@ log = logging.getLogger(__name__)
 class Service:
     """Runs cycles on one cluster until `stop` is set.
 
-    `reloader` holds the settings. `metrics`: what /metrics answers. `cycle` is called with each report, for
-    tests and embedders.
+    `reloader` holds the settings. `places`: of brake, ledger and lease, for as long as the process runs.
+    `cycle` is called with each report, for tests and embedders.
     """
 
     def __init__(
@@ -61,10 +59,10 @@ class Service:
         connection: Connection,
         reloader: Reloader,
         *,
+        places: Places,
         stop: threading.Event,
         observers: Sequence[Observer],
         ask_server: bool = False,
-        metrics: Metrics | None = None,
         cycle: Callable[[Any], None] = lambda _: None,
     ) -> None:
         settings = reloader.settings
@@ -81,8 +79,7 @@ class Service:
         self._at_work = threading.Lock()
         name = own_name()
         self.cache = WatchCache(connection)
-        # For as long as the process runs: those settings do not change.
-        self._places = places_to_act(settings, connection)
+        self._places = places
         self.memory = memory_of(
             settings,
             connection,
@@ -112,17 +109,9 @@ class Service:
             idle=self._idle,
             on_stop=self._hand_back,
         )
-        address = health_address(settings, connection)
-        self.health = (
-            HealthServer(address, healthz=self._heart.hung, readyz=self.not_ready, metrics=metrics)
-            if address is not None
-            else None
-        )
 
     def run(self) -> None:
         """Blocks until `stop` is set. Raises UserError where it cannot begin."""
-        if self.health is not None:
-            self.health.start()
         try:
             self.cache.start()
             self.agreement.start()
@@ -134,8 +123,6 @@ class Service:
             if self.elector is not None:
                 self.elector.stop()
             self.cache.stop()
-            if self.health is not None:
-                self.health.stop()
 
     def _hand_back(self) -> None:
         """Gives the lease back while a plan is made: nothing is in flight, and after a stop nothing will be.
@@ -144,6 +131,10 @@ class Service:
         """
         if self.elector is not None and self._planning.on:
             self.elector.stop()
+
+    def hung(self) -> str:
+        """For how long nothing has happened although it should have, "" if all is well."""
+        return self._heart.hung()
 
     def not_ready(self) -> str:
         """Why no cycle could begin now, "" if one could."""

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.coordination.brakes import create_brake, exists
 from rebalancer.kube.coordination.place import Component, Place
 from rebalancer.kube.coordination.search import find
@@ -32,12 +33,15 @@ class Places(Struct, frozen=True, kw_only=True):
     none_yet: bool = False
 
 
-def places_of(settings: Settings, connection: Connection) -> Places:
+def places_of(
+    settings: Settings, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF
+) -> Places:
     """The places of this cluster.
 
     In a cluster they are in the tool's own namespace. On a laptop the installation's are looked for by label,
     so that `once` there meets the daemon; if there is none, they are in the context's namespace. Names and
-    namespaces that the settings give have precedence. Raises UserError where several are found.
+    namespaces that the settings give have precedence. Raises UserError where several are found, KubeError
+    where the API server does not answer.
     """
     default = Settings.defaults()
     groups: tuple[tuple[Component, Brake | Ledger | LeaderElection, Brake | Ledger | LeaderElection], ...] = (
@@ -51,7 +55,7 @@ def places_of(settings: Settings, connection: Connection) -> Places:
         for component, said, usual in groups:
             if (said.namespace, said.name) == (usual.namespace, usual.name):
                 try:
-                    places = find(connection, component)
+                    places = find(connection, component, wait=wait, backoff=backoff)
                 except (ForbiddenError, NotFoundError) as e:
                     log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
                     none_yet = False
@@ -80,18 +84,25 @@ def _only(component: Component, places: list[Place]) -> Place:
     return places[0]
 
 
-def places_to_act(settings: Settings, connection: Connection) -> Places:
+def places_to_act(
+    settings: Settings, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF
+) -> Places:
     """The places of this cluster, for a process that is to evict.
 
     Where nobody has installed the tool, a person who lets it evict from outside of the cluster is the first:
     the brake is created, so that others can pause. Elsewhere a missing brake was taken away, and holds.
     """
-    places = places_of(settings, connection)
+    places = places_of(settings, connection, wait=wait, backoff=backoff)
+
+    def found_the_brake() -> None:
+        if not any(exists(connection, place) for place in (places.brake, places.ledger)):
+            create_brake(connection, places.brake)
+            log.info("%s, by which people pause evictions, was created", places.brake)
+
     if settings.evictions.enabled and places.none_yet:
         try:
-            if not any(exists(connection, place) for place in (places.brake, places.ledger)):
-                create_brake(connection, places.brake)
-                log.info("%s, by which people pause evictions, was created", places.brake)
+            # One that was created although the answer got lost is there when it is asked for again.
+            retry(found_the_brake, wait=wait, backoff=backoff)
         except KubeError as e:
             # Its absence holds evictions, and says so.
             log.warning("%s, by which people pause evictions, cannot be created: %s", places.brake, e)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def run(folder: Path, then: str, first: str = ON) -> Run:
         return load_settings(file, env={})
 
     with ApiServer(objects(*SKEWED)) as server, connected(server) as connection:
-        places = places_of(load(), connection)
+        places = places_of(load(), connection, wait=threading.Event().wait)
 
         def options(settings: Settings) -> LiveOptions:
             return replace(live_options(settings, connection, places), backoff=QUICK)

@@ -27,6 +27,8 @@ from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
 
 _ROOT = Path(__file__).parents[3]
+_AT_REST = 180.0
+"""Seconds within which it must be, also on a machine with other things to do."""
 THINGS = (
     *nodes(a=3, b=3, c=3),
     deployment("web").spread("zone", 1).placed({"a-0": 4, "b-0": 1, "c-0": 1}),
@@ -82,7 +84,13 @@ class Soak:
             self.witness = Witness(cluster.server)
             command = [sys.executable, "-m", "tests.sandbox.daemon.soak_daemon"]
             command.append(str(cluster.kubeconfig(self.folder / "kubeconfig")))
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT) as self.daemon:
+            self.errors = self.folder / "errors"
+            with (
+                self.errors.open("w") as errors,
+                subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=_ROOT
+                ) as self.daemon,
+            ):
                 listener = threading.Thread(target=self._listen)
                 listener.start()
                 code: int | None = None
@@ -98,7 +106,16 @@ class Soak:
                         self.problems.append("the daemon does not end")
                     listener.join(5)
             assert not self.problems, self.problems
-            assert code == 0, f"the daemon ended with {code}"
+            assert code == 0, f"the daemon ended with {code}: {self._said()}"
+
+    def _alive(self) -> bool:
+        """Raises AssertionError with the daemon's last words if it has ended."""
+        code = self.daemon.poll()
+        assert code is None, f"the daemon ended with {code}: {self._said()}"
+        return True
+
+    def _said(self) -> str:
+        return self.errors.read_text()[-4000:]
 
     def _listen(self) -> None:
         """What the daemon says, in its order; every invariant after each cycle."""
@@ -125,7 +142,7 @@ class Soak:
         """Faults and changes until the time is up; memory in KiB, measured now and then."""
         began = time.monotonic()
         told, sizes = began, list[int]()
-        while (now := time.monotonic()) - began < seconds and not self.problems:
+        while (now := time.monotonic()) - began < seconds and not self.problems and self._alive():
             self._fault()
             self._change()
             time.sleep(self.rng.uniform(0.2, 0.8))
@@ -243,13 +260,15 @@ class Soak:
             self.cluster.restore_domain("kubernetes.io/hostname", node)
             self.cluster.store.modify("Node", node, None, lambda o: o["spec"].update(taints=[]))
         began, before = time.monotonic(), self.quiet
-        while time.monotonic() - began < 60 and not self.problems:
+        while time.monotonic() - began < _AT_REST and not self.problems and self._alive():
             if self.quiet > before + 1:
                 break
             time.sleep(0.2)
         else:
             took = time.monotonic() - began
-            raise AssertionError(f"not at rest after {took:.0f} s: {self.last} {self.problems}")
+            raise AssertionError(
+                f"not at rest after {took:.0f} s: {self.last} {self.problems} {self._said()}"
+            )
         self.say(f"at rest after {time.monotonic() - began:.1f} s")
         if len(sizes) >= 12:
             # The first third warms up; then it must stay within a tenth and some.

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Backoff
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.options import WatchOptions
 from rebalancer.model.snapshot import Snapshot
@@ -26,6 +27,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import stop_on_signals
 from rebalancer.runtime.daemon.service import Service
+from rebalancer.runtime.daemon.serving import serve
 from rebalancer.settings import load_settings
 
 SETTINGS: dict[str, Any] = {
@@ -73,13 +75,17 @@ def main(kubeconfig: str) -> None:
     settings, stop, teller = load_settings(env={}, flags=SETTINGS), threading.Event(), Teller()
     reloader = Reloader(settings, lambda: settings, file=None, observer=teller)
     with stop_on_signals(stop):
-        service = Service(connection, reloader, stop=stop, observers=[teller])
-        quick = replace(service._live.settle, poll=0.1, budgets=2.0)
-        service._live = replace(service._live, settle=quick)
-        # Half-open connections of kinds that are not followed closely are found out by their silence.
-        service.cache = WatchCache(connection, options=WatchOptions(silence=10.0))
-        service.run()
+        serve(
+            connection, reloader, stop=stop, observers=[teller], begun=_in_a_hurry, patient=Backoff(cap=2.0)
+        )
     connection.close()
+
+
+def _in_a_hurry(service: Service) -> None:
+    quick = replace(service._live.settle, poll=0.1, budgets=2.0)
+    service._live = replace(service._live, settle=quick)
+    # Half-open connections of kinds that are not followed closely are found out by their silence.
+    service.cache = WatchCache(service._connection, options=WatchOptions(silence=10.0))
 
 
 if __name__ == "__main__":

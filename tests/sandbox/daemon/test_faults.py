@@ -21,6 +21,7 @@ from rebalancer.outcome.observer import Observers
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.service import Service
+from rebalancer.runtime.daemon.serving import serve
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import load_settings
 from tests.support.build import nodes, objects, pdb, workload
@@ -69,10 +70,14 @@ class Live:
         self.connection = Connection(options)
         observer = Observers([self.witness, LogObserver()])
         reloader = Reloader(settings, lambda: settings, file=None, observer=observer)
-        self.service = Service(self.connection, reloader, stop=self.stop, observers=[observer])
-        brisk = replace(self.service._live.settle, poll=0.1, budgets=2.0)
-        self.service._live = replace(self.service._live, settle=brisk)
-        self._thread = threading.Thread(target=self.service.run)
+
+        def begun(service: Service) -> None:
+            brisk = replace(service._live.settle, poll=0.1, budgets=2.0)
+            service._live = replace(service._live, settle=brisk)
+
+        self._thread = threading.Thread(
+            target=lambda: serve(self.connection, reloader, stop=self.stop, observers=[observer], begun=begun)
+        )
         self._thread.start()
 
     def end(self) -> None:

@@ -16,6 +16,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.service import Service
+from rebalancer.runtime.daemon.serving import serve
 from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import decoded, objects
@@ -32,9 +33,9 @@ Make = Callable[[Snapshot, PlanOptions], Plan]
 class Daemon:
     """`rebalancer run --execute` in a thread, with a planner of the test's."""
 
-    def __init__(self, server: ApiServer, service: Service, port: int, stop: threading.Event) -> None:
-        self.server, self.service, self.port, self.stop = server, service, port, stop
-        self.thread = threading.Thread(target=service.run)
+    def __init__(self, server: ApiServer, run: Callable[[], None], port: int, stop: threading.Event) -> None:
+        self.server, self.port, self.stop = server, port, stop
+        self.thread = threading.Thread(target=run)
 
     def holder(self) -> str:
         """Who leads."""
@@ -56,9 +57,14 @@ def planning(make: Make) -> Iterator[Daemon]:
 
     with ApiServer(objects(*SKEWED)) as server, connected(server) as connection:
         reloader = Reloader(load(), load, file=None, observer=Observers())
-        service = Service(connection, reloader, stop=stop, observers=[])
-        service._last_plan = LastPlan(make)
-        daemon = Daemon(server, service, port, stop)
+
+        def begun(service: Service) -> None:
+            service._last_plan = LastPlan(make)
+
+        def run() -> None:
+            serve(connection, reloader, stop=stop, observers=[], begun=begun)
+
+        daemon = Daemon(server, run, port, stop)
         daemon.thread.start()
         try:
             yield daemon

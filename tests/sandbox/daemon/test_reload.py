@@ -17,6 +17,7 @@ from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.service import Service
 from rebalancer.runtime.live.configured import telemetry_options
+from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import Settings, load_settings, plan_options
 from rebalancer.telemetry import logs
@@ -239,7 +240,9 @@ def test_a_file_that_is_gone_when_its_settings_are_taken_over_costs_the_settings
 
     with connected(server) as connection:
         reloader = Reloader(c.load(), load, file=None, observer=c.taken, follow=c.taken.settings.append)
-        service = Service(connection, reloader, stop=threading.Event(), observers=[c.taken])
+        stop = threading.Event()
+        places = places_of(reloader.settings, connection, wait=stop.wait)
+        service = Service(connection, reloader, places=places, stop=stop, observers=[c.taken])
         c.now = flags
         reloader.ask()
         reloader.look()

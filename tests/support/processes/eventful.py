@@ -17,7 +17,7 @@ from rebalancer.outcome.observer import Observers
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.service import Service
+from rebalancer.runtime.daemon.serving import serve
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.configured import telemetry_options
 from rebalancer.runtime.live.once import run_once
@@ -117,16 +117,19 @@ def eventful(folder: Path) -> Iterator[Life]:
         life = Life(cluster, cluster.kubeconfig(folder / "kubeconfig"), telemetry, port)
         connection = Connection(life.options)
         observer = Observers(telemetry.observers)
-        service = Service(
-            connection,
-            Reloader(settings, lambda: settings, file=None, observer=observer),
-            stop=stop,
-            observers=[observer],
-            metrics=telemetry.exposition,
-            cycle=life.cycles.append,
-        )
-        telemetry.watch_caches(service.cache_ages)
-        thread = threading.Thread(target=service.run)
+
+        def run() -> None:
+            serve(
+                connection,
+                Reloader(settings, lambda: settings, file=None, observer=observer),
+                stop=stop,
+                observers=[observer],
+                metrics=telemetry.exposition,
+                cycle=life.cycles.append,
+                begun=lambda service: telemetry.watch_caches(service.cache_ages),
+            )
+
+        thread = threading.Thread(target=run)
         thread.start()
         try:
             yield life
