@@ -65,7 +65,7 @@ def test_once_ends_at_once_and_names_who_leads(server: ApiServer, tmp_path: Path
     held(server, datetime.now(UTC))
     began = time.monotonic()
     done = call(server, tmp_path, "once", "--execute")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40, "a holder that may be dead is waited for 45 s"
     assert done.returncode == 1
     assert "other leads by lease default/rebalancer" in done.stderr
     assert "--wait" in done.stderr
