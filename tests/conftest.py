@@ -11,7 +11,11 @@ import tests.support.hypothesis_profiles  # noqa: F401  (sets the profile for ev
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A second try for what a busy machine makes late, and for nothing else: it would hide a real race."""
+    """What takes long comes first, so that no worker ends with it alone.
+
+    There is a second try for what a busy machine makes late, and for nothing else: it would hide a real race.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         if item.get_closest_marker("timing") is not None:
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -68,7 +68,7 @@ def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
         elif step.word == "RUN":
             command = ["/bin/sh", "-ec", inside(step.argument, root)]
             subprocess.run(
-                command, env=env, capture_output=True, text=True, timeout=280, check=True, cwd=root
+                command, env=env, capture_output=True, text=True, timeout=800, check=True, cwd=root
             )
 
 

@@ -24,6 +24,8 @@ NEED_SANDBOX = [
     *(f"rebalancer.runtime.commands.{name}" for name in ("demo", "simulate", "simulation_report", "whatif")),
 ]
 """What only `demo` and `simulate` import."""
+IN_ONE_WORKER = pytest.mark.xdist_group("image")
+"""The image is built once."""
 OFFLINE = re.compile(
     r"NewConnectionError|Temporary failure|ConnectTimeout|ProxyError|No matching distribution"
 )
@@ -96,6 +98,8 @@ def started(image: Path, *arguments: str, entry: list[str] | None = None) -> sub
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@IN_ONE_WORKER
 def test_every_module_can_be_imported_from_what_is_in_the_image(image: Path) -> None:
     version = started(image, "--version")
     assert (version.returncode, version.stdout) == (0, f"rebalancer {__version__}\n"), version.stderr
@@ -118,6 +122,8 @@ print(sorted({m.split(".")[0] for m in sys.modules} & {"aiohttp", "yarl", "pytes
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@IN_ONE_WORKER
 def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
     packages = next(image.glob("opt/rebalancer/lib/python*/site-packages"))
     there = {entry.name for entry in packages.iterdir()} | {
@@ -131,6 +137,8 @@ def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@IN_ONE_WORKER
 def test_a_report_from_the_image(image: Path) -> None:
     done = started(
         image, "report", "--snapshot", str(ROOT / "tests/scenarios/one_slot.json.gz"), "--exit-code"
@@ -140,6 +148,8 @@ def test_a_report_from_the_image(image: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@IN_ONE_WORKER
 def test_nothing_is_written_where_the_program_lies(image: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in image.rglob("*") if not p.is_symlink()}
     started(image, "demo", "--help")

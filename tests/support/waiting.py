@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 
-def until(true: Callable[[], object], seconds: float = 30.0) -> float:
-    """Waits until it is true; the seconds it took."""
+def until(true: Callable[[], object], seconds: float = 120.0) -> float:
+    """Waits until it is true; the seconds it took. The limit is generous: a test is to fail of what does not
+    happen, not of a machine with other things to do."""
     began = time.monotonic()
     while not true():
         assert time.monotonic() - began < seconds, "it did not come about in time"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff
+from rebalancer.kube.client.retry import Backoff
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.daemon.first_requests import PATIENT, until_answered
 from rebalancer.runtime.daemon.health import HealthServer, Metrics
@@ -15,6 +15,8 @@ from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.service import Service
 from rebalancer.runtime.live.configured import health_address
 from rebalancer.runtime.live.places import places_to_act
+
+_EACH_IS_TOLD = Backoff(tries=1)
 
 
 def serve(
@@ -27,14 +29,13 @@ def serve(
     metrics: Metrics | None = None,
     cycle: Callable[[Any], None] = lambda _: None,
     begun: Callable[[Service], None] = lambda _: None,
-    backoff: Backoff = DEFAULT_BACKOFF,
     patient: Backoff = PATIENT,
 ) -> None:
     """Runs cycles on one cluster until `stop` is set.
 
     `metrics`: what /metrics answers. `begun` is called with the service before its first cycle, `cycle` with
-    the report of each. The places of brake, ledger and lease are asked for by `backoff`, and then anew by
-    `patient` until the API server answers. Raises UserError where the daemon cannot begin.
+    the report of each. `patient`: how long it waits between tries of its first requests. Raises UserError
+    where the daemon cannot begin.
     """
     settings = reloader.settings
     probes = _Probes()
@@ -44,7 +45,7 @@ def serve(
         health = HealthServer(address, healthz=probes.hung, readyz=probes.not_ready, metrics=metrics).start()
     try:
         places = until_answered(
-            lambda: places_to_act(settings, connection, wait=stop.wait, backoff=backoff),
+            lambda: places_to_act(settings, connection, wait=stop.wait, backoff=_EACH_IS_TOLD),
             stop=stop,
             told=probes.waits,
             backoff=patient,

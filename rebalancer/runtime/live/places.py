@@ -102,7 +102,7 @@ def places_to_act(
     if settings.evictions.enabled and places.none_yet:
         try:
             # One that was created although the answer got lost is there when it is asked for again.
-            retry(found_the_brake, wait=wait, backoff=backoff)
+            retry(found_the_brake, wait=wait)
         except KubeError as e:
             # Its absence holds evictions, and says so.
             log.warning("%s, by which people pause evictions, cannot be created: %s", places.brake, e)
