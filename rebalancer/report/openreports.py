@@ -15,6 +15,9 @@ from rebalancer.report.document import ConstraintReport, FindingReport, Report
 API_VERSION = "openreports.io/v1alpha1"
 _SOURCE = "rebalancer"
 _LONGEST = 1024
+_MOST_RESULTS = 1000
+"""Of one report: with more it could become larger than what an API server stores."""
+_WORST_FIRST = {"error": 0, "fail": 1, "warn": 2, "skip": 3, "pass": 4}
 _SEVERITIES = {"error": "high", "warning": "medium", "info": "info"}
 _RESULTS = {"error": "fail", "warning": "warn", "info": "skip"}
 _APPS = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
@@ -30,7 +33,7 @@ Json = dict[str, Any]
 def to_openreports(report: Report) -> Json:
     """A List of objects to apply."""
     when = {"seconds": int(datetime.fromisoformat(report.generated_at).timestamp()), "nanos": 0}
-    by: dict[str, list[Json]] = {}
+    by: dict[str, list[Json]] = {"": []}
     for c in report.constraints:
         if c.in_scope:
             by.setdefault(c.namespace, []).append({**_constraint(c), "timestamp": when})
@@ -47,6 +50,7 @@ def to_openreports(report: Report) -> Json:
 def _object(namespace: str, results: list[Json]) -> Json:
     labels = {"app.kubernetes.io/managed-by": _SOURCE}
     counts = Counter(r["result"] for r in results)
+    kept = sorted(results, key=lambda r: _WORST_FIRST[r["result"]])[:_MOST_RESULTS]
     return {
         "apiVersion": API_VERSION,
         "kind": "Report" if namespace else "ClusterReport",
@@ -57,7 +61,7 @@ def _object(namespace: str, results: list[Json]) -> Json:
         },
         "source": _SOURCE,
         "summary": {k: counts[k] for k in ("pass", "fail", "warn", "error", "skip")},
-        "results": results,
+        "results": kept,
     }
 
 

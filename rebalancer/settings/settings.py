@@ -16,6 +16,7 @@ from rebalancer.planner.options import Certainty, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
+from rebalancer.settings.notifications import Notifications, PolicyReports
 from rebalancer.settings.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
@@ -241,6 +242,8 @@ class Settings(BaseSettings):
     leader_election: LeaderElection = LeaderElection()
     health: Health = Health()
     telemetry: Telemetry = Telemetry()
+    notifications: Notifications = Notifications()
+    policy_reports: PolicyReports = PolicyReports()
 
     @classmethod
     def defaults(cls) -> Settings:

@@ -123,6 +123,10 @@ class Telemetry:
         """Sets where the ages of watch caches come from: seconds by kind, asked at each scrape."""
         self.metrics.state.cache_ages = ages
 
+    def watch_notices(self, results: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Sets where the counts of messages come from: by receiver and result, asked at each scrape."""
+        self.metrics.state.notices = results
+
     def dropped(self) -> dict[str, int]:
         """Spans lost so far, by reason."""
         return self._tally.dropped()

@@ -241,3 +241,62 @@ def test_every_installation_has_the_brake_that_its_settings_and_rights_name() ->
                 rule for o in made for rule in o.get("rules", ()) if rule.get("resourceNames") == [name]
             ]
             assert [rule["verbs"] for rule in rights] == [["get"]]
+
+
+def with_components(overlay_name: str, components: list[str], folder: Path) -> list[Object]:
+    """An overlay of a user's own: one of ours, and components."""
+    if KUBECTL is None:
+        pytest.skip("kubectl is not on PATH")
+
+    def below(path: str) -> str:
+        return os.path.relpath(ROOT / "deploy" / "kustomize" / path, folder)
+
+    own = {
+        "resources": [below(f"overlays/{overlay_name}")],
+        "components": [below(f"components/{c}") for c in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    done = subprocess.run(
+        [KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [o for o in yaml.safe_load_all(done.stdout) if o]
+
+
+SLACK: Object = {"notifications": {"slack": {"secret": "rebalancer-notifications", "key": "slack"}}}
+
+
+@pytest.mark.parametrize(("overlay_name", "mode"), [("daemon", "daemon"), ("cronjob-evicting", "cronjob")])
+def test_the_secret_of_a_chat_is_mounted_and_named(overlay_name: str, mode: str, tmp_path: Path) -> None:
+    kustomized = with_components(overlay_name, ["notifications"], tmp_path)
+    for made in (kustomized, chart({"mode": mode, **SLACK})):
+        spec = next(filter(None, map(pod_template, made)))["spec"]
+        container = spec["containers"][0]
+        variables = {e["name"]: e["value"] for e in container.get("env", ())}
+        (tmp_path / "c.yaml").write_text(settings_in(made))
+        file = Path(load_settings(tmp_path / "c.yaml", env=variables).notifications.slack.url_file)
+        mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+        volumes = {v["name"]: v for v in spec["volumes"]}
+        assert volumes[mounts[str(file.parent)]]["secret"]["secretName"] == "rebalancer-notifications"
+        assert file.name == "slack"
+
+
+def test_policy_reports_have_the_same_right_by_kustomize_and_helm(tmp_path: Path) -> None:
+    kustomized = with_components("daemon", ["policy-reports", "notifications"], tmp_path)
+    values: Object = {"policyReports": {"enabled": True}}
+    name = "ClusterRole/rebalancer-policy-reports"
+    assert essence(kustomized)[name]["rules"] == essence(chart(values))[name]["rules"]
+    assert f"ClusterRoleBinding/{name.partition('/')[2]}" in essence(kustomized)
+    env = next(filter(None, map(pod_template, kustomized)))["spec"]["containers"][0]["env"]
+    variables = {e["name"]: e["value"] for e in env}
+    assert load_settings(env=variables).policy_reports.enabled
+    assert name not in essence(chart({**values, "mode": "cronjob"}))
+
+
+def test_a_receiver_on_another_port_is_let_through() -> None:
+    made = chart({"notifications": {"webhook": {"secret": "s"}, "port": 8443}})
+    policy = next(o for o in made if o["kind"] == "NetworkPolicy")
+    ports = {p["port"] for rule in policy["spec"]["egress"] for p in rule["ports"]}
+    assert 8443 in ports
+    closed = next(o for o in chart({}) if o["kind"] == "NetworkPolicy")
+    assert "8443" not in str(closed)

@@ -21,6 +21,7 @@ from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_tem
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
 from tests.support.sandbox import Cluster, Reply
 from tests.support.sandbox.authority import Access
+from tests.support.sandbox.custom import OPEN_REPORTS, served
 
 TOKEN = "token-of-the-service-account"
 
@@ -66,6 +67,21 @@ RELAXED = {
 """The profile's patience would make the run long; it does not change which rights are needed."""
 
 
+EARLIER = [
+    {
+        "apiVersion": "openreports.io/v1alpha1",
+        "kind": kind,
+        "metadata": metadata | {"labels": {"app.kubernetes.io/managed-by": "rebalancer"}},
+        "results": [{"policy": "an earlier one", "result": "fail"}],
+    }
+    for kind, metadata in (
+        ("Report", {"name": "topology-spread", "namespace": NAMESPACE}),
+        ("ClusterReport", {"name": "earlier"}),
+    )
+]
+"""Reports of an earlier daemon, about which there is nothing to say any more."""
+
+
 class Run:
     """A cluster on which an installation runs with the rights of its manifests."""
 
@@ -78,6 +94,7 @@ class Run:
         arguments = template["spec"]["containers"][0]["args"]
         self._arguments = [a.replace("/etc/rebalancer", str(folder)) for a in arguments]
         self._evicts = yaml.safe_load(config)["evictions"]["enabled"]
+        self._reports = "policyReports" in yaml.safe_load(config)
 
     @property
     def accesses(self) -> list[Access]:
@@ -108,7 +125,12 @@ class Run:
             return len(set(places)) == 3
         watched = {a.resource for a in self.accesses if a.verb == "watch" and a.code == 200}
         read = {a.resource for a in self.accesses if a.verb == "get"}
-        return watched >= {r.plural for r in RESOURCES.values()} and "configmaps" in read
+        wrote = {(a.verb, a.resource) for a in self.accesses if a.group == "openreports.io"}
+        return (
+            watched >= {r.plural for r in RESOURCES.values()}
+            and "configmaps" in read
+            and (not self._reports or len(wrote) == 2 * len(("create", "list", "update")))
+        )
 
     @staticmethod
     def _until(done: Callable[[], bool], seconds: float = 60) -> None:
@@ -121,9 +143,16 @@ class Run:
 def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]:
     made = chart(values)
     there = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"] or o["kind"] == "ConfigMap"]
-    with Cluster(
-        [*SKEWED, *there], ready_after=0.02, grace=0.02, tokens={TOKEN: ACCOUNT}, authenticate=True
-    ) as cluster:
+    with (
+        served(*OPEN_REPORTS),
+        Cluster(
+            [*SKEWED, *EARLIER, *there],
+            ready_after=0.02,
+            grace=0.02,
+            tokens={TOKEN: ACCOUNT},
+            authenticate=True,
+        ) as cluster,
+    ):
         cluster.settle()
         yield Run(made, folder, cluster), granted(made)
 
@@ -132,7 +161,8 @@ RUNS = {name: values for name, values in SAME.items() if name != "monitoring"} |
     "cronjob-evicting in one namespace": {
         "mode": "cronjob",
         "evictions": {"enabled": True, "namespaces": ["default"]},
-    }
+    },
+    "daemon with policy reports": {"policyReports": {"enabled": True}},
 }
 
 
@@ -180,7 +210,8 @@ def test_what_is_written_is_an_eviction_an_event_or_lies_in_the_own_namespace() 
     for values in RUNS.values():
         for right in granted(chart(values)):
             if right.verb in ("create", "update"):
-                assert right.resource in ("pods/eviction", "events") or right.namespace == NAMESPACE
+                free = right.resource in ("pods/eviction", "events") or right.group == "openreports.io"
+                assert free or right.namespace == NAMESPACE
 
 
 def test_the_page_has_every_rule() -> None:

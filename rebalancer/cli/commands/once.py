@@ -69,6 +69,7 @@ def once(
     from rebalancer.runtime.live.assembly import LiveOptions
     from rebalancer.runtime.live.configured import live_options, telemetry_options
     from rebalancer.runtime.live.newest import Newest
+    from rebalancer.runtime.live.notifying import notifying
     from rebalancer.runtime.live.once import run_once
     from rebalancer.runtime.live.places import places_to_act
     from rebalancer.runtime.live.reviewed import read_reviewed
@@ -106,12 +107,14 @@ def once(
         attended=execute or reviewed is not None,
         wait=wait,
     )
-    with stop_on_signals(stop), telemetry_on as telemetry, within as around:
+    told_on = notifying(settings, context=connection.context)
+    with stop_on_signals(stop), telemetry_on as telemetry, told_on as told, within as around:
+        telemetry.watch_notices(told.mailboxes.results)
         report = run_once(
             connection,
             live,
             clock=clock,
-            observers=[*telemetry.observers, lines, NeighbourWatch(lines)],
+            observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
             reviewed=reviewed,
             around=around,
         )

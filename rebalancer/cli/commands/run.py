@@ -38,6 +38,7 @@ def run(
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.runtime.daemon.serving import serve
     from rebalancer.runtime.live.configured import telemetry_options
+    from rebalancer.runtime.live.notifying import notifying
     from rebalancer.runtime.observers.log import LogObserver
     from rebalancer.settings import Settings, load_settings, plan_options
     from rebalancer.telemetry import logs
@@ -54,12 +55,15 @@ def run(
     acting.set_up_logging(settings)
     connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
     stop = threading.Event()
-    with telemetry_for(telemetry_options(settings, context=connection.context)) as telemetry:
-        observer = Observers([*telemetry.observers, LogObserver()])
+    telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context))
+    with telemetry_on as telemetry, notifying(settings, context=connection.context) as told:
+        telemetry.watch_notices(told.mailboxes.results)
+        observer = Observers([*telemetry.observers, LogObserver(), told.observer])
 
         def follow(changed: Settings) -> None:
             logs.change(changed.telemetry.log_level, changed.telemetry.log_format)
             telemetry.change(telemetry_options(changed))
+            told.change(changed)
 
         reloader = Reloader(
             settings, load, file=acting.settings_file(config), observer=observer, follow=follow

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.election import Elector
+from rebalancer.kube.policy_reports import PolicyReports
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
@@ -42,9 +43,13 @@ from rebalancer.runtime.live.newest import NewestGate
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
+from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
 from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
+
+_WRITING = 2.0
+"""Seconds that the end waits for policy reports that are being written."""
 
 
 class Service:
@@ -100,6 +105,9 @@ class Service:
         self._newest = reloader.newest(self._options)
         self._reaction = Reaction(Pace())
         self._observers.append(self._reaction)
+        self._policy_reports = PolicyReportObserver(
+            PolicyReports(connection, wait=stop.wait), self._clock.now
+        )
         self._daemon = Daemon(
             self._run_one,
             trigger=trigger_of(settings),
@@ -119,6 +127,7 @@ class Service:
             self._daemon.run()
         finally:
             self.agreement.stop()
+            self._policy_reports.settle(_WRITING)
             self.memory.leave()
             if self.elector is not None:
                 self.elector.stop()
@@ -170,7 +179,7 @@ class Service:
                         self._connection,
                         self._live,
                         clock=self._clock,
-                        observers=self._observers,
+                        observers=[*self._observers, *self._writers()],
                         number=number,
                         around=around,
                     )
@@ -179,6 +188,9 @@ class Service:
                 # When the next is due is known to the main thread only: the scheduler's lock is taken by who
                 # waits for this thread to end.
                 self._heart.rest(None)
+
+    def _writers(self) -> list[Observer]:
+        return [self._policy_reports] if self._live.policy_reports else []
 
     def _react(self) -> None:
         """Starts a cycle if something has happened to the nodes."""

@@ -52,6 +52,7 @@ def live_options(
         brake=places.brake,
         grace_seconds=None if evictions.grace_period is None else int(evictions.grace_period),
         events=evictions.events,
+        policy_reports=settings.policy_reports.enabled,
     )
 
 
@@ -125,8 +126,13 @@ def telemetry_options(settings: Settings, *, context: str = "") -> TelemetryOpti
         sample_ratio=t.trace_sampling,
         metrics_file=t.metrics_file,
         constraint_series=t.constraint_series,
-        cluster=t.cluster_name or ("" if context == IN_CLUSTER else context),
+        cluster=cluster_name(settings, context),
     )
+
+
+def cluster_name(settings: Settings, context: str) -> str:
+    """What the cluster is called in telemetry and messages; "" if nobody says."""
+    return settings.telemetry.cluster_name or ("" if context == IN_CLUSTER else context)
 
 
 def own_name() -> str:

@@ -3,4 +3,6 @@
 log         the log
 events      Events on pods and owners
 neighbours  others that move pods in the same cluster
+notices     messages for webhooks and chats
+policy_reports  reports of openreports.io in the cluster
 """

@@ -116,6 +116,16 @@ class CycleMetrics(Observer):
             callbacks=[drops],
             description="Spans that never reached the collector.",
         )
+
+        def notices(_: CallbackOptions) -> Iterable[Observation]:
+            told = self.state.notices()
+            return [Observation(n, {"receiver": to, "result": result}) for (to, result), n in told.items()]
+
+        meter.create_observable_counter(
+            "rebalancer.notices",
+            callbacks=[notices],
+            description="Messages to webhook and chat by what came of them.",
+        )
         self._from_zero()
         self._began = self._mark = 0.0
         self._waves: dict[int, float] = {}

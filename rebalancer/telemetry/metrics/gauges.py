@@ -39,6 +39,7 @@ class State:
         self.leading: bool | None = None
         self.breaker_open = False
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
+        self.notices: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.constraint_series = constraint_series
         self._agreements: deque[bool] = deque(maxlen=_COMPARED)
 

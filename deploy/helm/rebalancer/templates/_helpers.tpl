@@ -77,6 +77,16 @@ labels:
 {{- with .Values.evictions.namespaces -}}
 {{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}
 {{- end -}}
+{{- if .Values.policyReports.enabled -}}
+{{- $settings = mergeOverwrite $settings (dict "policyReports" (dict "enabled" true)) -}}
+{{- end -}}
+{{- range $name := list "slack" "webhook" -}}
+{{- $to := index $.Values.notifications $name -}}
+{{- if $to.secret -}}
+{{- $file := printf "/etc/rebalancer-notifications/%s/%s" $name $to.key -}}
+{{- $settings = mergeOverwrite $settings (dict "notifications" (dict $name (dict "urlFile" $file))) -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml $settings -}}
 {{- end -}}
 
@@ -230,8 +240,22 @@ spec:
         - name: config
           mountPath: /etc/rebalancer
           readOnly: true
+        {{- range $name := list "slack" "webhook" }}
+        {{- if (index $root.Values.notifications $name).secret }}
+        - name: notifications-{{ $name }}
+          mountPath: /etc/rebalancer-notifications/{{ $name }}
+          readOnly: true
+        {{- end }}
+        {{- end }}
   volumes:
     - name: config
       configMap:
         name: {{ include "rebalancer.fullname" $root }}-config
+    {{- range $name := list "slack" "webhook" }}
+    {{- with (index $root.Values.notifications $name).secret }}
+    - name: notifications-{{ $name }}
+      secret:
+        secretName: {{ . }}
+    {{- end }}
+    {{- end }}
 {{- end -}}
