@@ -4,7 +4,7 @@ code        the findings by name
 subject     the workloads that are checked
 survey      what the checks look at
 paste       remedies as YAML
-selecting, effect, node_labels, domains, together, volumes, namespaces, budgets: the checks
+selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler: the checks
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rebalancer.findings import (
     effect,
     namespaces,
     node_labels,
+    scheduler,
     selecting,
     together,
     volumes,
@@ -72,4 +73,5 @@ def _all(survey: Survey) -> Iterator[Finding]:
             yield from namespaces.check(subject, survey)
     if survey.has_nodes:
         yield from node_labels.check_nodes(survey)
+        yield from scheduler.check(survey.snapshot)
     yield from budgets.check(survey)

@@ -38,6 +38,8 @@ class FindingCode(StrEnum):
     NO_PDB = "no-pdb"
     MULTIPLE_PDBS = "multiple-pdbs"
     PDB_NEVER_ALLOWS = "pdb-never-allows"
+    # Who is to place the replacements.
+    SCHEDULER_SILENT = "scheduler-silent"
 
 
 def finding(

@@ -184,7 +184,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
 class Pod(Struct, frozen=True, eq=False, gc=False):
     """A pod: its template, and where it is. Times in seconds since the epoch, None where absent.
 
-    `unschedulable` is the message of a PodScheduled=False condition with reason Unschedulable.
+    `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
+    `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     """
 
     name: str
@@ -200,6 +201,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     grace_seconds: int = 30
     ready: bool = False
     ready_since: float | None = None
+    judged: bool = False
     unschedulable: str = ""
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}

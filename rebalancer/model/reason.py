@@ -55,6 +55,8 @@ class ReasonCode(StrEnum):
     RIVAL = "another-rebalancer"
     CYCLE_TIME = "cycle-time"
     CIRCUIT_OPEN = "circuit-breaker"
+    CLUSTER_UNWELL = "cluster-unwell"
+    SCHEDULER_SILENT = "scheduler-silent"
     NO_LEDGER = "no-ledger"
     STABILIZING = "stabilizing"
     DID_NOT_HELP = "did-not-help"

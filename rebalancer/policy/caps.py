@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.history.tally import owner_id
 from rebalancer.policy.options import Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 
@@ -59,14 +60,14 @@ class Caps:
         owner = self._owners.of(pod)
         top = self._owners.top(owner).key if owner is not None else ""
         evicted = Evicted(top, pod.namespace, pod.node_name, tuple(domains))
-        keys = [*_of_cycle(evicted), (_HOUR, ""), (_DAY, top)]
+        keys = [*_of_cycle(evicted), (_HOUR, ""), (_DAY, owner_id(top))]
         for key in keys:
             limit = self._limits.get(key[0])
             if limit is None:
                 continue
             most = limit.number if limit.number is not None else limit.of(self._base(key, pod))
             if self._spent[key] >= most:
-                return _reached(key, limit, most)
+                return _reached((key[0], top) if key[0] == _DAY else key, limit, most)
         self._spent.update(keys)
         return None
 

@@ -1,57 +1,67 @@
-"""The circuit breaker: when a cluster is too unwell for evictions, and how long they pause then."""
+"""The circuit breaker: when nothing is evicted because the cluster is unwell, or a cycle ended badly.
+
+What can be looked at is looked at before each eviction, and nothing of it lasts once it is over: nodes that
+are NotReady, pods that evictions may have left without a node. What only shows when it is tried (an API
+server that fails, replacements that do not become Ready) opens the breaker for a while.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy.history.ledger import Circuit
 from rebalancer.policy.options import Limit
 
 _LONGEST = 8
 """Each further trip in a row doubles the pause, up to this many times the first."""
+_FEW = 3
+"""So many displaced pods are allowed where a percentage of a small cluster would be less."""
 
 
 class CircuitLimits(Struct, frozen=True, kw_only=True):
-    """`not_ready`: nodes that may be NotReady; `new_pending`: pods that may become unschedulable during a
-    cycle; `pause`: seconds without evictions after the first trip, doubled by each further one in a row."""
+    """`not_ready`: nodes that may be NotReady. `displaced`: pods that may be Pending because of evictions; a
+    percentage is of the cluster's pods, and means three at least. `pause`: seconds without evictions after
+    the first trip, doubled by each further one in a row."""
 
     not_ready: Limit = Limit(percent=20)
-    new_pending: int = 3
+    displaced: Limit = Limit(percent=1)
     pause: float = 600.0
 
-
-class Vitals(Struct, frozen=True):
-    """How well a cluster is: nodes in all, nodes that are NotReady, and the unschedulable pods (uid, or
-    namespace/name)."""
-
-    nodes: int
-    not_ready: int
-    unschedulable: frozenset[str]
+    def most_displaced(self, pods: int) -> int:
+        """How many displaced pods a cluster of so many may have."""
+        allowed = self.displaced.of(pods)
+        return allowed if self.displaced.number is not None else max(_FEW, allowed)
 
 
-def vitals(snapshot: Snapshot) -> Vitals:
-    """The vitals of a snapshot."""
-    return Vitals(
-        len(snapshot.nodes),
-        sum(not n.ready for n in snapshot.nodes),
-        frozenset(p.uid or p.key for p in snapshot.pods if p.unschedulable and not p.node_name),
+def too_many_not_ready(nodes: Collection[Node], limits: CircuitLimits) -> Reason | None:
+    """Why nothing is evicted while so many nodes are NotReady."""
+    not_ready, most = sum(not n.ready for n in nodes), limits.not_ready.of(len(nodes))
+    if not_ready <= most:
+        return None
+    return Reason(
+        ReasonCode.CLUSTER_UNWELL,
+        f"{not_ready} of {len(nodes)} nodes are NotReady, at most {most} may be",
+        {"notReady": not_ready, "nodes": len(nodes), "most": most},
+        "mend the nodes; the limit is breaker.maxNotReadyNodes",
     )
 
 
-def unwell(first: Vitals, now: Vitals, limits: CircuitLimits) -> str:
-    """Why nothing should be evicted in this state; "" if the cluster is well. `first`: the vitals when the
-    cycle began."""
-    most = limits.not_ready.of(now.nodes)
-    if now.not_ready > most:
-        return f"{now.not_ready} of {now.nodes} nodes are NotReady, at most {most} may be"
-    new = len(now.unschedulable - first.unschedulable)
-    if new > limits.new_pending:
-        return f"{new} pods have become Pending since the cycle began, at most {limits.new_pending} may"
-    return ""
+def too_many_displaced(displaced: Collection[str], most: int) -> Reason | None:
+    """Why nothing is evicted while so many pods (namespace/name) may be Pending because of evictions."""
+    if len(displaced) <= most:
+        return None
+    return Reason(
+        ReasonCode.CLUSTER_UNWELL,
+        f"{len(displaced)} pods are Pending, at most {most} may be, that evictions of the last hour may have "
+        f"left without a node: {min(displaced)}, …",
+        {"displaced": len(displaced), "most": most},
+        "make room for them; it goes on as soon as they run or are gone; the limit is breaker.maxDisplaced",
+    )
 
 
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:

@@ -53,7 +53,7 @@ class Evicted(Struct, frozen=True):
 
 class Earlier(Struct, frozen=True):
     """Evictions that caps count already: those of the present cycle, how many there were in the last hour,
-    and by owner in the last day. The present cycle's are among both."""
+    and by owner (`history.tally.owner_id`) in the last day. The present cycle's are among both."""
 
     this_cycle: tuple[Evicted, ...] = ()
     last_hour: int = 0

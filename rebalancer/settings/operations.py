@@ -57,17 +57,20 @@ class Schedule(Group):
 
 
 class Breaker(Group):
-    """The circuit breaker. It ends a cycle and stops evictions for a while when the cluster or the API server
-    is unwell, when a second replacement of a cycle does not become Ready, or when it is not known whether a
-    pod was evicted."""
+    """When nothing is evicted because something is wrong. While too many nodes are NotReady, too many pods
+    displaced or no scheduler works, evictions wait, and go on as soon as that is over. The circuit breaker
+    stops them for a while after a cycle in which the API server failed, a second replacement did not become
+    Ready, or it is not known whether a pod was evicted."""
 
     max_not_ready_nodes: NumberOrPercent = Field(default="20%", validate_default=True)
     """How many nodes may be NotReady. 20%, which allows one node of a few, but not a zone of three."""
-    max_new_pending: int = Field(default=3, ge=0)
-    """How many pods of the whole cluster may become unschedulable during a cycle."""
+    max_displaced: NumberOrPercent = Field(default="1%", validate_default=True)
+    """How many pods may be Pending that evictions of the last hour may have left without a node:
+    replacements, and pods that would fit where replacements are now. Others do not count. 1% of the cluster's
+    pods, which means three at least."""
     pause: Duration = Field(default=600.0, gt=0)
-    """How long evictions stop. Each further trip in a row doubles it, up to eight times this. `once
-    --execute` does not wait."""
+    """How long the circuit breaker stops evictions. Each further trip in a row doubles it, up to eight times
+    this. `once --execute` does not wait."""
 
 
 class Ledger(Group):

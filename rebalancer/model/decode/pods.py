@@ -84,6 +84,7 @@ class PodDecoder:
             grace_seconds=grace if grace is not None else spec.termination_grace_period_seconds,
             ready=ready is not None and ready.status == "True",
             ready_since=_seconds(ready.last_transition_time) if ready and ready.status == "True" else None,
+            judged=scheduled is not None,
             unschedulable=(
                 scheduled.message
                 if scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable"

@@ -17,23 +17,44 @@ from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import tolerated
 
 _LENGTH = 16
+_HOSTNAME = "kubernetes.io/hostname"
 
 
-def cluster_digest(nodes: Iterable[Node], owner: Workload) -> str:
-    """A digest of what an owner's moves depend on: its pod template, its replicas, and the nodes open to it.
+class Fingerprints:
+    """Digests of what moves rested on, in a cluster with these nodes."""
 
-    Those are the nodes that its template admits and that have the keys of its constraints, by name and
-    domain. What joins, leaves or changes elsewhere leaves the digest as it is.
-    """
-    template = owner.template
-    keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
-    seen = sorted(
-        (n.name, tuple(n.labels[k] for k in keys))
-        for n in nodes
-        if all(k in n.labels for k in keys) and (template is None or _admits(template, n))
-    )
-    wanted = msgspec.json.encode((template, owner.replicas, seen), order="sorted")
-    return sha256(wanted).hexdigest()[:_LENGTH]
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {n.name: n for n in nodes}
+        self._owners: dict[str, tuple[bytes, list[str], dict[str, Node]]] = {}
+
+    def of(self, owner: Workload, nodes: Iterable[str]) -> str:
+        """The digest of a move of this owner that rested on these nodes: those left and predicted.
+
+        It holds the owner's template, the domains that are open to it, and of these nodes their domains. A
+        node that joins, goes or changes elsewhere, in the same domains or without any, leaves it as it is,
+        and so does an autoscaler that changes the number of replicas.
+        """
+        if owner.key not in self._owners:
+            self._owners[owner.key] = self._of_owner(owner)
+        template, keys, there = self._owners[owner.key]
+        rested = [
+            (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
+            for name in sorted(set(nodes))
+        ]
+        return sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
+
+    def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
+        """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
+        template = owner.template
+        keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
+        there = {
+            name: n
+            for name, n in self._nodes.items()
+            if all(k in n.labels for k in keys) and (template is None or _admits(template, n))
+        }
+        # Each node is a domain of its own: what of them matters are those that the move rested on.
+        domains = {k: sorted({n.labels[k] for n in there.values()}) for k in keys if k != _HOSTNAME}
+        return msgspec.json.encode((template, domains), order="sorted"), keys, there
 
 
 def _admits(template: PodTemplate, node: Node) -> bool:

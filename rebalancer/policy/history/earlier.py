@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.tally import DAY, HOUR, owner_id, recent
 from rebalancer.policy.options import Earlier, Evicted
-
-HOUR, DAY = 3600.0, 86_400.0
 
 
 def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
@@ -16,10 +15,14 @@ def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
     A clock that was set back does not make them count for longer than that.
     """
     last_day = [e for e in ledger.entries if abs(now - e.at) < DAY]
+    by_owner, last_hour = Counter(owner_id(e.owner) for e in last_day), 0
+    for owner, counts in recent(ledger.counted, now).items():
+        by_owner[owner] += sum(c.evictions for c in counts)
+        last_hour += sum(c.evictions for c in counts if abs(now - c.at) < HOUR)
     return Earlier(
         this_cycle=tuple(
             Evicted(e.owner, e.namespace, e.node, e.leaves) for e in ledger.entries if e.cycle == cycle
         ),
-        last_hour=sum(abs(now - e.at) < HOUR for e in last_day),
-        last_day=Counter(e.owner for e in last_day),
+        last_hour=last_hour + sum(abs(now - e.at) < HOUR for e in last_day),
+        last_day=by_owner,
     )

@@ -1,7 +1,7 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, when violations began.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited; the oldest entries are dropped first.
+limited; the oldest entries are dropped first, and then only counted (`tally`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from rebalancer.policy.history.fence import Claim
+from rebalancer.policy.history.tally import Count, added
 
 VERSION = 1
 MOST_ENTRIES = 1000
@@ -44,7 +45,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `leaves`: the domains (key=value) that the pod left. `cycle` names the cycle, unique across restarts.
-    `cluster`: the digest of what the move depended on (`cluster_digest`).
+    `cluster`: the digest of what the move rested on (`digests.Fingerprints`).
     """
 
     at: float
@@ -95,6 +96,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
 
+    `counted`: evictions whose entries were dropped (`tally`).
+
     `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
     that grows with each write. By them a process recognises what it wrote itself.
     """
@@ -104,6 +107,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     serial: int = 0
     looked: float = 0.0
     entries: tuple[Entry, ...] = ()
+    counted: dict[str, tuple[Count, ...]] = {}
     violated: dict[str, float] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
@@ -129,16 +133,33 @@ def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...
     return tuple(settled)
 
 
+def within_limits(ledger: Ledger) -> Ledger:
+    """The ledger with as many entries as it may have. Of the oldest ones only a count is kept."""
+    return _without(ledger, max(0, len(ledger.entries) - MOST_ENTRIES))
+
+
 def encode(ledger: Ledger) -> bytes:
-    """The ledger as JSON, with the oldest entries dropped until it is within the limits."""
+    """The ledger as JSON, within the limits.
+
+    Counts are not limited: where they alone are too many, the API server refuses the ConfigMap, and nothing
+    is evicted that cannot be written down.
+    """
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
-    entries = ledger.entries[-MOST_ENTRIES:]
+    small = within_limits(msgspec.structs.replace(ledger, version=VERSION, violated=violated))
     while True:
-        small = msgspec.structs.replace(ledger, version=VERSION, entries=entries, violated=violated)
         data = msgspec.json.encode(_written(small), order="sorted")
-        if len(data) <= MOST_BYTES or not entries:
+        if len(data) <= MOST_BYTES or not small.entries:
             return data
-        entries = entries[len(entries) // 10 + 1 :]
+        small = _without(small, len(small.entries) // 10 + 1)
+
+
+def _without(ledger: Ledger, oldest: int) -> Ledger:
+    """The ledger without so many of the oldest entries, which are counted instead."""
+    if not oldest:
+        return ledger
+    dropped, kept = ledger.entries[:oldest], ledger.entries[oldest:]
+    counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
+    return msgspec.structs.replace(ledger, entries=kept, counted=counted)
 
 
 def decode(data: bytes | str) -> Ledger:

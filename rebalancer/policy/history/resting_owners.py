@@ -3,10 +3,10 @@
 Three rules look at the ledger, in this order:
 
 - Cool-down: an owner rests for `cool_down` after each eviction in an earlier cycle.
-- No help: the replacement went astray or did not become Ready. The owner rests as long as the nodes, its
-  template and its replicas are as they were, but not longer than `retry_after`.
+- No help: the replacement went astray or did not become Ready. The owner rests as long as what the move
+  rested on is as it was (`digests.Fingerprints`), but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
-  else undoes them. The owner rests until the cluster changes, but not longer than `retry_after`.
+  else undoes them. The owner rests as long as that, too.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def resting(
     *,
     now: float,
     cycle: str,
-    cluster: Callable[[str], str],
+    cluster: Callable[[Entry], str],
 ) -> dict[str, Reason]:
     """Owner (Kind/namespace/name) → why it rests.
 
     `cycle`: the present cycle, whose own evictions do not make an owner rest. `cluster`: the present digest
-    of what an owner's moves depend on (`cluster_digest`), "" if the owner is gone.
+    of what a move rested on (`digests.Fingerprints`), "" if its owner is gone.
     """
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
@@ -57,8 +57,7 @@ def resting(
         if reason is None:
             recent = [e for e in entries if now - e.at < rules.retry_after]
             if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
-                same = cluster(owner)
-                alike = [e for e in recent if e.cluster and e.cluster == same]
+                alike = [e for e in recent if e.cluster and e.cluster == cluster(e)]
                 reason = _no_help(alike, rules) or _loop(alike, rules)
         if reason is not None:
             found[owner] = reason

@@ -27,13 +27,9 @@ from rebalancer.runtime.cycle.watched_limits import PASSING
 
 log = logging.getLogger(__name__)
 
-_VITALS = 5.0
-"""Seconds between two looks at how well the cluster is: each looks at all nodes and pods."""
-
 
 class CarryingOut:
-    """One plan. `most`: how many evictions it may make; then it is `exhausted`. `unwell`: what is wrong
-    with the cluster as a whole, "" if nothing.
+    """One plan. `most`: how many evictions it may make; then it is `exhausted`.
 
     `outcomes`: of the moves whose end is known. `unwritten`: why the ledger could not be written.
     """
@@ -46,7 +42,6 @@ class CarryingOut:
         plan: Plan,
         *,
         most: int,
-        unwell: Callable[[], str],
     ) -> None:
         self._parts, self._memory = parts, memory
         self._snapshot, self._plan, self._most = snapshot, plan, most
@@ -69,7 +64,6 @@ class CarryingOut:
         self._open_waves: dict[int, set[str]] = {}
         self._intended: set[str] = set()
         self._evicted = 0
-        self._unwell, self._asked = unwell, parts.clock.monotonic()
         self._quiet_since = self._next_at = parts.clock.monotonic()
 
     @property
@@ -86,8 +80,7 @@ class CarryingOut:
             over = self._over() or enough(self.outcomes)
             turn = [] if over else self._turn()
             if turn and clock.monotonic() >= self._next_at:
-                if self._well():
-                    self._evict(turn)
+                self._evict(turn)
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
                 clock.wait(min(poll, self._next_at - clock.monotonic()) if turn else poll)
@@ -147,15 +140,6 @@ class CarryingOut:
         look says what is wrong with them."""
         quiet = self._parts.clock.monotonic() - self._quiet_since
         return not self.flight.flying and quiet >= self._replacements.limits.budgets
-
-    def _well(self) -> bool:
-        """Whether the cluster as a whole is well enough, asked every few seconds."""
-        now, parts = self._parts.clock.monotonic(), self._parts
-        if not parts.dry and now - self._asked >= _VITALS:
-            self._asked = now
-            if why := self._unwell():
-                self.obstacles.fatal, self.obstacles.unwell = why, True
-        return not self.obstacles.fatal
 
     # -- what is done
 

@@ -13,7 +13,8 @@ When a new plan is made, and when the cycle ends:
 - A replacement runs elsewhere: no further eviction, and a new plan, counted too. When two replacements of one
   owner ran elsewhere, the cycle ends, as a third would too.
 - Evicting is forbidden, a result is unknown, the API server is unwell, the ledger cannot be written, or a
-  gate closes (window, pause, lost lease, time): the cycle ends after waiting for what is in flight.
+  gate closes (window, pause, lost lease, time, unwell cluster): the cycle ends after waiting for what is in
+  flight.
 - All that is left waits for a later cycle because of a cap: the cycle ends.
 - A plan evicted nobody, and the next one has the same victims: nothing helps at present, the cycle ends.
 """
@@ -28,7 +29,6 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.circuit_breaker import Vitals, unwell, vitals
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CarryingOut
 from rebalancer.runtime.cycle.clock import StopAskedError
@@ -44,7 +44,6 @@ class Cycle:
         self._parts = parts
         self._memory = parts.memory or Memory(parts.clock, HistoryRules())
         self._outcomes: list[Outcome] = []
-        self._vitals: Vitals | None = None
         self._most = 0
         self._first: Plan | None = None
         self._plan: Plan | None = None
@@ -92,13 +91,12 @@ class Cycle:
             self._plans += 1
             if self._first is None:
                 self._first = plan
-                self._vitals = vitals(snapshot)
                 limit = p.limits.max_evictions
                 self._most = limit if limit is not None else 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
             if not plan.moves:
                 return NextStep(end=End.COMPLETE, message=_nothing_left(plan))
-            if (closed := self._closed(snapshot)) is not None:
+            if (closed := self._closed()) is not None:
                 return closed
             waits = next((m.waits for m in plan.moves if m.waits is not None), None)
             if waits is not None and not plan.allowed:
@@ -136,9 +134,8 @@ class Cycle:
         self._memory.looked(snapshot)
         return snapshot
 
-    def _closed(self, snapshot: Snapshot) -> NextStep | None:
-        """The step that ends the cycle, if this plan must not be carried out: a gate is closed, or the
-        cluster is unwell."""
+    def _closed(self) -> NextStep | None:
+        """The step that ends the cycle, if this plan must not be carried out: a gate is closed."""
         p = self._parts
         if p.dry:
             return None
@@ -147,19 +144,12 @@ class Cycle:
         except KubeError as e:
             say = f"whether evictions are paused is not known: {e}"
             return NextStep(end=End.ABORTED, message=say, trips=True)
-        if reason is not None:
-            p.observer.on_held(reason)
-            return held(reason)
-        if why := self._unwell(snapshot):
-            return NextStep(end=End.ABORTED, message=why, trips=True)
-        return None
-
-    def _unwell(self, snapshot: Snapshot | None) -> str:
-        """Why nothing should be evicted in this state of the cluster; "" if it is well, or not known."""
-        limits = self._memory.limits
-        if self._vitals is None or limits is None or snapshot is None:
-            return ""
-        return unwell(self._vitals, vitals(snapshot), limits)
+        if reason is None:
+            return None
+        if p.clock.stopping():
+            return STOPPED
+        p.observer.on_held(reason)
+        return held(reason)
 
     def _evicted(self, since: int = 0) -> int:
         return sum(o.evicted for o in self._outcomes[since:])
@@ -168,7 +158,7 @@ class Cycle:
         """Carries out a plan, as far as the cluster behaves as planned."""
         p = self._parts
         room = self._most - self._evicted()
-        work = CarryingOut(p, self._memory, snapshot, plan, most=room, unwell=lambda: self._unwell(p.now()))
+        work = CarryingOut(p, self._memory, snapshot, plan, most=room)
         work.run(self._enough)
         self._outcomes += work.outcomes
         if work.unwritten:

@@ -20,11 +20,12 @@ from rebalancer.outcome.eviction import Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.history.digests import cluster_digest, constraint_id
+from rebalancer.policy.history.digests import Fingerprints, constraint_id
 from rebalancer.policy.history.earlier import earlier
 from rebalancer.policy.history.fence import Claim, claimed, rival
-from rebalancer.policy.history.ledger import MOST_ENTRIES, Circuit, Entry, Fate, Ledger, Totals, cut_off
+from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Totals, cut_off, within_limits
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
+from rebalancer.policy.history.tally import recent, stricter
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.stabilization import young
@@ -82,7 +83,10 @@ class Memory:
         self._began += 1
         self._looked = False
         self._cycle = f"{self._writer}-{self._began}-{int(self._clock.now())}"
-        if self._store is None or (self._read_only and self._began > 1):
+        if self._store is None:
+            self.ledger = within_limits(self.ledger)
+            return
+        if self._read_only and self._began > 1:
             return
         try:
             self.ledger = self._saved = self._store.load()
@@ -102,15 +106,21 @@ class Memory:
             return
         self._looked = True
         alive = frozenset(p.uid for p in snapshot.pods if not p.terminating)
-        self.ledger = replace(self.ledger, entries=cut_off(self.ledger.entries, alive))
+        self.ledger = replace(
+            self.ledger,
+            entries=cut_off(self.ledger.entries, alive),
+            counted=recent(self.ledger.counted, self._clock.now()),
+        )
 
     def resting(self, snapshot: Snapshot) -> dict[str, Reason]:
         """Owner → why former evictions leave it alone for now."""
 
-        def cluster(owner: str) -> str:
-            kind, namespace, name = owner.split("/", 2)
+        prints = Fingerprints(snapshot.nodes)
+
+        def cluster(entry: Entry) -> str:
+            kind, namespace, name = entry.owner.split("/", 2)
             found = snapshot.workloads_by_name.get((kind, namespace, name))
-            return cluster_digest(snapshot.nodes, found) if found is not None else ""
+            return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
         return resting(self.ledger, self.rules, now=self._clock.now(), cycle=self._cycle, cluster=cluster)
 
@@ -140,7 +150,7 @@ class Memory:
     ) -> None:
         """Writes down what is about to be evicted. Raises KubeError; nothing may be evicted then."""
         now = self._clock.now()
-        prints = {m.owner.key: cluster_digest(snapshot.nodes, m.owner) for m in moves}
+        prints = Fingerprints(snapshot.nodes)
         new = tuple(
             Entry(
                 at=now,
@@ -157,7 +167,7 @@ class Memory:
                     constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
                 },
                 leaves=tuple(left),
-                cluster=prints[m.owner.key],
+                cluster=prints.of(m.owner, (m.pod.node_name, m.predicted)),
                 reason=m.reason,
             )
             for m, left in zip(moves, leaves, strict=True)
@@ -197,7 +207,7 @@ class Memory:
             )
             entries.append(settled)
             totals = _counted_in(totals, fate)
-        self.ledger = replace(self.ledger, entries=tuple(entries[-MOST_ENTRIES:]), totals=totals)
+        self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
 
     def settled(self) -> None:
         """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
@@ -324,6 +334,7 @@ def _merged(theirs: Ledger, mine: Ledger) -> Ledger:
     return replace(
         mine,
         entries=tuple(sorted((*theirs_left, *mine.entries), key=lambda e: e.at)),
+        counted=stricter(theirs.counted, mine.counted),
         # A violation that began later has to last longer.
         violated={k: max(mine.violated.get(k, 0), at) for k, at in theirs.violated.items()}
         | {k: at for k, at in mine.violated.items() if k not in theirs.violated},

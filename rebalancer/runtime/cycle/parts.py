@@ -40,12 +40,10 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
 
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
-    `now`: the cluster as the watch has it at once, None where it cannot be used. `dry`: nothing is evicted,
-    so gates and the circuit breaker are not asked.
+    `dry`: nothing is evicted, so gates and the circuit breaker are not asked.
     """
 
     snapshot: Callable[[], Snapshot]
-    now: Callable[[], Snapshot | None]
     plan: Callable[[Snapshot], Plan]
     look: Callable[[Snapshot, Plan], FreshLook]
     replacements: Callable[[Snapshot], Replacements]

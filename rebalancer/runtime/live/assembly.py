@@ -9,10 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer import __version__
+from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.findings import plan_with_findings
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff
 from rebalancer.kube.coordination.brakes import Brakes
+from rebalancer.kube.coordination.lease import LeaseClient
 from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.evict.eviction import Evictor, RecordingEvictor
 from rebalancer.kube.evict.evictor import REQUESTER, LiveEvictor
@@ -44,6 +46,7 @@ from rebalancer.runtime.cycle.permission import FreshLook, NoLook
 from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
 from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
 from rebalancer.runtime.cycle.watched_limits import WatchedLimits
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import WatchAge
@@ -135,11 +138,6 @@ def live_parts(
 
     watch_age = WatchAge(cache, clock.stopping) if cache is not None else None
 
-    def watched_now() -> Snapshot | None:
-        if cache is None or cache.not_ready() is not None:
-            return None
-        return cache.snapshot(clock.now())
-
     def look(snapshot: Snapshot, made: Plan) -> FreshLook:
         if not options.execute:
             return NoLook()
@@ -152,13 +150,12 @@ def live_parts(
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
     watched = (*watched, *newest)
-    gate = _gate(connection, options, clock, around, newest)
+    gate = _gate(connection, options, clock, around, [*_health(connection, options, clock, around), *newest])
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
         plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings),
-        now=watched_now,
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
@@ -206,6 +203,16 @@ def remembering(
         return without(snapshot, approved, {**unsettled, **resting}) if touched else made
 
     return planned
+
+
+def _health(
+    connection: Connection, options: LiveOptions, clock: Clock, around: Surroundings
+) -> Sequence[Gate]:
+    if not options.execute or around.cache is None:
+        return ()
+    config = options.planning.scheduler or DEFAULT_CONFIG
+    lease = LeaseClient(connection, *SCHEDULER_LEASE)
+    return (HealthGate(around.cache, around.memory, clock, config, lease),)
 
 
 def _gate(

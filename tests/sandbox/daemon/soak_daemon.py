@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
         "events": "all",
     },
     "schedule": {"interval": "1s", "maxCycleTime": "20s"},
-    "breaker": {"pause": "500ms", "maxNewPending": 50, "maxNotReadyNodes": "60%"},
+    "breaker": {"pause": "500ms", "maxDisplaced": 50, "maxNotReadyNodes": "60%"},
     "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
 }
 

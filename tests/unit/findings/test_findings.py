@@ -48,6 +48,12 @@ def together(required: list[Any]) -> dict[str, Any]:
     return [parent, *rest]  # type: ignore[return-value]
 
 
+def overlooked(**spec: Any) -> dict[str, Any]:
+    """A pod of which no scheduler has said anything."""
+    [made] = pod("x").build()
+    return made | {"spec": made["spec"] | spec, "status": {"phase": "Pending"}}
+
+
 def apart_from(*expressions: dict[str, Any]) -> Any:
     """A pod that keeps away from pods of the namespaces that these expressions select."""
     made = pod("web").on("a-0")
@@ -280,6 +286,12 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
         [zones(), sound(), budget(min_available="67%")],
         "minAvailable 67% with 3 pods",
     ),
+    "a pod that nobody has looked at": (
+        "scheduler-silent",
+        "error",
+        [zones(), overlooked()],
+        "a pod waits for scheduler default-scheduler, which has not looked at default/x for 30 s or more",
+    ),
 }
 
 
@@ -415,6 +427,12 @@ NEGATIVE: dict[str, tuple[str, list[Any]]] = {
     "maxUnavailable 1": ("pdb-never-allows", [zones(), sound(), budget()]),
     "minAvailable of most": ("pdb-never-allows", [zones(), sound(), budget(min_available="66%")]),
     "one percent, rounded up": ("pdb-never-allows", [zones(), sound(), budget(max_unavailable="1%")]),
+    "a pod that found no node": ("scheduler-silent", [zones(), pod("x")]),
+    "a pod with a gate": ("scheduler-silent", [zones(), overlooked(schedulingGates=[{"name": "quota"}])]),
+    "a pod of a gang": (
+        "scheduler-silent",
+        [zones(), overlooked(schedulingGroup={"podGroupName": "g"})],
+    ),
 }
 
 

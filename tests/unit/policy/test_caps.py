@@ -9,6 +9,7 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy.caps import Caps
+from rebalancer.policy.history.tally import owner_id
 from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import nodes, pod, snapshot, workload
@@ -100,7 +101,7 @@ def evicted(times: int = 1) -> tuple[Evicted, ...]:
     return (Evicted("ReplicaSet/default/web", "default", "a-0", (A,)),) * times
 
 
-HOUR, DAY = Earlier(last_hour=3), Earlier(last_day={"ReplicaSet/default/web": 7})
+HOUR, DAY = Earlier(last_hour=3), Earlier(last_day={owner_id("ReplicaSet/default/web"): 7})
 
 
 @pytest.mark.parametrize(

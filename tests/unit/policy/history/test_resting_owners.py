@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, paused
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.history.digests import cluster_digest
+from rebalancer.policy.history.digests import Fingerprints
+from rebalancer.policy.history.earlier import earlier
 from rebalancer.policy.history.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -26,16 +28,18 @@ from rebalancer.policy.history.ledger import (
 )
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.stabilization import first_seen, stabilizing
+from rebalancer.policy.history.tally import added, owner_id, stricter
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import deployment, node, nodes, snapshot, workload
 
 NOW = 1_000_000.0
+WEB = "Deployment/shop/web"
 RULES = HistoryRules(cool_down=180, retry_after=3600, max_returns=2)
 
 
 def entry(ago: float, *, cycle: str = "", fate: Fate = Fate.DONE, excess: int = 1, **more: Any) -> Entry:
-    fields: dict[str, Any] = {"owner": "Deployment/shop/web", "cluster": "same", "excess": {"zone": excess}}
+    fields: dict[str, Any] = {"owner": WEB, "cluster": "same", "excess": {"zone": excess}}
     return Entry(
         at=NOW - ago,
         cycle=cycle or f"c{ago}",
@@ -97,29 +101,52 @@ def test_an_owner_that_rests_is_not_evicted_and_says_why() -> None:
     assert {Evictable(s, PolicyOptions()).why_not(p) for p in s.pods} == {None}
 
 
-def test_what_changes_a_fingerprint() -> None:
-    web = deployment("web").spread("zone", 1)
+def fingerprint(*things: Any) -> str:
+    """Of a move from a-0 to b-0."""
+    s = snapshot(*things)
+    owner = next(w for w in s.workloads if w.kind == "Deployment")
+    return Fingerprints(s.nodes).of(owner, ("a-0", "b-0"))
 
-    def of(*things: Any) -> str:
-        s = snapshot(*things)
-        return cluster_digest(s.nodes, next(w for w in s.workloads if w.kind == "Deployment"))
 
-    before = of(*nodes(a=1, b=1), web.placed({"a-0": 2}))
-    assert before == of(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"b-0": 2}))
-    for elsewhere in (
-        node("batch-0").zone("a").taint("batch", "NoSchedule"),
-        node("new-0").zone("c").cordoned(),
-        node("apart"),
-    ):
-        assert before == of(*nodes(a=1, b=1), elsewhere, web), "no pod of the owner can go there"
-    for other in (
-        of(*nodes(a=1, b=1, c=1), web),
-        of(*nodes(a=1, b=1), deployment("web").spread("zone", 2).placed({"a-0": 2})),
-        of(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3})),
-        of(*nodes(a=1), node("b-0").zone("c"), web),
-        of(*nodes(a=1), node("b-0").zone("b").cordoned(), web),
-    ):
-        assert other != before
+def web(skew: int = 1, key: str = "zone") -> Any:
+    return deployment("web").spread(key, skew)
+
+
+SAME = [
+    ("its pods are elsewhere", [*nodes(a=1, b=1), web().placed({"b-0": 2})]),
+    ("an autoscaler makes more of them", [*nodes(a=1, b=1), web().placed({"a-0": 3})]),
+    ("an ordinary node joins", [*nodes(a=2, b=3), web()]),
+    ("a tainted node joins", [*nodes(a=1, b=1), node("x").zone("a").taint("batch", "NoSchedule"), web()]),
+    ("a zone joins that is cordoned", [*nodes(a=1, b=1), node("x").zone("c").cordoned(), web()]),
+    ("a node without zone joins", [*nodes(a=1, b=1), node("apart"), web()]),
+]
+
+
+@pytest.mark.parametrize("things", [s[1] for s in SAME], ids=[s[0] for s in SAME])
+def test_a_fingerprint_stays_when(things: list[Any]) -> None:
+    assert fingerprint(*things) == fingerprint(*nodes(a=1, b=1), web().placed({"a-0": 2}))
+
+
+OTHER = [
+    ("a zone joins", [*nodes(a=1, b=1, c=1), web()]),
+    ("the template changes", [*nodes(a=1, b=1), web(2)]),
+    ("the node where it was to go is in another zone", [*nodes(a=1, c=1), node("b-0").zone("a"), web()]),
+    ("the node where it was to go is cordoned", [*nodes(a=1), node("b-0").zone("b").cordoned(), web()]),
+    ("the node that it left is gone", [*nodes(b=1), node("a-1").zone("a"), web()]),
+]
+
+
+@pytest.mark.parametrize("things", [s[1] for s in OTHER], ids=[s[0] for s in OTHER])
+def test_a_fingerprint_changes_when(things: list[Any]) -> None:
+    assert fingerprint(*things) != fingerprint(*nodes(a=1, b=1), web())
+
+
+def test_where_each_node_is_a_domain_a_new_one_changes_no_fingerprint() -> None:
+    def of(**per_zone: int) -> str:
+        return fingerprint(*nodes(**per_zone), web(key="hostname"))
+
+    assert of(a=1, b=1) == of(a=2, b=3)
+    assert of(a=1, b=1) != of(a=1)
 
 
 SINCE = [
@@ -171,6 +198,39 @@ def test_a_ledger_stays_within_its_bounds() -> None:
     kept = decode(data).entries
     assert kept == many.entries[-len(kept) :]
     assert len(kept) > 100
+
+
+AGES = [
+    ("this hour", 5.0, (3000, 3000)),
+    ("today", 7200.0, (0, 3000)),
+    ("yesterday", 90_000.0, (0, 0)),
+]
+
+
+@pytest.mark.parametrize(("age", "counted"), [a[1:] for a in AGES], ids=[a[0] for a in AGES])
+def test_caps_forget_by_time_and_not_because_the_ledger_is_full(age: float, counted: tuple[int, int]) -> None:
+    """Three times as many evictions as entries have room, written and read in five goes."""
+    ledger = Ledger()
+    for i in range(5):
+        more = tuple(entry(age + i * 1e-3, message="x" * 200) for _ in range(3 * MOST_ENTRIES // 5))
+        ledger = decode(encode(replace(ledger, entries=(*ledger.entries, *more))))
+    assert len(ledger.entries) <= MOST_ENTRIES
+    count = earlier(ledger, now=NOW, cycle="now")
+    assert (count.last_hour, count.last_day.get(owner_id(WEB), 0)) == counted
+
+
+def test_a_full_day_of_evictions_of_thousands_of_owners_has_room() -> None:
+    owners = [f"Deployment/team-{i % 97}/a-service-with-a-rather-long-name-{i}" for i in range(10_000)]
+    tally = added({}, [(o, NOW - i) for i, o in enumerate(owners)])
+    assert len(encode(Ledger(counted=tally))) < 700_000, "a ConfigMap holds 1 MiB"
+
+
+def test_of_two_accounts_the_higher_count_holds() -> None:
+    one = added({}, [(WEB, NOW), (WEB, NOW + 1), ("x", NOW)])
+    other = added({}, [(WEB, NOW), (WEB, NOW + 2), (WEB, NOW + 3)])
+    both = stricter(one, other)
+    assert [c.evictions for c in both[owner_id(WEB)]] == [3]
+    assert both[owner_id("x")] == one[owner_id("x")]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1, "entries": 5}', '{"version": "1"}'])

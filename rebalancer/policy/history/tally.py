@@ -1,0 +1,69 @@
+"""How many evictions there were of each owner: what is left of entries that the ledger has no room for.
+
+Caps over an hour or a day must not forget an eviction because there were many: only time makes them forget.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from math import ceil
+
+from msgspec import Struct
+
+HOUR, DAY = 3600.0, 86_400.0
+_TOGETHER = 600
+"""Seconds: evictions of one owner within ten minutes are counted together, by the last of them."""
+_LENGTH = 10
+
+
+class Count(Struct, frozen=True, array_like=True):
+    """So many evictions, the last of them at `at` (epoch seconds, rounded up)."""
+
+    at: int
+    evictions: int
+
+
+Tally = Mapping[str, tuple[Count, ...]]
+"""By `owner_id`, the oldest first."""
+
+
+def owner_id(owner: str) -> str:
+    """A short name for an owner (Kind/namespace/name)."""
+    return sha256(owner.encode()).hexdigest()[:_LENGTH]
+
+
+def added(tally: Tally, evictions: Iterable[tuple[str, float]]) -> dict[str, tuple[Count, ...]]:
+    """The tally with more evictions: owner and time of each."""
+    more: dict[str, dict[int, Count]] = defaultdict(dict)
+    for owner, at in evictions:
+        of_owner, last = more[owner_id(owner)], ceil(at)
+        before = of_owner.get(last // _TOGETHER, Count(last, 0))
+        of_owner[last // _TOGETHER] = Count(max(last, before.at), before.evictions + 1)
+    found = dict(tally)
+    for owner, counts in more.items():
+        merged = {c.at // _TOGETHER: c for c in tally.get(owner, ())}
+        for slot, count in counts.items():
+            before = merged.get(slot, Count(count.at, 0))
+            merged[slot] = Count(max(count.at, before.at), before.evictions + count.evictions)
+        found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
+def stricter(one: Tally, other: Tally) -> dict[str, tuple[Count, ...]]:
+    """Two accounts of the same evictions as one that has the higher count of each."""
+    found = dict(one)
+    for owner, counts in other.items():
+        merged = {c.at // _TOGETHER: c for c in one.get(owner, ())}
+        for c in counts:
+            before = merged.get(c.at // _TOGETHER, c)
+            merged[c.at // _TOGETHER] = Count(max(c.at, before.at), max(c.evictions, before.evictions))
+        found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
+def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
+    """What still counts for a cap. A clock that was set back does not make it count for longer than a day."""
+    kept = {owner: tuple(c for c in counts if abs(now - c.at) < DAY) for owner, counts in tally.items()}
+    return {owner: counts for owner, counts in kept.items() if counts}

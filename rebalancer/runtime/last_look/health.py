@@ -1,0 +1,170 @@
+"""Is the cluster well enough to move pods in it? Asked before each eviction, looked at every few seconds.
+
+Nothing of it is remembered: what is over is over at the next look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.kube.coordination.lease import Lease, LeaseClient
+from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.circuit_breaker import too_many_displaced, too_many_not_ready
+from rebalancer.policy.history.tally import HOUR
+from rebalancer.policy.silent_scheduler import expired, overlooked, silent
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.gates import Gate
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.last_look.cluster_now import Watched
+from rebalancer.runtime.last_look.displaced import displaced
+
+log = logging.getLogger(__name__)
+
+_EVERY = 5.0
+"""Seconds between two looks: each goes through all nodes and pods."""
+_SEEN = 5.0
+"""Seconds that a silence must last under our own eyes: the clocks of two machines may differ."""
+_TIMEOUT = 5.0
+
+SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
+
+
+class HealthGate(Gate):
+    """Closed while too many nodes are NotReady, too many pods displaced, or the scheduler does not work.
+
+    A pod is barred if the scheduler of its own does not. `config`: the scheduler's. `lease`: where the
+    scheduler's is read, None = nowhere.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        memory: Memory | None,
+        clock: Clock,
+        config: SchedulerConfig,
+        lease: LeaseClient | None,
+    ) -> None:
+        self._watched = watched
+        self._memory = memory
+        self._clock = clock
+        self._config = config
+        self._lease = lease
+        self._next = float("-inf")
+        self._closed: Reason | None = None
+        self._silent: Mapping[str, Reason] = {}
+        self._since: dict[str, float] = {}
+        self._renewed: str | None = None
+        self._beats = False
+
+    def closed(self) -> Reason | None:
+        if self._clock.monotonic() >= self._next:
+            self._closed = self._look()
+            self._next = self._clock.monotonic() + _EVERY
+        return self._closed
+
+    def bars(self, pod: Pod) -> Reason | None:
+        return self._silent.get(pod.template.scheduler_name)
+
+    def _look(self) -> Reason | None:
+        try:
+            silence = self._silence()
+            if any(s.silent is None for s in silence):
+                # Seen for the first time: is it still so in some seconds?
+                if self._clock.wait(_SEEN):
+                    return Reason(ReasonCode.STOPPING, "a stop was asked for")
+                silence = self._silence()
+            self._silent = {s.scheduler: s.silent for s in silence if s.silent is not None}
+            ours = (r for name, r in sorted(self._silent.items()) if not name or self._config.places(name))
+            return next(ours, None) or self._unwell()
+        except CacheNotReadyError:
+            return None  # the last look says so
+
+    # -- the scheduler
+
+    def _silence(self) -> list[_Silence]:
+        """The schedulers that seem not to work."""
+        waiting = overlooked(self._watched.pods().values(), self._clock.now())
+        lease = self._read_lease()
+        now = self._clock.monotonic()
+        seen = {p.uid or p.key for pods in waiting.values() for p in pods}
+        if lease is not None:
+            renewal = _renewal(lease)
+            seen.add(renewal)
+            self._beats = self._beats or self._renewed not in (None, renewal)
+            self._renewed = renewal
+        self._since = {key: self._since.get(key, now) for key in seen}
+        found = []
+        for scheduler, pods in waiting.items():
+            long = [p for p in pods if now - self._since[p.uid or p.key] >= _SEEN]
+            found.append(_Silence(scheduler, silent(scheduler, long) if long else None))
+        if lease is not None and (late := self._late(lease, now)) is not None:
+            found.append(late)
+        return found
+
+    def _late(self, lease: Lease, now: float) -> _Silence | None:
+        """Whether the lease has expired by what was seen of it; until it was seen renewed, by its time."""
+        spec, seen = lease.spec, now - self._since[_renewal(lease)]
+        lasts = max(spec.lease_duration_seconds, _SEEN)
+        old = not self._beats and self._clock.now() - _seconds(spec.renew_time) >= lasts
+        if seen < lasts and not old:
+            return None
+        where = "/".join(SCHEDULER_LEASE)
+        reason = expired(where, spec.holder_identity, spec.renew_time)
+        return _Silence("", reason if seen >= _SEEN else None)
+
+    def _read_lease(self) -> Lease | None:
+        """The scheduler's lease, where it can be seen."""
+        if self._lease is None:
+            return None
+        try:
+            return self._lease.get(_TIMEOUT)
+        except ForbiddenError as e:
+            log.info("whether a scheduler works is seen by its pods alone: %s", e.message)
+            self._lease = None
+        except KubeError as e:
+            log.info("the scheduler's lease is not known: %s", e.message)
+        return None
+
+    # -- the cluster
+
+    def _unwell(self) -> Reason | None:
+        limits = self._memory.limits if self._memory is not None else None
+        if self._memory is None or limits is None:
+            return None
+        reason = too_many_not_ready(self._watched.nodes(), limits)
+        if reason is not None:
+            return reason
+        pods = self._watched.pods()
+        most = limits.most_displaced(len(pods))
+        if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:
+            return None
+        now = self._clock.now()
+        alive = {p.uid for p in pods.values() if not p.terminating}
+        made = [e for e in self._memory.ledger.entries if abs(now - e.at) < HOUR and e.uid not in alive]
+        return too_many_displaced(displaced(self._watched.snapshot(now), made, self._config), most)
+
+
+class _Silence(Struct, frozen=True):
+    """A scheduler that seems not to work; "" = none does. `silent`: the reason, None while it was not seen
+    for long enough."""
+
+    scheduler: str
+    silent: Reason | None
+
+
+def _renewal(lease: Lease) -> str:
+    return f"lease {lease.spec.holder_identity} {lease.spec.renew_time}"
+
+
+def _seconds(time: str) -> float:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return float("-inf")
