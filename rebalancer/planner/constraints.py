@@ -173,21 +173,25 @@ class HardConstraints(Constraints):
 
     def left_alone(self, group: Group) -> tuple[Sequence[PodClass], WhyNot]:
         """The component's classes; why a pod does not move is judged anew in the plan's end state."""
-        found = next((s for s in self.solved.values() if group in s.groups), None)
-        component = self._component(found)
+        solved = self._solved_with.get(group.index)
+        if solved is None:
+            return (), lambda *_: reason(ReasonCode.SIMULATION_LIMIT)
 
         def why_not(pod_class: PodClass, node: int, pod: Pod) -> Reason:
-            assert component is not None
+            component = self._component(solved)
             assert self._judge is not None
             candidate = Candidate(component, component.classes.index(pod_class), node, pod)
             found = self._judge.why_not(component.start, candidate)
             return found or reason(ReasonCode.SIMULATION_LIMIT)
 
-        return component.classes if component is not None else (), why_not
+        return solved.classes, why_not
 
-    def _component(self, solved: Solved | None) -> Component | None:
-        if solved is None:
-            return None
+    @cached_property
+    def _solved_with(self) -> Mapping[int, Solved]:
+        """What was solved, by the index of each of its groups."""
+        return {g.index: s for s in self.solved.values() for g in s.groups}
+
+    def _component(self, solved: Solved) -> Component:
         key = id(solved)
         if key not in self._components:
             self._components[key] = Component(solved.groups, solved.classes, self.view.simulation)

@@ -88,11 +88,20 @@ class Shared:
     def __init__(self) -> None:
         """None yet."""
         self._known: WeakValueDictionary[bytes, npt.NDArray[np.generic]] = WeakValueDictionary()
+        self._rows: WeakValueDictionary[bytes, Rows] = WeakValueDictionary()
 
     def of(self, array: npt.NDArray[T]) -> npt.NDArray[T]:
         """The array that is held for all that are equal to this one."""
         key = blake2b(array.tobytes(), digest_size=16, person=array.dtype.str.encode()).digest()
         return self._known.setdefault(key, array)  # type: ignore[return-value]
+
+    def rows(self, mask: Bools) -> Rows:
+        """The numbers of the nodes in a set, bool[N]; one array for equal sets."""
+        key = blake2b(np.packbits(mask).tobytes(), digest_size=16).digest()
+        found = self._rows.get(key)
+        if found is None:
+            found = self._rows[key] = np.flatnonzero(mask)
+        return found
 
 
 class Columns(Generic[K]):

@@ -19,7 +19,8 @@ class Layout:
     """The domains of one key over one set of eligible nodes.
 
     `rows`: int64[N], the number of each node's domain, -1 if the node is not eligible. `names[d]`: the label
-    value of domain d.
+    value of domain d. `own_domain`: bool[N], nodes that are the only eligible one of their domain, as with
+    hostname.
     """
 
     def __init__(self, ids: Ids, names: tuple[str, ...], ranks: Ints, eligible: Bools) -> None:
@@ -37,6 +38,11 @@ class Layout:
         self._inside = np.flatnonzero(self.rows >= 0)
         self._domains = self.rows[self._inside]
         alone = len(self._inside) == self.size
+        if self.size:
+            self.own_domain = (self.rows >= 0) & (np.bincount(self._domains)[self.rows] == 1)
+        else:
+            self.own_domain = np.zeros(len(self.rows), dtype=np.bool_)
+        frozen(self.own_domain)
         # As with hostname: each domain's count is that of its only node.
         self._only_node: Rows | None = self._inside[np.argsort(self._domains)] if alone else None
 
@@ -46,6 +52,13 @@ class Layout:
             return per_node[self._only_node].astype(np.int64, copy=False)
         weights = per_node[self._inside]
         return np.bincount(self._domains, weights=weights, minlength=self.size).astype(np.int64)
+
+    def by_domain_of_few(self, per_node: Ints) -> Ints:
+        """`by_domain`, quicker where most nodes have nothing."""
+        nodes = np.flatnonzero(per_node)
+        counts = np.zeros(self.size + 1, dtype=np.int64)
+        np.add.at(counts, self.rows[nodes], per_node[nodes])  # -1, of no domain, is the last place
+        return counts[:-1]
 
 
 def ranks(names: Iterable[str]) -> Ints:

@@ -7,6 +7,7 @@ import numpy as np
 from rebalancer.planner.bounds.one_key import Band, Level, fewest_moves, least_excess
 from rebalancer.planner.bounds.remaining import Course, Remaining
 from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.moves.move import Candidate
 from rebalancer.spread.arrays import Ints
 
 
@@ -44,12 +45,18 @@ class ClosedForm(Remaining):
 
     def moves(self, placed: Ints, residual: int) -> int | None:
         """The fewest moves to an excess of at most `residual`; None if nothing gets there."""
-        level = self._level(self.component.counts(0, placed), residual)
-        return level.moves if level is not None else None
+        return self._moves(self.component.tally(placed).counts[0], residual)
+
+    def moves_after(self, placed: Ints, residual: int, candidate: Candidate, landed: int) -> int | None:
+        """`moves` after the candidate's replacement has landed on node `landed`: two counts change."""
+        counts = self.component.tally(placed).counts[0].copy()
+        counts[self._group.domain_of[candidate.node]] -= 1
+        counts[self._group.domain_of[landed]] += 1
+        return self._moves(counts, residual)
 
     def course(self, placed: Ints, residual: int) -> Course | None:
         """The band of counts that is nearest, and who is above it; if nobody is, who can give."""
-        counts = self.component.counts(0, placed)
+        counts = self.component.tally(placed).counts[0]
         level = self._level(counts, residual)
         if level is None:
             return None
@@ -66,6 +73,10 @@ class ClosedForm(Remaining):
         """Equal for placements with equal counts."""
         return self.component.counts(0, placed).tobytes()
 
+    def _moves(self, counts: Ints, residual: int) -> int | None:
+        level = self._level(counts, residual)
+        return level.moves if level is not None else None
+
     def _level(self, counts: Ints, residual: int) -> Level | None:
         return fewest_moves(counts, self._band, self._max_skew, self._group.enough_domains, residual)
 
@@ -74,6 +85,6 @@ def _band(component: Component) -> Band:
     """What the domains can hold at least and at most."""
     g, base = component.groups[0], component.base[0]
     total = int(component.start.sum())
-    room = g.by_domain(np.minimum(component.room, total).max(axis=0))
+    room = g.by_domain(component.room.max(axis=0))
     start = base + g.by_domain(component.start.sum(axis=0))
     return Band(base + g.by_domain(component.fixed.sum(axis=0)), start + np.minimum(room, total))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from rebalancer.planner.bounds.cells import Cells, CellStructure, digest_of
@@ -28,6 +30,8 @@ class SeveralKeys(Remaining):
         # As the simulation stands now, before moves are tried on it.
         assert component.resources
         self._cells: dict[bytes, Cells] = {}
+        self._latest: deque[tuple[Ints, Cells]] = deque(maxlen=2)
+        """A placement, and that after a move, are asked about several times in a row."""
         self._moves: dict[tuple[bytes, int], int | None] = {}
         self._courses: dict[tuple[bytes, int], Course | None] = {}
 
@@ -91,6 +95,7 @@ class SeveralKeys(Remaining):
         key = self._at(self.component.start).key
         self._moves = {k: moves for k, moves in self._moves.items() if k[0] == key}
         self._cells.clear()
+        self._latest.clear()
         self._courses.clear()
 
     def cell_of(self, placed: Ints) -> Ints:
@@ -103,10 +108,14 @@ class SeveralKeys(Remaining):
 
     def _at(self, placed: Ints) -> Cells:
         """The cells of a placement."""
+        for known, cells in self._latest:
+            if known is placed:
+                return cells
         key = digest_of(placed)
         found = self._cells.get(key)
         if found is None:
             found = self._cells[key] = self._structure.cells(placed)
+        self._latest.append((placed, found))
         return found
 
     def _solve(self, placed: Ints, residual: int | None) -> FinalState | None:

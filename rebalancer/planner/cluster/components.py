@@ -8,6 +8,7 @@ ports, inter-pod affinity, budgets.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +18,7 @@ from rebalancer.engine.cluster import PODS
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.arrays import Ints
 
 
 class GroupCounts(Struct, frozen=True, eq=False):
@@ -32,9 +33,10 @@ class Component:
 
     `start`, `fixed`: int64[Q, N], pods of each class per node at first, and those of them that stay for
     policy's sake; `needs` int64[Q, R], `free` int64[R, N]: what a pod asks for, what nodes have left; `room`:
-    int64[Q, N], how many more a node could take if the other classes' movable pods left it. `classes` are
-    those with pods that may move; pods of other classes are part of `base`, the counts per domain that no
-    move changes. `given`: int64[N] by resource, what pods of other components could leave free.
+    int64[Q, N], how many more a node could take if the other classes' movable pods left it, as far as the
+    component has so many. `classes` are those with pods that may move; pods of other classes are part of
+    `base`, the counts per domain that no move changes. `given`: int64[N] by resource, what pods of other
+    components could leave free.
     """
 
     def __init__(
@@ -60,13 +62,13 @@ class Component:
             for node, number in c.pinned.items():
                 self.fixed[q, node] = number
         self._given = given or {}
-        self.room: Ints = _room(simulation, classes, self.start - self.fixed, self._given)
+        self.room: Ints = _room(simulation, classes, self.start - self.fixed, self._given, self.start.sum())
         self.counted = tuple(tuple(self.local[g] for g in c.counted) for c in classes)
         self.carried = tuple(tuple(self.local[g] for g in c.carried) for c in classes)
         self.counters = tuple(
             tuple(q for q in range(len(classes)) if i in self.counted[q]) for i in range(len(groups))
         )
-        self.own_domain = tuple(_own_domain(g) for g in groups)
+        self.own_domain = tuple(g.layout.own_domain for g in groups)
         self.base = tuple(
             g.counts(simulation.state) - self._of_classes(i, self.start) for i, g in enumerate(groups)
         )
@@ -117,9 +119,13 @@ class Component:
 
     def roomier(self, given: Mapping[str, Ints]) -> Component | None:
         """The component with more room, if that can matter to it."""
-        other = Component(self.groups, self.classes, self.simulation, given)
-        pods = self.start.sum()
-        if (np.minimum(other.room, pods) != np.minimum(self.room, pods)).any():
+        pods = int(self.start.sum())
+        room = _room(self.simulation, self.classes, self.start - self.fixed, given, pods)
+        other = copy(self)
+        other._given, other.room = given, room
+        for name in ("resources", "closed_in", "useful_room"):
+            other.__dict__.pop(name, None)
+        if room is not self.room and (room != self.room).any():
             return other
         if len(self.classes) == 1:
             return None
@@ -129,7 +135,8 @@ class Component:
 
     def _of_classes(self, group: int, placed: Ints) -> Ints:
         counting = list(self.counters[group])
-        return self.groups[group].by_domain(placed[counting].sum(axis=0))
+        per_node = placed[counting[0]] if len(counting) == 1 else placed[counting].sum(axis=0)
+        return self.groups[group].layout.by_domain_of_few(per_node)
 
     def counts(self, group: int, placed: Ints) -> Ints:
         """int64[D]: the group's counts with the classes' pods placed so, int64[Q, N]."""
@@ -155,15 +162,6 @@ class Component:
         return self._tallied[1]
 
 
-def _own_domain(group: Group) -> Bools:
-    """bool[N]: nodes that are the only eligible one of their domain, as with hostname."""
-    if not group.size:
-        return np.zeros(len(group.domain_of), dtype=np.bool_)
-    sizes = np.bincount(group.domain_of[group.domain_of >= 0], minlength=group.size)
-    own: Bools = (group.domain_of >= 0) & (sizes[group.domain_of] == 1)
-    return own
-
-
 def _resources(
     simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
 ) -> tuple[Ints, Ints]:
@@ -178,9 +176,14 @@ def _resources(
 
 
 def _room(
-    simulation: Simulation, classes: tuple[PodClass, ...], movable: Ints, others: Mapping[str, Ints]
+    simulation: Simulation,
+    classes: tuple[PodClass, ...],
+    movable: Ints,
+    others: Mapping[str, Ints],
+    most: int,
 ) -> Ints:
-    """int64[Q, N]: room for more pods of each class, with the `movable` pods of all others out of the way."""
+    """int64[Q, N]: room for more pods of each class, `most` of them at most, with the `movable` pods of all
+    others out of the way. Many components have as much, and share the array."""
     asked = [(*c.replacement.requests.items(), (PODS, 1)) for c in classes]
     room = np.zeros(movable.shape, dtype=np.int64)
     for q, c in enumerate(classes):
@@ -189,8 +192,8 @@ def _room(
             if p != q:
                 for resource, amount in amounts:
                     given[resource] = given.get(resource, 0) + movable[p] * amount
-        room[q] = simulation.room(c.replacement, given)
-    return room
+        room[q] = np.minimum(simulation.room(c.replacement, given), most)
+    return simulation.shared.of(room)
 
 
 def concerned(classes: Iterable[PodClass], groups: Collection[int]) -> list[PodClass]:

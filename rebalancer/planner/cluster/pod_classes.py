@@ -6,7 +6,8 @@ them is evicted is decided by `victims`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -83,6 +84,15 @@ class Classes:
             for there in c.by_node.values():
                 if len(there) > 1:
                     there.sort(key=order)  # type: ignore[arg-type]
+
+    @cached_property
+    def counted_by(self) -> Mapping[int, Sequence[PodClass]]:
+        """The classes that a group counts, by the group's index."""
+        found: dict[int, list[PodClass]] = defaultdict(list)
+        for c in self.all:
+            for g in c.counted:
+                found[g].append(c)
+        return found
 
     @property
     def highest_priority(self) -> int:

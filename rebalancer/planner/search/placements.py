@@ -95,10 +95,10 @@ class Landings:
         destinations = np.concatenate([m.destinations for m in moves])
         kept = Placements(tuple(after.values())[:MOST], now.complete and len(after) <= MOST)
         shared = self._problem.simulation.shared
-        surely = [shared.of(np.flatnonzero(m.landing.held & m.landing.freed)) for m in moves]
+        surely = [shared.rows(m.landing.held & m.landing.freed) for m in moves]
         move = replace(
             moves[0],
-            destinations=shared.of(np.flatnonzero(members(self._merged, self._merged[destinations]))),
+            destinations=shared.rows(members(self._merged, self._merged[destinations])),
             certain=sure and kept.complete,
             landed=kept.predicted.made[-1].landed,
             open=tuple({id(nodes): nodes for nodes in surely}.values()),

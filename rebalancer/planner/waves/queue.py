@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from rebalancer.planner.cluster.simulation import Simulation
@@ -28,7 +28,9 @@ class Queue:
         same = list(takewhile(lambda m: m.candidate.pod_class == kind, moves[: comparable(moves)]))
         self._same = len(same)
         self._apart = together(moves)
-        self._interleavings = Interleavings(simulation, same) if len(same) > 1 else None
+        # Asked only where moves are not seen to hold together without them.
+        more = self._apart.length < len(same)
+        self._interleavings = Interleavings(simulation, same) if more else None
         self._known: tuple[int, Together] | None = None
 
     def first(self) -> tuple[Sequence[JudgedMove], Together]:
@@ -38,9 +40,8 @@ class Queue:
         found = self._known[1]
         return self.moves[: found.length], found
 
-    def drop(self, wave: Sequence[JudgedMove]) -> None:
-        """Without the moves that are in a wave now."""
-        joined = {m.pod.key: m.certain for m in wave}
+    def drop(self, joined: Mapping[str, bool]) -> None:
+        """Without the moves that are in a wave now; `joined`: whether each is certain, by its pod's key."""
         while self.moves and (certain := joined.get(self.moves[0].pod.key)) is not None:
             self.unsure = self.unsure or not certain
             self.moves.pop(0)

@@ -77,8 +77,9 @@ class Scheduler:
                 if not members:
                     # Even alone in a wave the first move of every walk fails: others took its room.
                     break
+                joined = {m.pod.key: m.certain for m in members}
                 for queue in queues:
-                    queue.drop(members)
+                    queue.drop(joined)
                 queues = [q for q in queues if q.moves]
                 wave = []
                 for move in members:

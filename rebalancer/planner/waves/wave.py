@@ -69,7 +69,7 @@ class WaveInTheMaking:
         if move.late:
             # Its owner makes the replacement once it is gone: its own room is free by then.
             self._terminating.let_go(pod)
-        free = self._free()
+        free = self._free(move)
         with self._arrived(own):
             held = self._simulation.framework(replacement).feasible(replacement)
         if move.late:
@@ -94,7 +94,6 @@ class WaveInTheMaking:
         """
         self._terminating.let_go()
         self._load = Load(self._nothing)
-        free = self._free()
         fitting: list[tuple[JudgedMove, Bools, Bools]] = []
         ended: set[int] = set()
         for member in self._members:
@@ -104,7 +103,8 @@ class WaveInTheMaking:
                 freed = self._simulation.framework(move.replacement).feasible(move.replacement)
             anywhere = member.held | freed
             judged = freed.any() and _as_judged(move, anywhere, own)
-            if id(move.component) not in ended and judged and self._fits(move, anywhere, own, free):
+            open_ = id(move.component) not in ended and judged
+            if open_ and self._fits(move, anywhere, own, self._free(move)):
                 fitting.append((move, anywhere, member.held & freed))
             else:
                 ended.add(id(move.component))
@@ -113,7 +113,7 @@ class WaveInTheMaking:
             if id(move.component) in ended:
                 continue
             own = [m for m in settled if m.component is move.component]
-            left = self._load.left(move, free)
+            left = self._load.left(move, self._free(move))
             found = self._settled(elsewhere, move, anywhere, sure, left, own)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
@@ -129,12 +129,12 @@ class WaveInTheMaking:
         found: dict[str, Ints] = {}
         for component, moves in own.items():
             if len(moves) > 1:
-                every = np.flatnonzero(among(self._size, *(m.destinations for m in moves)))
+                shared = self._simulation.shared
+                every = shared.rows(among(self._size, *(m.destinations for m in moves)))
                 apart = self._together[component].nodes
                 for i, m in enumerate(moves):
-                    found[m.pod.key] = (
-                        np.flatnonzero(among(self._size, m.destinations, apart[i])) if apart else every
-                    )
+                    own_nodes = shared.rows(among(self._size, m.destinations, apart[i])) if apart else every
+                    found[m.pod.key] = own_nodes
         return [replace(m, destinations=found.get(m.pod.key, m.destinations)) for m in settled]
 
     def _settled(
@@ -156,11 +156,11 @@ class WaveInTheMaking:
         )
         if certain:
             with self._one_by_one(move):
-                wide = anywhere | elsewhere.opens(move, anywhere, self._free())
+                wide = anywhere | elsewhere.opens(move, anywhere, self._free(move))
             certain = _as_judged(move, wide, own)
             anywhere = wide if certain else anywhere
         every = anywhere | among(self._size, move.destinations)
-        return replace(move, certain=certain, destinations=np.flatnonzero(every))
+        return replace(move, certain=certain, destinations=self._simulation.shared.rows(every))
 
     def _own(self, move: JudgedMove) -> list[JudgedMove]:
         """The members of the same component."""
@@ -186,9 +186,11 @@ class WaveInTheMaking:
             for move in moves:
                 state.remove(("replacement", key_of(move.pod)))
 
-    def _free(self) -> dict[str, Ints]:
+    def _free(self, move: JudgedMove) -> dict[str, Ints]:
+        """What is left of the resources that the replacement asks for, as far as any pod takes of them."""
         state = self._simulation.state
-        return {r: state.allocatable(r) - state.requested[r] for r in state.requested}
+        asked = [r for r, _ in needs(move.replacement) if r in state.requested]
+        return {r: state.allocatable(r) - state.requested[r] for r in asked}
 
     def _fits(
         self, move: JudgedMove, nodes: Bools, own: Sequence[JudgedMove], free: Mapping[str, Ints]

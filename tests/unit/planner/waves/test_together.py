@@ -111,5 +111,5 @@ def test_a_queue_offers_no_more_than_holds_from_where_it_stands() -> None:
         offered, _ = queue.first()
         end = made + len(offered)
         assert len(offered) == 1 or end <= together(moves).length or tried.hold(made, end) is not None
-        queue.drop(offered)
+        queue.drop({m.pod.key: m.certain for m in offered})
         made = end
