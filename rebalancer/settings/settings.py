@@ -215,9 +215,9 @@ class Telemetry(Group):
     metrics_file: str = ""
     """File to which the metrics are written after each cycle, in Prometheus' text format. The node exporter's
     textfile collector reads it if its name ends in .prom. Empty = no file."""
-    constraint_series: int = Field(default=0, ge=0, le=10_000)
-    """How many constraints have metrics of their own (skew and excess by workload), the worst ones first. 0,
-    because a large cluster has thousands of constraints, and each takes two series."""
+    constraint_series: int = Field(default=100, ge=0, le=10_000)
+    """How many constraints have metrics of their own (skew and excess by workload), the worst ones first.
+    100, because a large cluster has thousands of constraints, and each takes two series. 0 = none."""
     cluster_name: str = ""
     """k8s.cluster.name in traces and metrics. Empty = the kubeconfig's context. In a cluster there is none,
     because a pod cannot find out the cluster's name."""

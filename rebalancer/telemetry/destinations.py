@@ -10,6 +10,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from rebalancer import __version__
 from rebalancer.telemetry.options import TelemetryOptions
+from rebalancer.telemetry.traces.names import SCHEMA_URL
 
 
 class Destinations:
@@ -72,6 +73,6 @@ def resource_of(options: TelemetryOptions, env: Mapping[str, str]) -> Resource:
         "k8s.namespace.name": env.get("POD_NAMESPACE", ""),
         "k8s.node.name": env.get("NODE_NAME", ""),
     }
-    made = Resource.create({key: value for key, value in own.items() if value})
+    made = Resource.create({key: value for key, value in own.items() if value}, SCHEMA_URL)
     # What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say comes last: it wins.
     return made.merge(OTELResourceDetector().detect())

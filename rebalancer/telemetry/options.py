@@ -23,6 +23,6 @@ class TelemetryOptions(Struct, frozen=True, kw_only=True):
     exit_timeout: float = 2.5
     sample_ratio: float = 1.0
     metrics_file: str = ""
-    constraint_series: int = 0
+    constraint_series: int = 100
     cluster: str = ""
     instance: str = ""

@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
@@ -28,15 +27,16 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased
-from prometheus_client import CollectorRegistry
 
 from rebalancer import __version__
 from rebalancer.outcome.observer import Observer
 from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, Tally
 from rebalancer.telemetry.destinations import Destinations, resource_of, words
 from rebalancer.telemetry.metrics.counters import CycleMetrics
+from rebalancer.telemetry.metrics.exemplars import ExemplarReader, ExemplarRegistry
 from rebalancer.telemetry.metrics.exposition import exposition, write_textfile
 from rebalancer.telemetry.options import TelemetryOptions
+from rebalancer.telemetry.traces.names import SCHEMA_URL
 from rebalancer.telemetry.traces.sampling import ShareSampler
 from rebalancer.telemetry.traces.spans import CycleSpans
 
@@ -83,17 +83,15 @@ class Telemetry:
             self._tracers.add_span_processor(CountedProcessor(counted, self._tally, capacity))
         if printer is not None:
             self._tracers.add_span_processor(printer)
-        self.registry = CollectorRegistry()
-        readers: list[MetricReader] = [
-            PrometheusMetricReader(registry=self.registry, scope_info_enabled=False)
-        ]
+        self.registry = ExemplarRegistry()
+        readers: list[MetricReader] = [ExemplarReader(self.registry)]
         if plan.metrics and complaints is not None:
             pushed = _MetricExporter(plan.url("metrics"), plan.timeout("METRICS"), complaints)
             readers.append(PeriodicExportingMetricReader(pushed))
         self._meters = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
-        self.spans = CycleSpans(self._tracers.get_tracer(_SCOPE, __version__))
+        self.spans = CycleSpans(self._tracers.get_tracer(_SCOPE, __version__, SCHEMA_URL))
         self.metrics = CycleMetrics(
-            self._meters.get_meter(_SCOPE, __version__),
+            self._meters.get_meter(_SCOPE, __version__, SCHEMA_URL),
             constraint_series=options.constraint_series,
             dropped=self._tally.dropped,
             after_cycle=self._write,
@@ -115,9 +113,9 @@ class Telemetry:
             constraint_series=options.constraint_series,
         )
 
-    def exposition(self) -> tuple[bytes, str]:
-        """All metrics in Prometheus' text format, and its content type: what /metrics answers."""
-        return exposition(self.registry)
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """What /metrics answers to a request with this Accept header: a body, and its content type."""
+        return exposition(self.registry, accept)
 
     def watch_caches(self, ages: Callable[[], Mapping[str, float]]) -> None:
         """Sets where the ages of watch caches come from: seconds by kind, asked at each scrape."""

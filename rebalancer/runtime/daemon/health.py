@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 
 Check = Callable[[], str]
 """What is wrong, "" if nothing."""
-Metrics = Callable[[], tuple[bytes, str]]
-"""Body and content type."""
+Metrics = Callable[[str], tuple[bytes, str]]
+"""Body and content type, for an Accept header."""
 _TIMEOUT = 10.0
 """Seconds that a client may take to send its request."""
 
@@ -64,11 +64,11 @@ class HealthServer:
             self._thread.join(2)
             self._server.server_close()
 
-    def answer(self, path: str) -> tuple[int, bytes, str]:
-        """(status, body, content type) of a GET."""
+    def answer(self, path: str, accept: str = "") -> tuple[int, bytes, str]:
+        """(status, body, content type) of a GET with this Accept header."""
         plain = "text/plain; charset=utf-8"
         if path == "/metrics" and self._metrics is not None:
-            body, content_type = self._metrics()
+            body, content_type = self._metrics(accept)
             return 200, body, content_type
         check = self._checks.get(path)
         if check is None:
@@ -89,7 +89,9 @@ class HealthServer:
             def do_GET(self) -> None:
                 """Probes and scrapes."""
                 try:
-                    code, body, content_type = owner.answer(self.path.partition("?")[0])
+                    code, body, content_type = owner.answer(
+                        self.path.partition("?")[0], self.headers.get("Accept", "")
+                    )
                 except Exception:
                     log.exception("%s", self.path)
                     code, body, content_type = 500, b"see the log\n", "text/plain"

@@ -8,13 +8,19 @@ import tempfile
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 log = logging.getLogger(__name__)
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_OPEN_METRICS = "application/openmetrics-text"
 
 
-def exposition(registry: CollectorRegistry) -> tuple[bytes, str]:
-    """The text format, and its content type."""
+def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
+    """All metrics, and the content type: OpenMetrics, which has exemplars, for who accepts it, else
+    Prometheus' own text format."""
+    if _OPEN_METRICS in accept:
+        body: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+        return body, openmetrics.CONTENT_TYPE_LATEST
     return generate_latest(registry), _CONTENT_TYPE
 
 

@@ -279,8 +279,8 @@ GAUGES: tuple[Gauge, ...] = (
         State.agreement,
     ),
     ("cache_age", "s", "Time since the watch cache of a kind was last known to be current.", State.ages),
-    ("constraint_skew", "", "Skew of single constraints, if series for them are switched on.", State.skew),
-    ("constraint_excess_pods", "", "Excess of single constraints, likewise.", State.constraint_excess),
+    ("constraint_skew", "", "Skew of the worst constraints, by workload.", State.skew),
+    ("constraint_excess_pods", "", "Excess of the worst constraints, likewise.", State.constraint_excess),
 )
 """Name without its prefix, unit, description, and where the values come from."""
 

@@ -6,6 +6,9 @@ error, service); everything of our own is under `rebalancer.`. Durations are in 
 
 from __future__ import annotations
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the semantic conventions that the names follow; all of them are stable there."""
+
 # Spans. Never a pod's name in them: backends group by span name.
 CYCLE = "cycle"
 SNAPSHOT = "snapshot"

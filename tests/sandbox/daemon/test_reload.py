@@ -152,7 +152,7 @@ def test_what_was_refused_leaves_the_old_settings_and_the_next_good_ones_count()
 
 
 def test_metrics_and_traces_follow_changed_settings(server: ApiServer, tmp_path: Path) -> None:
-    settings = load_settings(env={}, flags={})
+    settings = load_settings(env={}, flags={"telemetry": {"constraintSeries": 0}})
     with telemetry_for(telemetry_options(settings)) as telemetry:
         told = telemetry.observers
         cycle(server, EXECUTE, told)

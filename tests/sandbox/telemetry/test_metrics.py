@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import stat
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.semconv import attributes
+from opentelemetry.semconv.schemas import Schemas
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.outcome.eviction import Result
+from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.live.configured import telemetry_options
 from rebalancer.settings import load_settings
+from rebalancer.telemetry.destinations import resource_of
 from rebalancer.telemetry.metrics.gauges import GAUGES
 from rebalancer.telemetry.options import TelemetryOptions
 from rebalancer.telemetry.start import Telemetry, telemetry_for
+from rebalancer.telemetry.traces import names
+from rebalancer.telemetry.traces.current import current
 from tests.support.build import nodes, objects, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, cycle
 from tests.support.sandbox import ApiServer, Reply
@@ -201,3 +211,60 @@ def test_every_metric_is_documented() -> None:
         exported = {f.name for f in text_string_to_metric_families(telemetry.exposition()[0].decode())}
     documented = set(re.findall(r"^\| `(rebalancer_[a-z_]+?)(?:_total)?` \|", RUNBOOK.read_text(), re.M))
     assert exported - {"target_info", "target"} <= documented
+
+
+def test_a_latency_leads_to_its_trace() -> None:
+    with ApiServer(objects(SKEWED)) as server, telemetry_for(TelemetryOptions()) as telemetry:
+        seen: list[str] = []
+
+        class Traces(Observer):
+            def on_cycle(self, number: int) -> None:  # noqa: ARG002
+                found = current()
+                assert found is not None
+                seen.append(found.trace)
+
+        cycle(server, EXECUTE, [*telemetry.observers, Traces()])
+        body, kind = telemetry.exposition("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2")
+        again, _ = telemetry.exposition("application/openmetrics-text")
+        plain, _ = telemetry.exposition("text/plain")
+    assert kind.startswith("application/openmetrics-text")
+    families = list(openmetrics_families(body.decode()))  # type: ignore[no-untyped-call]
+    linked: dict[str, set[str]] = {}
+    for family in families:
+        for sample in family.samples:
+            if sample.exemplar is not None:
+                linked.setdefault(family.name, set()).add(sample.exemplar.labels["trace_id"])
+    assert linked.keys() == {
+        f"rebalancer_{name}_duration_seconds"
+        for name in ("cycle", "phase", "replacement_ready", "replacement_scheduled")
+    }
+    assert set.union(*linked.values()) == set(seen)
+    assert again.count(b"trace_id") == body.count(b"trace_id"), "they stay until newer ones come"
+    assert b"trace_id" not in plain
+
+
+def test_cycles_that_are_not_traced_have_no_exemplars() -> None:
+    with after_a_cycle(TelemetryOptions(sample_ratio=0.0)) as telemetry:
+        assert b"trace_id" not in telemetry.exposition("application/openmetrics-text")[0]
+
+
+def test_names_from_the_semantic_conventions_are_stable_in_the_schema_that_is_named() -> None:
+    stable = {
+        value
+        for module in pkgutil.iter_modules(attributes.__path__)
+        for value in vars(importlib.import_module(f"{attributes.__name__}.{module.name}")).values()
+        if isinstance(value, str)
+    }
+    used = {
+        value
+        for key, value in vars(names).items()
+        if key.isupper() and isinstance(value, str) and value.startswith(("k8s.", "http.", "error."))
+    }
+    assert used | set(names.OWNERS.values()) | set(resource_of(TelemetryOptions(), {}).attributes) <= stable
+    assert names.SCHEMA_URL in {s.value for s in Schemas}
+    with telemetry_for(TelemetryOptions(cluster="prod")) as telemetry:
+        span = telemetry.spans._tracer.start_span("cycle")
+        assert isinstance(span, ReadableSpan)
+        assert span.instrumentation_scope is not None
+        assert span.instrumentation_scope.schema_url == names.SCHEMA_URL
+        assert span.resource.schema_url == names.SCHEMA_URL
