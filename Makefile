@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
 JOBS   ?= 2
 
-.PHONY: demo trace test check conformance bench lint clean lock
+.PHONY: demo trace test nightly check conformance bench lint clean lock
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -23,6 +23,11 @@ trace: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# What takes too long for every commit and is like tests that each run has.
+nightly: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) -m nightly
+	$(BIN)/python -m tests.golden
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,11 +10,16 @@ import pytest
 import tests.support.hypothesis_profiles  # noqa: F401  (sets the profile for every test)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker ends with it alone.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long comes first, so that no worker ends with it alone. What is left to the night is run by
+    `-m nightly` only.
 
     There is a second try for what a busy machine makes late, and for nothing else: it would hide a real race.
     """
+    if "nightly" not in config.option.markexpr:
+        left = [item for item in items if item.get_closest_marker("nightly") is not None]
+        items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
+        config.hook.pytest_deselected(items=left)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         if item.get_closest_marker("timing") is not None:

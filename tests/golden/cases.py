@@ -23,12 +23,24 @@ _TANGLED = Path(__file__).parent.parent / "scenarios" / "tangled"
 
 @dataclass(frozen=True)
 class Case:
-    """A snapshot and how it is planned; `slow`: takes more than a second or two."""
+    """A snapshot and how it is planned; `slow`: takes more than a second or two. `nightly`: takes so long
+    that the test suite leaves it to the night, as others are like it."""
 
     name: str
     snapshot: Callable[[], Snapshot]
     options: PlanOptions = field(default_factory=PlanOptions)
     slow: bool = False
+
+    @property
+    def nightly(self) -> bool:
+        return self.name in _NIGHTLY
+
+
+_NIGHTLY = {
+    *(f"random_{number:03}" for number in (11, 35, 43, 55, 59, 67)),
+    *(f"tangled_{name}" for name in ("t01", "t03", "t11", "t12")),
+    "perf_5000_nodes",
+}
 
 
 def cases() -> list[Case]:

@@ -19,6 +19,9 @@ FOLDER = Path(__file__).parent / "plans"
 _MANY = 200
 """Domains of one constraint beyond which only those are kept whose count the plan changes."""
 
+_COMPARED = 1000
+"""Lines from the first difference on that are compared."""
+
 
 def planned(case: Case) -> str:
     """The case's report as indented JSON, without the seconds that planning took."""
@@ -57,5 +60,24 @@ def difference(case: Case, text: str, lines: int = 60) -> str:
     before = frozen(case)
     if before == text:
         return ""
-    found = difflib.unified_diff(before.splitlines(), text.splitlines(), "frozen", "now", lineterm="", n=2)
-    return "\n".join(islice(found, lines)) or "differs in line ends only"
+    return told_apart(before.splitlines(), text.splitlines(), lines) or "differs in line ends only"
+
+
+def told_apart(before: list[str], after: list[str], lines: int = 60) -> str:
+    """A unified diff of so many lines at most, from the first line that differs on.
+
+    difflib's time grows with the square of what it compares, and a large plan has very many lines.
+    """
+    first = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    if first is None:
+        first = min(len(before), len(after))
+    begin = max(0, first - 2)
+    window = slice(begin, begin + _COMPARED)
+    found = difflib.unified_diff(before[window], after[window], "frozen", "now", lineterm="", n=2)
+    shown = [*islice(found, lines)]
+    if not shown:
+        return ""
+    left = max(len(before), len(after)) - begin - _COMPARED
+    return "\n".join(
+        [f"from line {begin + 1} on:", *shown, *([f"… {left} further lines were not compared"] * (left > 0))]
+    )

@@ -25,7 +25,7 @@ def test_a_course_through_interchangeable_nodes_is_one_that_gets_there() -> None
     assert {"false-optimal", "landing-dependent", "residual"}.isdisjoint(dict(found.findings))
 
 
-@pytest.mark.parametrize("seed", [3, 21, 51])
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (21, 51))])
 def test_a_tangle_is_walked_as_low_as_by_a_naive_walker_that_solves_a_program_for_each_step(
     seed: int,
 ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from rebalancer.kube.client.retry import Backoff, retriable
-from rebalancer.kube.errors import ForbiddenError, KubeError, TransportError, UnauthorizedError
+from rebalancer.kube.errors import KubeError, StatusError, TransportError
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def until_answered(
     """The result of `call`, which is tried again as long as its error may pass; None once `stop` is set.
 
     `told` gets the words of each error, as does the log. Raises what does not pass by itself: UserError, a
-    refusal (401, 403) that came three times in a row.
+    refusal (401, 403, 410) that came three times in a row.
     """
     tried = refused = 0
     while not stop.is_set():
@@ -42,8 +42,9 @@ def until_answered(
         try:
             return call()
         except KubeError as e:
-            refused = refused + 1 if isinstance(e, UnauthorizedError | ForbiddenError) else 0
-            if not _may_pass(e) and not 0 < refused < _REFUSALS:
+            may_pass = isinstance(e, TransportError) or retriable(e)
+            refused = refused + 1 if isinstance(e, StatusError) and not may_pass else 0
+            if not may_pass and not 0 < refused < _REFUSALS:
                 raise
             if stop.is_set():
                 break
@@ -52,8 +53,3 @@ def until_answered(
             log.warning("%s; the daemon cannot begin, and tries again in %.1f s", e, delay)
             stop.wait(delay)
     return None
-
-
-def _may_pass(error: KubeError) -> bool:
-    """What a person has to change counts too, if it is not in this process: a name or a certificate."""
-    return isinstance(error, TransportError) or retriable(error)

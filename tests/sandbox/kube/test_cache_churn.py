@@ -1,10 +1,9 @@
-"""A thousand pods change every second, each in a new way: the cache keeps up and does not grow."""
+"""Pods change all the time, each in a new way: the cache keeps up and does not grow."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +11,13 @@ import pytest
 
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api_objects import node, pod
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
-PODS = 2000
-RATE = 1000
-SECONDS = 16
+PODS = 500
+ROUNDS = 8
+CHANGES = 1000
+"""In each round; then the cache must catch up."""
 
 
 class Look(NamedTuple):
@@ -40,9 +41,8 @@ def changed(number: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timing
-def test_memory_is_flat_under_a_thousand_changes_a_second(tmp_path: Path) -> None:
-    with ApiServer([node("n1"), *(pod(f"p{i:05d}") for i in range(PODS))], history=2 * RATE) as server:
+def test_memory_is_flat_under_thousands_of_changes(tmp_path: Path) -> None:
+    with ApiServer([node("n1"), *(pod(f"p{i:05d}") for i in range(PODS))], history=2 * CHANGES) as server:
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -69,24 +69,16 @@ def test_memory_is_flat_under_a_thousand_changes_a_second(tmp_path: Path) -> Non
         try:
             look()
             looks = []
-            number, began = 0, time.monotonic()
-            for second in range(SECONDS):
-                while number < (second + 1) * RATE:
-                    server.store.modify("Pod", f"p{number % PODS:05d}", "default", changed(number))
-                    number += 1
-                    if number % 50 == 0:
-                        time.sleep(max(0.0, began + number / RATE - time.monotonic()))
-                looks.append(look())
-            took = time.monotonic() - began
-            behind = time.monotonic()
-            while (last := look()).newest < server.store.revision:
-                assert time.monotonic() < behind + 10
+            for number in range(ROUNDS * CHANGES):
+                server.store.modify("Pod", f"p{number % PODS:05d}", "default", changed(number))
+                if number % CHANGES == CHANGES - 1:
+                    until(lambda: look().newest == server.store.revision)
+                    looks.append(look())
         finally:
             process.communicate(timeout=20)
-    half = looks[SECONDS // 2 :]
+    half = looks[ROUNDS // 2 :]
     # Two sweeps and more happened by the half; one object's parts are four entries at most.
     assert max(x.remembered for x in looks) < 4 * 2 * PODS + 2 * 5000
     assert max(x.resident for x in half) - half[0].resident < 8.0, half
-    assert last.pods == PODS
-    print(f"{number} changes in {took:.1f} s, caught up after {time.monotonic() - behind:.2f} s more")
+    assert looks[-1].pods == PODS
     print(f"MiB {[round(x.resident) for x in looks]}, remembered {[x.remembered for x in looks]}")
