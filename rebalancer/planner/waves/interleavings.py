@@ -17,7 +17,7 @@ from msgspec import Struct
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, numbered
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, members, numbered
 
 ENDS = 24
 """Placements kept apart between two moves; where there may be more, no further moves are followed."""
@@ -75,7 +75,20 @@ class Interleavings:
                 wave.follow(moment)
         except _BrokenError:
             return None
-        return Found(tuple(np.flatnonzero(nodes) for nodes in wave.nodes), wave.most)
+        return Found(tuple(self._alike(nodes) for nodes in wave.nodes), self._most(wave.most))
+
+    def _alike(self, nodes: Bools) -> Rows:
+        """All nodes of the kinds that some of these are of.
+
+        Only one node of a kind was followed, and a replacement that is there may close it, not the others.
+        """
+        return np.flatnonzero(members(self._kind, self._kind[nodes]))
+
+    def _most(self, most: Ints) -> Ints:
+        """int64[N]: of each node what is the most of any node of its kind."""
+        found = np.zeros(int(self._kind.max()) + 1, dtype=np.int64)
+        np.maximum.at(found, self._kind, most)
+        return found[self._kind]
 
     def ends(self, made: int) -> dict[Hashable, _Moment]:
         """The placements that the first moves, one after the other, may lead to. Raises _BrokenError."""

@@ -97,6 +97,17 @@ def test_a_pod_that_could_come_back_once_another_has_left_waits() -> None:
     assert tried.hold(0, 3) is None
 
 
+def test_nodes_that_are_alike_are_open_alike_wherever_earlier_replacements_landed() -> None:
+    found = two_keys(
+        {"a-0": 3, "a-1": 2, "a-2": 0}, {"b-0": 2, "b-1": 0, "b-2": 0}, {"c-0": 0, "c-1": 0, "c-2": 0}
+    )
+    held = Interleavings(found.simulation, walk(found)).hold(2, 4)
+    assert held is not None
+    for nodes in held.nodes:
+        assert found.names(nodes) == ["a-2", "b-1", "b-2", "c-0", "c-1", "c-2"]
+    assert {int(n) for n in held.most[[found.node(c) for c in ("c-0", "c-1", "c-2")]]} == {2}
+
+
 def test_a_queue_offers_no_more_than_holds_from_where_it_stands() -> None:
     found = two_keys(
         {"a-0": 3, "a-1": 2, "a-2": 0}, {"b-0": 2, "b-1": 0, "b-2": 0}, {"c-0": 0, "c-1": 0, "c-2": 0}
