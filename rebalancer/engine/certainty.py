@@ -21,6 +21,7 @@ from rebalancer.engine.version import (
     POD_LEVEL_RESOURCES,
     SIDECAR_PORTS,
     Change,
+    ServerVersion,
 )
 from rebalancer.model.missing_kinds import consequence
 from rebalancer.model.pod import PodTemplate
@@ -78,14 +79,22 @@ def unread(state: ClusterState) -> tuple[str, ...]:
 
 def assumptions(state: ClusterState, profile: Profile) -> tuple[str, ...]:
     """What all predictions of a profile rest on, in sentences."""
-    last = f"{LAST[0]}.{LAST[1]}"
-    text = state.version.text
+    version = state.version
     given = "the default profile of kube-scheduler" if state.config is DEFAULT_CONFIG else "the given profile"
     return (
         f"scheduler profile {profile.scheduler_name!r}: {given}",
-        f"server version {text}: rules of kube-scheduler {'.'.join(map(str, state.version.minor))}"
-        if text
-        else f"server version unknown: rules of kube-scheduler {last}",
+        newer(version)
+        or f"server version {version.text or 'unknown'}: rules of kube-scheduler {version.followed}",
+    )
+
+
+def newer(version: ServerVersion) -> str:
+    """What every prediction assumes where the server is newer than all known rules, "" where it is not."""
+    if not version.newer_by:
+        return ""
+    return (
+        f"server version {version.text} is newer than {version.followed}, the last whose rules are known: "
+        "what has changed since is not known, so that no move is certain"
     )
 
 
@@ -96,7 +105,8 @@ def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> 
         yield f"the scheduler profile {profile.scheduler_name!r} runs the unknown plugin {name}"
     if template.scheduler_name != profile.scheduler_name:
         yield f"the pod is placed by another scheduler, {template.scheduler_name!r}"
-    if state.version.text and not state.version.supported:
+    # A version that is newer concerns every pod alike, so it is an assumption; the planner decides about it.
+    if state.version.text and not state.version.supported and not state.version.newer_by:
         known = f"{FIRST[0]}.{FIRST[1]}–{LAST[0]}.{LAST[1]}"
         yield f"server version {state.version.text} is outside {known}, whose rules are known"
 

@@ -16,6 +16,8 @@ Minor = tuple[int, int]
 
 FIRST, LAST = (1, 29), (1, 36)
 """Versions whose rules are known."""
+MAJOR_AHEAD = 1000
+"""Stands for the distance to another major release."""
 LAST_PATCH = 2
 """The patch release of `LAST` that was recorded; a server of unknown version is taken for it."""
 
@@ -138,6 +140,19 @@ class ServerVersion(Struct, frozen=True):
         """Whether the version is known and inside the contract."""
         return bool(self.text) and FIRST <= self.minor <= LAST
 
+    @property
+    def newer_by(self) -> int:
+        """How many minor releases it is ahead of the last one whose rules are known; 0 if it is not."""
+        if not self.text or self.minor <= LAST:
+            return 0
+        # A new major release has no known distance; it is further ahead than any minor.
+        return self.minor[1] - LAST[1] if self.minor[0] == LAST[0] else MAJOR_AHEAD
+
+    @property
+    def followed(self) -> str:
+        """The release whose rules the engine goes by, for people: "1.36"."""
+        return _release(LAST if self.newer_by else self.minor)
+
     def has(self, change: Change) -> bool:
         """Whether the release has the change; a minor without a patch is taken for its last patch release."""
         if self.minor >= change.since:
@@ -173,6 +188,10 @@ def releases(change: Change) -> str:
     named = [f"{first}.{last}", *(_named(minor, patch) for minor, patch in change.backports.items())]
     until = " and ".join(_named(minor, patch) for minor, patch in change.reverted.items())
     return ", ".join(named) + (f"; perhaps not from {until} on" if until else "")
+
+
+def _release(minor: Minor) -> str:
+    return f"{minor[0]}.{minor[1]}"
 
 
 def _named(minor: Minor, patch: int) -> str:

@@ -4,7 +4,8 @@ code        the findings by name
 subject     the workloads that are checked
 survey      what the checks look at
 paste       remedies as YAML
-selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler: the checks
+selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler, newer_versions:
+the checks
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rebalancer.findings import (
     domains,
     effect,
     namespaces,
+    newer_versions,
     node_labels,
     scheduler,
     selecting,
@@ -74,4 +76,5 @@ def _all(survey: Survey) -> Iterator[Finding]:
     if survey.has_nodes:
         yield from node_labels.check_nodes(survey)
         yield from scheduler.check(survey.snapshot)
+        yield from newer_versions.check(survey)
     yield from budgets.check(survey)

@@ -34,6 +34,7 @@ class FindingCode(StrEnum):
     PINNED_BY_ZONAL_VOLUMES = "pinned-by-zonal-volumes"
     # What the scheduler makes of other rules.
     NAMESPACE_SELECTOR_IGNORED = "namespace-selector-ignored"
+    NEWER_VERSION = "newer-version"
     # Disruption budgets.
     NO_PDB = "no-pdb"
     MULTIPLE_PDBS = "multiple-pdbs"

@@ -39,6 +39,7 @@ class Survey:
         self.has_nodes = bool(self.table.size)
         self.ready: Bools = np.fromiter((n.ready for n in self.table.nodes), dtype=np.bool_)
         frozen(self.ready)
+        self.held = evictable.held
         self.every = subjects(self.snapshot, evictable.owners)
         namespaces = {s.namespace for s in self.every} | {b.metadata.namespace for b in self.snapshot.budgets}
         self.in_scope = frozenset(n for n in namespaces if evictable.outside(n) is None)

@@ -23,6 +23,7 @@ class ReasonCode(StrEnum):
     EXCLUDED_NAMESPACE = "excluded-namespace"
     OUT_OF_SCOPE = "out-of-scope"
     NOT_IN_PLAN = "not-in-plan"
+    NEWER_VERSION = "newer-version"
     OWNER_UNKNOWN = "owner-unknown"
     OWNER_TERMINATING = "owner-terminating"
     OWNER_SCALING = "owner-scaling"

@@ -81,7 +81,8 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         lower_bound=sum(s.walk.bound for s in solved),
         # With an excess left, another order of several components might have left less; and of what rests on
         # scores, a soft excess that stays among it, nothing is proved.
-        optimal=all(s.walk.proved for s in solved)
+        optimal=not view.simulation.state.version.newer_by
+        and all(s.walk.proved for s in solved)
         and all(m.certain for m in moves)
         and not given_up
         and not late

@@ -51,6 +51,7 @@ class Evictable:
         """Why the pod may not be evicted; None if it may."""
         return (
             self._by_nature(pod)
+            or self._options.held
             or self._by_approval(pod)
             or self._by_what_it_shares(pod)
             or self._not_ready_nodes.why_not(pod, self.owners.of(pod))
@@ -85,6 +86,11 @@ class Evictable:
             known = pod, here and o.own_labels.matches(pod.template.labels)
             self._own_templates[id(pod.template)] = known
         return known[1]
+
+    @property
+    def held(self) -> Reason | None:
+        """Why no pod may be evicted at all; None if some may."""
+        return self._options.held
 
     def in_view(self, namespace: str) -> bool:
         """Whether somebody who named namespaces named this one. What is not in view still counts."""

@@ -70,7 +70,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
     of one owner may be away together, rounded down, at least one. `resting`: owners that are left alone for
     now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment, not its
-    ReplicaSet), and why.
+    ReplicaSet), and why. `held`: why no pod may be evicted at all.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -111,4 +111,5 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     in_flight_per_owner: Limit = Limit(percent=10)
 
     resting: Mapping[str, Reason] = {}
+    held: Reason | None = None
     approved: Approved | None = None

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.certainty import assumptions
+from rebalancer.engine.certainty import assumptions, newer
 from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.explain import summary
@@ -181,7 +181,8 @@ class _Explained:
             preemption = preempt(framework, template, diagnosis) if table.size else None
             message = summary(diagnosis, table.size, preemption)
             openable = tuple(table.names[i] for i in (preemption.possible if preemption else ()))
-        notes = list(assumptions(framework.state, framework.profile))
+        doubt = newer(framework.state.version)
+        notes = [a for a in assumptions(framework.state, framework.profile) if a != doubt]
         if changed:
             notes.append("the replacement differs from the pod: its owner's template has changed")
         if fitting > (most := framework.profile.nodes_to_find(table.size)):
@@ -203,7 +204,7 @@ class _Explained:
             preemption=openable,
             constraints=tuple(self._spread()),
             verdicts=tuple(self._verdicts(diagnosis, scores)),
-            uncertain=framework.uncertainties(template),
+            uncertain=(*((doubt,) if doubt else ()), *framework.uncertainties(template)),
             assumptions=tuple(notes),
             warnings=self._snapshot.warnings,
         )

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from rebalancer.planner.options import Certainty, SoftConstraints
+from rebalancer.planner.options import Certainty, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
@@ -174,6 +174,11 @@ class Planner(Group):
     """ignore: constraints with ScheduleAnyway are neither listed nor acted on. predicted: they are acted on
     after the hard ones, and a pod is moved if the simulated scores put its replacement into a better domain.
     ignore, because the scheduler may place a pod against a soft constraint at any time."""
+    newer_versions: NewerVersions = "likely"
+    """What is done on a cluster one minor release newer than the last whose scheduler rules are known.
+    likely: moves are planned by the last known rules and marked likely, and the canary lasts until a hundred
+    decisions of the scheduler in a row were as predicted. refuse: no pod is evicted. likely, because most
+    releases change little of the scheduler. On a cluster that is newer still, no pod is evicted."""
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
     default constraints. Empty = kube-scheduler's own defaults, with which most clusters run."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.newer_versions import why_held
 from rebalancer.planner.options import PlanOptions
 from rebalancer.policy.evictable import Evictable
 
@@ -16,7 +19,8 @@ class View:
         self.snapshot = snapshot
         self.simulation = Simulation(snapshot, options.scheduler, options.on_progress)
         options.on_progress()
-        self.evictable = Evictable(snapshot, options.policy)
+        held = why_held(self.simulation.state.version, options.newer_versions)
+        self.evictable = Evictable(snapshot, replace(options.policy, held=held) if held else options.policy)
         options.on_progress()
         on_node = self.simulation.state.table.index
         self.live: list[Pod] = [

@@ -74,7 +74,7 @@ def shown_move(
         replacement=move.replacement,
         destinations=simulation.named(move.destinations),
         predicted=table.names[move.landed],
-        certain=move.certain,
+        certain=move.certain and not simulation.state.version.newer_by,
         wave=wave,
         fixes=tuple(position[id(g)] for g in move.fixes),
         reason=reason,

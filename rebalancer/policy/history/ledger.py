@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from rebalancer.policy.history.agreed import Agreed
 from rebalancer.policy.history.fence import Claim
 from rebalancer.policy.history.tally import Count, added
 
@@ -96,7 +97,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
 
-    `counted`: evictions whose entries were dropped (`tally`).
+    `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
+    known rules did what was predicted.
 
     `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
     that grows with each write. By them a process recognises what it wrote itself.
@@ -111,6 +113,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     violated: dict[str, float] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
+    agreed: Agreed = Agreed()
     claims: dict[str, Claim] = {}
 
 

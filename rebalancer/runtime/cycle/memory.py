@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from rebalancer.engine.agreement import Comparison
 from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason
@@ -29,6 +30,7 @@ from rebalancer.policy.history.tally import recent, stricter
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.stabilization import young
+from rebalancer.runtime.cycle.verdicts import Verdicts, release_beyond
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,9 @@ class Memory:
         self._cycle = ""
         self._began = 0
         self._looked = False
+        self._release = ""
         self._saved = self.ledger
+        self._verdicts = Verdicts()
         self._failed: Ledger | None = None
         """What could not be written: it is tried again once there is more."""
 
@@ -105,12 +109,14 @@ class Memory:
         if self._looked:
             return
         self._looked = True
+        self._release = release_beyond(snapshot)
         alive = frozenset(p.uid for p in snapshot.pods if not p.terminating)
         self.ledger = replace(
             self.ledger,
             entries=cut_off(self.ledger.entries, alive),
             counted=recent(self.ledger.counted, self._clock.now()),
         )
+        self._on_trial()
 
     def resting(self, snapshot: Snapshot) -> dict[str, Reason]:
         """Owner → why former evictions leave it alone for now."""
@@ -140,10 +146,27 @@ class Memory:
     def most_in_flight(self) -> int | None:
         """How many evictions may be in flight; None: as many as the plan has.
 
-        Until enough evictions in a row went as predicted: one, and once one has, two.
+        Until enough evictions in a row went as predicted: one, and once one has, two. Where the scheduler is
+        newer than all known rules, until enough of its decisions were as predicted as well.
         """
         had = self.ledger.totals.in_a_row
-        return None if had >= self.rules.canary else 1 + (had > 0)
+        if had >= self.rules.canary and not self._on_trial():
+            return None
+        return 1 + (had > 0)
+
+    def listen(self) -> Callable[[Comparison], None]:
+        """To be told of the scheduler's decisions beside the engine's answers, from any thread. Without it,
+        only replacements are counted as decisions."""
+        return self._verdicts.listen()
+
+    def _on_trial(self) -> bool:
+        """Whether a scheduler newer than all known rules has still to show that it does as predicted."""
+        if not self._release or not self.rules.canary:
+            return False
+        agreed = self._verdicts.counted(self.ledger.agreed.of(self._release))
+        if agreed != self.ledger.agreed:
+            self.ledger = replace(self.ledger, agreed=agreed)
+        return not agreed.enough
 
     def intend(
         self, snapshot: Snapshot, plan: Plan, moves: Sequence[Move], leaves: Sequence[Sequence[str]]
@@ -207,6 +230,8 @@ class Memory:
             )
             entries.append(settled)
             totals = _counted_in(totals, fate)
+            if fate in (Fate.DONE, Fate.ASTRAY):
+                self._verdicts.landed(agrees=fate is Fate.DONE)
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
 
     def settled(self) -> None:
@@ -346,5 +371,6 @@ def _merged(theirs: Ledger, mine: Ledger) -> Ledger:
             failed=max(t.failed for t in both),
             in_a_row=min(t.in_a_row for t in both),
         ),
+        agreed=mine.agreed.stricter(theirs.agreed),
         claims=theirs.claims,
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from rebalancer.engine.agreement import Comparison
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.election import Elector
 from rebalancer.kube.policy_reports import PolicyReports
@@ -95,9 +96,8 @@ class Service:
             term=self._term,
             silent=silence_of(settings),
         )
-        self.agreement = AgreementWatch(
-            self.cache, lambda: self._live.planning.scheduler, self.observer.on_comparison
-        )
+        self._count = self.memory.listen()
+        self.agreement = AgreementWatch(self.cache, lambda: self._live.planning.scheduler, self._compared)
         self.elector: Elector | None = None
         self._last_plan = LastPlan()
         self._name = name
@@ -157,6 +157,10 @@ class Service:
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""
         return self.elector is None or self.elector.still_leading()
+
+    def _compared(self, comparison: Comparison) -> None:
+        self._count(comparison)
+        self.observer.on_comparison(comparison)
 
     def _run_one(self, number: int) -> None:
         with self._at_work:

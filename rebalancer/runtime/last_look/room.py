@@ -89,12 +89,12 @@ class Room:
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
-        if not move.certain:
+        if not move.certain and (self._certainty == "likely" or self._soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
             if not self._soft(move):
                 # Only a policy that trusts the scores lets them say where the replacement may not go.
-                return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
+                return self._worse(move, simulation, pod, best)
             astray = sorted({table.names[n] for n in best} - set(move.destinations))
             if astray:
                 return _changed(

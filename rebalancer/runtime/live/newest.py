@@ -12,11 +12,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.planner.newer_versions import why_held
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
@@ -120,7 +122,12 @@ class NewestGate(WatchingGate):
     def bars(self, pod: Pod) -> Reason | None:
         if (reason := self.closed()) is not None:
             return reason
-        policy = self._newest().planning.policy
+        planning = self._newest().planning
+        policy = planning.policy
+        if self._snapshot is not None:
+            version = ServerVersion.parse(self._snapshot.server_version)
+            if (reason := why_held(version, planning.newer_versions)) is not None:
+                return reason
         if policy == self._used.planning.policy or self._snapshot is None or self._first is None:
             return None
         if self._judged is None or self._judged[:2] != (policy, self._snapshot):

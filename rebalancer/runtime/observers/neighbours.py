@@ -1,4 +1,5 @@
-"""Other programs that move pods in the same cluster. Two that work against each other never end."""
+"""What a cluster has that evictions must be seen beside: other programs that move pods, a scheduler that is
+newer than all known rules. Two programs that work against each other never end."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
+from rebalancer.findings.code import FindingCode
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, is_leaving
+from rebalancer.planner.plan import Plan
 from rebalancer.report.text import plural
 
 
@@ -112,12 +115,13 @@ def _runs(template: PodTemplate, what: str) -> bool:
 
 
 class NeighbourWatch(Observer):
-    """Reports each neighbour once, and again if it comes back."""
+    """Reports each neighbour, and a scheduler that is too new, once, and again if it comes back."""
 
     def __init__(self, tell: Observer) -> None:
         self._tell = tell
         self._there: frozenset[str] = frozenset()
         self._seen: tuple[object, object] = (None, None)
+        self._newer = False
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         if self._seen[0] is snapshot.pods and self._seen[1] is snapshot.nodes:
@@ -128,3 +132,9 @@ class NeighbourWatch(Observer):
             if code not in self._there:
                 self._tell.on_notice(finding)
         self._there = frozenset(found)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        found = next((f for f in plan.findings if f.code == FindingCode.NEWER_VERSION), None)
+        if found is not None and not self._newer:
+            self._tell.on_notice(found)
+        self._newer = found is not None

@@ -24,8 +24,8 @@ BRAKE = Place("default", "rebalancer-brake")
 class Machine:
     """A cluster, and rebalancers that come and go; time is theirs in common."""
 
-    def __init__(self, things: Iterable[Any] = SKEWED, **hands: Any) -> None:
-        self.server = ApiServer(objects(*things))
+    def __init__(self, things: Iterable[Any] = SKEWED, *, version: str = "1.36.2", **hands: Any) -> None:
+        self.server = ApiServer(objects(*things), version=version)
         self.hands = Hands(self.server, **hands)
         self.time = FakeTime(at=2_000_000_000.0)
         self.number = 0
@@ -62,6 +62,11 @@ class Machine:
             run = Run(self.server, options, hands=self.hands, time=time, around=Surroundings(memory=memory))
         self.time.at = time.at
         return run
+
+    def keep(self, ledger: Ledger) -> None:
+        """Stores this ledger."""
+        with connected(self.server) as c:
+            Ledgers(c, PLACE, writer="p0", wait=self.time.wait, backoff=QUICK).save(ledger)
 
     def ledger(self) -> Ledger:
         """As it is stored."""

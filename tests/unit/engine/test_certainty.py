@@ -35,9 +35,11 @@ def test_what_is_not_modelled_is_named(field: str, value: object, text: str) -> 
 
 @pytest.mark.parametrize(
     ("version", "certain"),
-    [("v1.28.9", False), ("v1.29.0", True), ("v1.36.2", True), ("v1.37.0", False), ("", True)],
+    [("v1.28.9", False), ("v1.29.0", True), ("v1.36.2", True), ("v1.37.0", True), ("", True)],
 )
-def test_versions_outside_the_contract_are_uncertain(version: str, certain: bool) -> None:
+def test_versions_before_the_contract_are_uncertain_and_newer_ones_an_assumption(
+    version: str, certain: bool
+) -> None:
     assert (Asked(nodes(a=1), pod("new"), version=version).doubts == "") is certain
 
 

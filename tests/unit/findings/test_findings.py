@@ -442,9 +442,13 @@ def test_it_is_not_found(case: str) -> None:
     assert not named(code, *things), named(code, *things)
 
 
+OF_THE_SERVER = {"newer-version"}
+"""Whose cases are versions of the server: tests/unit/planner/test_newer_versions.py."""
+
+
 def test_every_code_has_both_kinds_of_cases() -> None:
-    assert {c for c, *_ in POSITIVE.values()} == {c.value for c in FindingCode}
-    assert {c for c, _ in NEGATIVE.values()} == {c.value for c in FindingCode}
+    assert {c for c, *_ in POSITIVE.values()} == {c.value for c in FindingCode} - OF_THE_SERVER
+    assert {c for c, _ in NEGATIVE.values()} == {c.value for c in FindingCode} - OF_THE_SERVER
 
 
 def test_a_sound_workload_has_no_finding() -> None:

@@ -154,7 +154,7 @@ WRONG_FILES = [
     (
         "a word for a group",
         "planner: fast",
-        "planner: a mapping with certainty, softConstraints, schedulerConfig, ",
+        "planner: a mapping with certainty, softConstraints, newerVersions, schedulerConfig, ",
     ),
     (
         "a number for a name",
@@ -300,6 +300,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
         "planner": {
             "certainty": "likely",
             "softConstraints": "predicted",
+            "newerVersions": "refuse",
             "effort": 10,
             "schedulerConfig": str(written(tmp_path, SCHEDULER)),
         },

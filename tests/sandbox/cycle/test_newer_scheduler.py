@@ -1,0 +1,137 @@
+"""A cluster one minor release ahead: evictions go on, two at a time at most, until a hundred decisions of its
+scheduler were as predicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.outcome.observer import Observer
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.agreed import ENOUGH, Agreed
+from rebalancer.policy.history.ledger import Ledger, encode
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.verdicts import Verdicts
+from rebalancer.runtime.observers.neighbours import NeighbourWatch
+from tests.support.build import nodes, snapshot, workload
+from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.servers.api import FakeTime
+
+EIGHT = (
+    *nodes(a=1, b=1),
+    *(workload(f"w{i}").spread("zone", 1).placed({"a-0": 3, "b-0": 1}) for i in range(8)),
+)
+CANARY = HistoryRules(canary=2)
+
+
+def most_flying(run: Run, after: int = 2) -> int:
+    """The most replacements that were on their way at a time, once so many have landed."""
+    flying, landed, most = 0, 0, 0
+    for told in run.story.told:
+        flying += (told == "evict evicted") - (told == "done")
+        landed += told == "done"
+        most = max(most, flying if landed >= after else 0)
+    return most
+
+
+def test_moves_are_carried_out_and_the_canary_lasts() -> None:
+    with Machine(EIGHT, version="1.37.0") as m:
+        run = m.cycle(CANARY)
+        assert m.ledger().agreed == Agreed("1.37", 8)
+    assert (run.report.end, run.report.evicted) == (End.COMPLETE, 8)
+    assert not any(o.move.certain for o in run.report.outcomes)
+    assert most_flying(run) == 2
+
+
+def test_after_a_hundred_decisions_as_predicted_it_ends() -> None:
+    with Machine(EIGHT, version="1.37.0") as m:
+        m.keep(Ledger(agreed=Agreed("1.37", ENOUGH)))
+        run = m.cycle(CANARY)
+    assert run.report.evicted == 8
+    assert most_flying(run) > 2
+
+
+def test_what_another_release_did_counts_for_nothing() -> None:
+    with Machine(EIGHT, version="1.37.0") as m:
+        m.keep(Ledger(agreed=Agreed("1.36", ENOUGH)))
+        run = m.cycle(CANARY)
+    assert most_flying(run) == 2
+
+
+def test_policy_may_refuse() -> None:
+    refusing = replace(EXECUTE, planning=PlanOptions(newer_versions="refuse"))
+    with Machine(EIGHT, version="1.37.0") as m:
+        run = m.cycle(CANARY, refusing)
+    assert run.report.evicted == 0
+    assert {b.reason.code for b in run.story.plans[0].blocked} == {ReasonCode.NEWER_VERSION}
+
+
+def comparison(result: Result, *, certain: bool = True) -> Comparison:
+    return Comparison(namespace="default", pod="web", node="a-0", result=result, certain=certain)
+
+
+def test_a_disagreement_begins_the_count_anew_and_doubtful_ones_do_not_count() -> None:
+    verdicts = Verdicts()
+    told = verdicts.listen()
+    for result, certain in [
+        (Result.AGREES, True), (Result.DISAGREES, True), (Result.AGREES, True), (Result.AGREES, False),
+        (Result.UNCLEAR, True), (Result.OTHER_REASONS, True), (Result.AGREES, True),
+    ]:  # fmt: skip
+        told(comparison(result, certain=certain))
+    verdicts.landed(agrees=True)  # is among those that are compared
+    assert verdicts.counted(Agreed("1.37", 50)) == Agreed("1.37", 2)
+
+
+def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None:
+    memory = Memory(FakeTime(), CANARY)
+    memory.ledger = replace(memory.ledger, totals=replace(memory.ledger.totals, in_a_row=9))
+    told = memory.listen()
+    memory.begin()
+    memory.looked(snapshot(*EIGHT, server_version="v1.37.0"))
+    most: list[int | None] = [memory.most_in_flight]
+    for _ in range(ENOUGH):
+        told(comparison(Result.AGREES))
+    most.append(memory.most_in_flight)
+    told(comparison(Result.DISAGREES))
+    most.append(memory.most_in_flight)
+    assert most == [2, None, 2]
+
+
+def test_without_a_canary_there_is_none_for_a_newer_version_either() -> None:
+    memory = Memory(FakeTime(), HistoryRules(canary=0))
+    memory.begin()
+    memory.looked(snapshot(*EIGHT, server_version="v1.37.0"))
+    assert memory.most_in_flight is None
+
+
+def test_an_older_ledger_and_one_with_the_count_are_both_read() -> None:
+    from rebalancer.policy.history.ledger import decode
+
+    assert decode(b'{"version":1}').agreed == Agreed()
+    ledger = Ledger(agreed=Agreed("1.37", 7))
+    assert decode(encode(ledger)).agreed == ledger.agreed
+
+
+class _Notices(Observer):
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    def on_notice(self, finding: Any) -> None:
+        self.codes.append(finding.code)
+
+
+def test_the_log_is_told_of_it_once() -> None:
+    from rebalancer.findings import plan_with_findings
+
+    notices = _Notices()
+    watch = NeighbourWatch(notices)
+    there = snapshot(*EIGHT, server_version="v1.37.0")
+    for _ in range(3):
+        watch.on_plan(there, plan_with_findings(there))
+    assert notices.codes == ["newer-version"]

@@ -1,0 +1,28 @@
+"""What docs/scheduler.md asks of who teaches the engine a new release, as far as a test can see it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rebalancer.engine.version import CHANGES, FIRST, LAST
+from rebalancer.sandbox.server.api_server import ApiServer
+
+ROOT = Path(__file__).parents[3]
+FROM, TO = ("{}.{}".format(*minor) for minor in (FIRST, LAST))
+
+
+def test_the_pages_name_the_releases_that_are_known() -> None:
+    scheduler = (ROOT / "docs/scheduler.md").read_text()
+    assert f"## Versions {FROM}–{TO}" in scheduler
+    assert f"## Newer than {TO}" in scheduler
+    assert f"outside {FROM}–{TO}" in scheduler
+    assert f"versions {FROM}–{TO}" in (ROOT / "README.md").read_text()
+
+
+def test_no_change_is_of_a_release_that_is_not_known() -> None:
+    assert all(FIRST <= change.since <= LAST for change in CHANGES)
+
+
+def test_the_embedded_cluster_speaks_of_the_last_known_release() -> None:
+    assert re.match(rf"{re.escape(TO)}\.\d+$", ApiServer().api.version)

@@ -1,0 +1,78 @@
+"""A scheduler newer than all known rules: moves are likely, or none is made; nothing unknown is claimed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.findings import plan_with_findings
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from tests.support.build import nodes, snapshot, workload
+
+LIKELY, REFUSE = PlanOptions(), PlanOptions(newer_versions="refuse")
+
+
+def planned(version: str, options: PlanOptions = LIKELY) -> Plan:
+    things: tuple[Any, ...] = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    return plan_with_findings(snapshot(*things, server_version=version), options)
+
+
+TABLE = [
+    ("the last known release: certain", "v1.36.2", LIKELY, 2, True),
+    ("the last known release, newer ones refused: certain", "v1.36.2", REFUSE, 2, True),
+    ("one minor ahead: the same moves, and likely", "v1.37.0", LIKELY, 2, False),
+    ("one minor ahead, of a vendor", "1.37+", LIKELY, 2, False),
+    ("one minor ahead, refused by policy", "v1.37.0", REFUSE, 0, None),
+    ("two minors ahead", "v1.38.0", LIKELY, 0, None),
+    ("two minors ahead, under likely moves", "v1.38.0", PlanOptions(certainty="likely"), 0, None),
+    ("another major release", "v2.0.0", LIKELY, 0, None),
+    ("an unknown version is taken for the last known", "", LIKELY, 2, True),
+]
+
+
+@pytest.mark.parametrize(("version", "options", "moves", "certain"), [t[1:] for t in TABLE],
+                         ids=[t[0] for t in TABLE])  # fmt: skip
+def test_what_is_planned(version: str, options: PlanOptions, moves: int, certain: bool | None) -> None:
+    plan = planned(version, options)
+    assert len(plan.moves) == moves
+    assert {m.certain for m in plan.moves} == ({certain} if moves else set())
+    assert plan.optimal is (certain is True)
+
+
+def test_the_moves_one_minor_ahead_are_those_of_the_last_known_release() -> None:
+    known, newer = planned("v1.36.2"), planned("v1.37.0")
+    assert [(m.pod.key, m.destinations, m.wave) for m in newer.moves] == [
+        (m.pod.key, m.destinations, m.wave) for m in known.moves
+    ]
+
+
+def test_a_pod_that_stays_says_which_version_is_in_the_way_and_what_to_do() -> None:
+    [result] = planned("v1.38.1").constraints
+    [reason] = result.reasons
+    assert reason.code is ReasonCode.NEWER_VERSION
+    assert "v1.38.1 is newer than 1.36" in reason.message
+    assert "upgrade the rebalancer" in reason.remedy
+    [result] = planned("v1.37.0", REFUSE).constraints
+    assert "planner.newerVersions: likely" in result.reasons[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "options"), [("v1.37.0", LIKELY), ("v1.37.0", REFUSE), ("v1.39.0", LIKELY)]
+)
+def test_a_finding_is_loud_and_no_rule_of_that_version_is_claimed(version: str, options: PlanOptions) -> None:
+    plan = planned(version, options)
+    [finding] = [f for f in plan.findings if f.code == "newer-version"]
+    assert (finding.severity, finding.object) == ("error", f"Kubernetes/{version}")
+    assert "whose rules are known" in finding.message
+    said = " ".join(plan.assumptions)
+    assert "rules of kube-scheduler" not in said
+    assert f"{version} is newer than 1.36, the last whose rules are known" in said
+
+
+def test_a_known_version_has_no_such_finding() -> None:
+    plan = planned("v1.36.0")
+    assert not [f for f in plan.findings if f.code == "newer-version"]
+    assert "server version v1.36.0: rules of kube-scheduler 1.36" in plan.assumptions
