@@ -143,6 +143,10 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield f"the pod is held by scheduling gates: {', '.join(template.scheduling_gates)}"
     if template.resource_claims:
         yield "the pod uses resource claims, which are not modelled"
+    if template.scheduling_group:
+        yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
+    if template.node_features:
+        yield f"the pod needs features that nodes declare: {', '.join(template.node_features)}"
     if any(t.operator in ("Lt", "Gt") for t in template.tolerations):
         yield "the pod has tolerations with Lt or Gt, which depend on a feature gate"
     if any(v.kind == "ephemeral" and not v.claim for v in template.volumes):
@@ -161,6 +165,11 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     for volume in claims:
         claim = state.storage.claim(template.namespace, volume.claim)
         found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
+        csi = (
+            snapshot.csi_drivers.get(found.spec.csi.driver) if found is not None and found.spec.csi else None
+        )
+        if csi is not None and csi.spec.prevent_pod_scheduling_if_missing:
+            yield f"driver {csi.metadata.name} may keep pods off nodes that do not have it (from 1.37 on)"
         if found is not None and found.spec.in_tree:
             yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
     if doubtful_namespaces(state, template):

@@ -72,8 +72,10 @@ _CONTAINER = fields(
     image=image,
     resources=_RESOURCES,
     restartPolicy=same,
+    restartPolicyRules=each(fields(action=same)),
     ports=each(fields(hostPort=same, containerPort=same, protocol=same, hostIP=address)),
 )
+_CONTAINER_STATUS = fields(name=name, allocatedResources=_QUANTITIES, resources=_RESOURCES)
 _SPREAD = fields(
     maxSkew=same,
     topologyKey=key,
@@ -138,7 +140,9 @@ POD_SPEC = fields(
     resourceClaims=each(fields(name=name)),
     schedulingGroup=fields(podGroupName=name),
     workloadRef=fields(name=name, podGroup=name),
+    evictionResponders=each(fields(name=name)),
     hostNetwork=same,
+    hostUsers=same,
     terminationGracePeriodSeconds=same,
     restartPolicy=same,
 )
@@ -206,7 +210,15 @@ KINDS: dict[str, Rule] = {
     "Pod": fields(
         metadata=META,
         spec=POD_SPEC,
-        status=fields(phase=same, conditions=_CONDITION_LIST, nominatedNodeName=name, startTime=same),
+        status=fields(
+            phase=same,
+            conditions=_CONDITION_LIST,
+            nominatedNodeName=name,
+            startTime=same,
+            containerStatuses=each(_CONTAINER_STATUS),
+            initContainerStatuses=each(_CONTAINER_STATUS),
+            extendedResourceClaimStatus=fields(resourceClaimName=name),
+        ),
     ),
     "Namespace": fields(metadata=META),
     "Service": fields(metadata=META, spec=fields(selector=labels)),
@@ -277,7 +289,8 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "CSIDriver": fields(
-        metadata=fields(name=same, **_META), spec=fields(storageCapacity=same, attachRequired=same)
+        metadata=fields(name=same, **_META),
+        spec=fields(storageCapacity=same, attachRequired=same, preventPodSchedulingIfMissing=same),
     ),
     "CSIStorageCapacity": fields(
         metadata=META,

@@ -139,6 +139,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` says whether
     it has pod-level resources.
 
+    `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
+    an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
+    eviction where it is asked for by an EvictionRequest.
+
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
     """
@@ -167,6 +171,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scheduling_gates: tuple[str, ...] = ()
     resource_claims: bool = False
     scheduling_group: str = ""
+    node_features: tuple[str, ...] = ()
+    eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     controller: tuple[str, str, str] | None = None
 

@@ -145,6 +145,7 @@ class CSIDriverSpec(Struct, frozen=True, rename="camel", eq=False):
 
     storage_capacity: bool = False
     attach_required: bool = True
+    prevent_pod_scheduling_if_missing: bool = False
 
 
 class CSIDriver(Struct, frozen=True, rename="camel", eq=False):

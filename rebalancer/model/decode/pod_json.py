@@ -36,6 +36,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
     resources: Raw = _NONE
     ports: Raw = _NONE
     restart_policy: str = ""
+    restart_policy_rules: Raw = _NONE
 
     def key(self) -> bytes:
         """Bytes that are equal for equal containers."""
@@ -46,6 +47,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
                 self.resources,
                 self.ports,
                 self.restart_policy.encode(),
+                self.restart_policy_rules,
             )
         )
 
@@ -86,7 +88,9 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     resource_claims: Raw = _NONE
     scheduling_group: Raw = _NONE
     workload_ref: Raw = _NONE
+    eviction_responders: Raw = _NONE
     host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: int = 30
 
 
@@ -112,6 +116,17 @@ class _PodStatus(Struct, frozen=True, rename="camel"):
     conditions: tuple[_PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: datetime | None = None
+    container_statuses: Raw = _NONE
+    init_container_statuses: Raw = _NONE
+    extended_resource_claim_status: Raw = _NONE
+
+
+class ContainerStatusJson(Struct, frozen=True, rename="camel"):
+    """What a container was given: `allocated_resources` by its kubelet, `resources` by the runtime."""
+
+    name: str = ""
+    allocated_resources: dict[str, str | int | float] | None = None
+    resources: Quantities | None = None
 
 
 class PodJson(Struct, frozen=True, rename="camel"):

@@ -13,7 +13,8 @@ from sys import intern
 import msgspec
 from msgspec import Raw
 
-from rebalancer.model.decode.pod_json import PodJson, part
+from rebalancer.model.decode.pod_json import PodJson, absent, part
+from rebalancer.model.decode.resizes import RESIZE, RESIZE_PENDING, Resized, container_statuses
 from rebalancer.model.decode.templates import TemplateDecoder
 from rebalancer.model.object_meta import OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
@@ -33,6 +34,7 @@ class PodDecoder:
 
     def __init__(self) -> None:
         self.templates = TemplateDecoder()
+        self._resized = Resized()
         self._annotations: dict[bytes, dict[str, str]] = {}
         self._owners: dict[bytes, OwnerReference | None] = {}
         self._pod = msgspec.json.Decoder(PodJson)
@@ -40,7 +42,7 @@ class PodDecoder:
     @property
     def entries(self) -> int:
         """How many shared values are remembered."""
-        return self.templates.entries + len(self._annotations) + len(self._owners)
+        return self.templates.entries + self._resized.entries + len(self._annotations) + len(self._owners)
 
     def keep(self, pods: Iterable[Pod], templates: Iterable[PodTemplate] = ()) -> None:
         """Forgets every shared value that none of these pods and templates uses.
@@ -53,7 +55,7 @@ class PodDecoder:
             used.add(id(pod.owner))
             used.add(id(pod.template))
         used.update(map(id, templates))
-        self.templates.keep(used)
+        self.templates.keep(used | self._resized.keep(used))
         self._annotations = {k: v for k, v in self._annotations.items() if id(v) in used}
         self._owners = {k: v for k, v in self._owners.items() if v is not None and id(v) in used}
 
@@ -67,8 +69,21 @@ class PodDecoder:
         owner = self._owner(meta.owner_references)
         controller = (owner.api_version, owner.kind, owner.name) if owner is not None else None
         template = self.templates.template(
-            meta.namespace or "default", meta.labels, spec, meta.name, controller, meta.uid
+            meta.namespace or "default",
+            meta.labels,
+            spec,
+            meta.name,
+            controller,
+            meta.uid,
+            devices=not absent(status.extended_resource_claim_status),
         )
+        if resize := next((c for c in status.conditions if c.type.startswith(RESIZE)), None):
+            # Statuses differ from pod to pod, so they are read only where they matter.
+            template = self._resized.of(
+                template,
+                container_statuses(status.container_statuses, status.init_container_statuses),
+                infeasible=(resize.type, resize.reason) == (RESIZE_PENDING, "Infeasible"),
+            )
         return Pod(
             name=meta.name,
             # One string for all pods of a template, and one for all pods of a node.

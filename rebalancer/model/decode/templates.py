@@ -58,8 +58,13 @@ class TemplateDecoder:
         pod_name: str = "",
         controller: tuple[str, str, str] | None = None,
         pod_uid: str = "",
+        *,
+        devices: bool = False,
     ) -> PodTemplate:
-        """The template of a pod spec in this namespace with these labels (a JSON object)."""
+        """The template of a pod spec in this namespace with these labels (a JSON object).
+
+        `devices`: an extended resource of the pod was served by a claim that the scheduler made for it.
+        """
         volumes = tuple(v for w in spec.volumes if (v := decode_volume(w, pod_name, pod_uid)) is not None)
         key = b"\0".join(
             (
@@ -75,17 +80,20 @@ class TemplateDecoder:
                 spec.resources,
                 repr(volumes).encode() if volumes else b"",
                 f"{spec.priority}\1{spec.priority_class_name}\1{spec.preemption_policy}\1{spec.scheduler_name}"
-                f"\1{spec.host_network}".encode(),
+                f"\1{spec.host_network}\1{spec.host_users}\1{devices}".encode(),
                 spec.scheduling_gates,
                 spec.resource_claims,
                 spec.scheduling_group,
                 spec.workload_ref,
+                spec.eviction_responders,
                 repr(controller).encode(),
             )
         )
         found = self._templates.get(key)
         if found is None:
-            found = self._templates[key] = self._build(namespace, labels, spec, volumes, controller)
+            found = self._templates[key] = self._build(
+                namespace, labels, spec, volumes, controller, devices=devices
+            )
         return found
 
     def _build(
@@ -95,6 +103,8 @@ class TemplateDecoder:
         spec: PodSpecJson,
         volumes: tuple[Volume, ...],
         controller: tuple[str, str, str] | None,
+        *,
+        devices: bool,
     ) -> PodTemplate:
         containers = tuple(_container(c, spec.host_network, init=False) for c in spec.containers)
         inits = tuple(_container(c, spec.host_network, init=True) for c in spec.init_containers)
@@ -147,7 +157,13 @@ class TemplateDecoder:
                 for g in part(spec.scheduling_gates, list[dict[str, str]], "spec.schedulingGates") or ()
             ),
             scheduling_group=_group(spec),
-            resource_claims=bool(part(spec.resource_claims, list[object], "spec.resourceClaims")),
+            resource_claims=devices or bool(part(spec.resource_claims, list[object], "spec.resourceClaims")),
+            eviction_responders=tuple(
+                str(r.get("name", ""))
+                for r in part(spec.eviction_responders, list[dict[str, object]], "spec.evictionResponders")
+                or ()
+            ),
+            node_features=_features(spec),
             host_network=spec.host_network,
             controller=controller,
         )
@@ -188,3 +204,21 @@ def _group(spec: PodSpecJson) -> str:
     if not said:
         return ""
     return str(said.get("podGroupName") or said.get("name") or "without a name")
+
+
+def _features(spec: PodSpecJson) -> tuple[str, ...]:
+    """The features that the pod's node must declare (KEP-5328, component-helpers/nodedeclaredfeatures)."""
+    found = []
+    if spec.host_network and spec.host_users is False:
+        found.append("UserNamespacesHostNetworkSupport")
+    rules = (
+        rule
+        for c in (*spec.containers, *spec.init_containers)
+        for rule in part(
+            c.restart_policy_rules, list[dict[str, object]], "spec.containers[].restartPolicyRules"
+        )
+        or ()
+    )
+    if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+        found.append("RestartAllContainersOnContainerExits")
+    return tuple(found)

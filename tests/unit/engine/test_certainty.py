@@ -25,12 +25,37 @@ def test_an_ordinary_pod_is_certain() -> None:
         ("schedulingGates", [{"name": "wait"}], "scheduling gates: wait"),
         ("resourceClaims", [{"name": "gpu"}], "resource claims"),
         ("tolerations", [{"key": "k", "operator": "Gt", "value": "3"}], "feature gate"),
+        ("schedulingGroup", {"podGroupName": "ring"}, "in group ring, which the scheduler places as a whole"),
     ],
 )
 def test_what_is_not_modelled_is_named(field: str, value: object, text: str) -> None:
     new = pod("new")
     new._spec[field] = value
     assert text in Asked(nodes(a=1), new).doubts
+
+
+def test_features_that_a_node_must_declare_are_named() -> None:
+    new = pod("new")
+    new._spec.update(hostNetwork=True, hostUsers=False)
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}
+    new._spec["containers"][0]["restartPolicyRules"] = [rule]
+    assert (
+        "features that nodes declare: UserNamespacesHostNetworkSupport, RestartAllContainersOnContainerExits"
+        in Asked(nodes(a=1), new).doubts
+    )
+    new._spec.update(hostUsers=True)
+    rule["action"] = "Restart"
+    assert Asked(nodes(a=1), new).doubts == ""
+
+
+@pytest.mark.parametrize(("prevents", "certain"), [(True, False), (False, True)])
+def test_a_driver_that_keeps_pods_off_nodes_without_it(prevents: bool, certain: bool) -> None:
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "ebs.example"},
+              "spec": {"preventPodSchedulingIfMissing": prevents}}  # fmt: skip
+    stored = volume("pv", "data").build()[0]
+    stored["spec"]["csi"] = {"driver": "ebs.example", "volumeHandle": "x"}
+    asked = Asked(nodes(a=1), stored, driver, claim("data", "pv"), pod("new").mounts("data"))
+    assert (asked.doubts == "") is certain, asked.doubts
 
 
 @pytest.mark.parametrize(

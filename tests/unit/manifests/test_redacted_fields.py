@@ -63,7 +63,11 @@ def _sample(info: inspect.Type, field: str) -> Any:
 
 def pod_spec() -> Json:
     port = {"hostPort": 80, "containerPort": 81, "protocol": "UDP", "hostIP": "10.0.0.1"}
-    container = {"name": "c", "image": "i:1", "resources": RESOURCES, "ports": [port]}
+    rules = [{"action": "RestartAllContainers"}]
+    container = {
+        **{"name": "c", "image": "i:1", "resources": RESOURCES, "ports": [port]},
+        "restartPolicyRules": rules,
+    }
     volumes: list[Json] = [{"name": d, d: {key: "x", "readOnly": True}} for d, key in DISKS.items()]
     volumes += [
         {"name": "a", "persistentVolumeClaim": {"claimName": "x", "readOnly": True}},
@@ -94,7 +98,9 @@ def pod_spec() -> Json:
         "schedulerName": "x",
         "schedulingGates": [{"name": "x"}],
         "resourceClaims": [{"name": "x"}],
+        "evictionResponders": [{"name": "x"}],
         "hostNetwork": True,
+        "hostUsers": False,
         "terminationGracePeriodSeconds": 7,
     }
 
@@ -109,9 +115,15 @@ def whole(kind: str) -> Json:
     if kind == "Pod":
         conditions = [
             {"type": "Ready", "status": "True", "lastTransitionTime": TIME},
+            {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "(redacted)"},
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "(redacted)"},
         ]
-        status = {"phase": "Running", "conditions": conditions, "nominatedNodeName": "n", "startTime": TIME}
+        given = [{"name": "c", "allocatedResources": {"cpu": "9"}, "resources": {"requests": {"cpu": "8"}}}]
+        status = {
+            **{"phase": "Running", "conditions": conditions, "nominatedNodeName": "n", "startTime": TIME},
+            **{"containerStatuses": given, "initContainerStatuses": given},
+            "extendedResourceClaimStatus": {"resourceClaimName": "x"},
+        }
         return {"metadata": meta, "spec": {**pod_spec(), "nodeName": "n"}, "status": status}
     selector = {"a": "b"} if kind == "ReplicationController" else sample(LabelSelector)
     numbers = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")

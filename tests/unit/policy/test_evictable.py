@@ -176,7 +176,18 @@ SCOPE: list[Case] = [
 _CLAIMS = {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}
 _ALLOWED = {"metadata": {"annotations": {"rebalancer.io/evict": "true"}}}
 
+_SERVED = {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "web-1-extended-resources-x"}}}
+_RESPONDER = {"spec": {"evictionResponders": [{"name": "acme.example/drainer", "priority": 10000}]}}
+
 SETTINGS: list[Case] = [
+    (
+        "an extended resource that a claim serves",
+        patched("Pod", _SERVED, web()),
+        {},
+        ReasonCode.RESOURCE_CLAIMS,
+    ),
+    ("a responder of its own", patched("Pod", _RESPONDER, web()), {}, ReasonCode.EVICTION_RESPONDER),
+    ("a responder, and its own word", patched("Pod", _ALLOWED, patched("Pod", _RESPONDER, web())), {}, None),
     ("an emptyDir", volumes("emptyDir"), {}, ReasonCode.LOCAL_STORAGE),
     ("a hostPath", volumes("hostPath"), {}, ReasonCode.LOCAL_STORAGE),
     ("a ConfigMap is not storage", volumes("configMap"), {}, None),

@@ -312,7 +312,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     } <= untouched
     default = PlanOptions().policy
     same = {f for f in default.__struct_fields__ if getattr(options.policy, f) == getattr(default, f)}
-    assert same == {"approved", "earlier", "own_labels", "resting"}
+    assert same == {"approved", "earlier", "held", "own_labels", "resting"}
     assert options.policy.namespace_selector == Selector.equals({"team": "x"})
     assert str(options.policy.label_selector) == "app"
     assert options.policy.max_per_namespace == Limit(percent=5)
