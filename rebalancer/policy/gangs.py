@@ -15,6 +15,7 @@ LABELS = (
     "kueue.x-k8s.io/pod-group-name",
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
     "leaderworkerset.sigs.k8s.io/name",
     "jobset.sigs.k8s.io/jobset-name",
     "ray.io/cluster",
@@ -22,8 +23,13 @@ LABELS = (
     "volcano.sh/job-name",
 )
 """Labels of a pod whose value names its group."""
-ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name")
-"""Annotations that do: of Volcano, and of KAI."""
+ANNOTATIONS = (
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "pod-group-name",
+    "gang.scheduling.koordinator.sh/name",
+)
+"""Annotations that do: of Volcano, KAI and Koordinator."""
 KINDS = frozenset(
     {
         "Pod",
