@@ -7,9 +7,9 @@ markdown   the report for pull requests and chat
 html/      the report as a page
 formats    the names of the formats
 output     the report in a format
-placement, placement_table  the content of `explain`, and the same for a terminal
+explain/   the content of `explain`, and the same for a terminal
 simulation the content of `simulate`
-risk       what a failure would cost each workload
+failing_domains/  what a failure would cost workloads and namespaces
 """
 
 from __future__ import annotations

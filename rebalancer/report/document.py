@@ -18,11 +18,11 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Status
 from rebalancer.planner.results.pace import pace
-from rebalancer.report.domain_loss import DomainLoss, domain_losses
-from rebalancer.report.grades import NamespaceGrade, grades
+from rebalancer.report.failing_domains.grades import NamespaceGrade, grades
+from rebalancer.report.failing_domains.risk import Risk, risks
+from rebalancer.report.failing_domains.workload_pods import workload_pods
+from rebalancer.report.failing_domains.zones import DomainLoss, domain_losses
 from rebalancer.report.pace import WaveReport, waves
-from rebalancer.report.risk import Risk, risks
-from rebalancer.report.workload_pods import workload_pods
 from rebalancer.spread.constraint import resolve
 
 API_VERSION = "rebalancer/v1"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rebalancer.report.document import Report
-from rebalancer.report.domain_loss import DomainLoss
-from rebalancer.report.grades import NamespaceGrade
-from rebalancer.report.risk import Risk
+from rebalancer.report.failing_domains.grades import NamespaceGrade
+from rebalancer.report.failing_domains.risk import Risk
+from rebalancer.report.failing_domains.zones import DomainLoss
 from rebalancer.report.text import duration, percent, plural, short_key
 
 LEGEND = (

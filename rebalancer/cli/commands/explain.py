@@ -100,10 +100,10 @@ def explain(
     from msgspec.structs import replace
 
     from rebalancer.planner import plan
+    from rebalancer.report.explain.placement import explain_pod
+    from rebalancer.report.explain.pod_in_plan import pod_in_plan
+    from rebalancer.report.explain.table import to_table
     from rebalancer.report.output import to_json
-    from rebalancer.report.placement import explain_pod
-    from rebalancer.report.placement_table import to_table
-    from rebalancer.report.pod_in_plan import pod_in_plan
     from rebalancer.runtime.commands.find_pod import find_pod
     from rebalancer.runtime.commands.pod_file import choose, read_pods
     from rebalancer.runtime.commands.source import load_snapshot

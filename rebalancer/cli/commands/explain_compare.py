@@ -29,7 +29,7 @@ def seconds_of(text: str) -> float:
 def explain_compare(source: Source, settings: Path | None, watch: str, *, json: bool) -> None:
     """Compares and prints; exit code 3 if the scheduler did once what the engine says it would not do."""
     from rebalancer.engine.agreement import Comparison
-    from rebalancer.report.agreement import agreement_report, line, total
+    from rebalancer.report.explain.agreement import agreement_report, line, total
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.compare import compare_refusals, compare_watched
     from rebalancer.settings import load_settings, plan_options

@@ -66,7 +66,7 @@ def lint(
     """
     from rebalancer.model.finding import Severity
     from rebalancer.report.text import clean
-    from rebalancer.runtime.commands.lint import lint as check
+    from rebalancer.runtime.commands.lint.lint import lint as check
 
     levels = _levels(ignore or (), severity or ())
     linted = _levelled(check(files), levels)
@@ -82,7 +82,7 @@ def _levels(ignore: Iterable[str], severity: Iterable[str]) -> dict[str, str]:
     """Code → level, or "off"."""
     from rebalancer.findings import FindingCode
     from rebalancer.model.finding import Severity
-    from rebalancer.runtime.commands.lint_checks import LintCode
+    from rebalancer.runtime.commands.lint.checks import LintCode
 
     known = sorted({c.value for codes in (FindingCode, LintCode) for c in codes})
     legal = ("off", *(s.value for s in Severity))

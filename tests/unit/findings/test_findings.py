@@ -12,7 +12,7 @@ import yaml
 from rebalancer.findings import FindingCode, plan_with_findings
 from rebalancer.model.finding import Severity
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.commands.lint_checks import LintCode
+from rebalancer.runtime.commands.lint.checks import LintCode
 from rebalancer.runtime.observers.neighbours import NeighbourCode
 from tests.support.build import (
     claim,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from rebalancer.planner.plan import ConstraintResult
-from rebalancer.report.risk import Risk
+from rebalancer.report.failing_domains.risk import Risk
 
 _GRADES = ((0.05, "A"), (0.15, "B"), (0.30, "C"), (0.50, "D"))
 """Of the share of its pods that the worst workload loses beyond what is unavoidable, at most; F above."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.report.risk import ZONE, best_loss
-from rebalancer.report.workload_pods import WorkloadPods
+from rebalancer.report.failing_domains.risk import ZONE, best_loss
+from rebalancer.report.failing_domains.workload_pods import WorkloadPods
 from rebalancer.spread.nodes import NodeTable
 
 

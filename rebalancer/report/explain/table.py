@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rebalancer.report.placement import (
+from rebalancer.report.explain.placement import (
     NodeVerdict,
     Placement,
     Refusal,

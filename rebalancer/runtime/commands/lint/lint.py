@@ -29,9 +29,9 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.lint.diagnostic import Diagnostic, Linted
-from rebalancer.runtime.commands.lint_checks import LintCode, checks
-from rebalancer.runtime.commands.lint_ignores import Ignores
-from rebalancer.runtime.commands.rendering import Failed, Rendered, Skipped, Source, sources
+from rebalancer.runtime.commands.lint.checks import LintCode, checks
+from rebalancer.runtime.commands.lint.ignores import Ignores
+from rebalancer.runtime.commands.lint.rendering import Failed, Rendered, Skipped, Source, sources
 
 _TEMPLATES = ("", "spec.template.", "spec.jobTemplate.spec.template.")
 _POSITION = re.compile(r":(\d+):\d+: ")

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.report.workload_pods import WorkloadPods
+from rebalancer.report.failing_domains.workload_pods import WorkloadPods
 from rebalancer.spread.nodes import NodeTable
 
 ZONE = "topology.kubernetes.io/zone"

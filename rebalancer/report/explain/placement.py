@@ -25,7 +25,7 @@ from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.policy.replacement import Replacements
 from rebalancer.report.document import API_VERSION
-from rebalancer.report.pod_in_plan import PodInPlan
+from rebalancer.report.explain.pod_in_plan import PodInPlan
 
 PRE_FILTER = "PreFilter"
 """Used in place of a plugin's name for nodes that were excluded before any plugin looked at them."""

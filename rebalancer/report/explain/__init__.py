@@ -1,0 +1,1 @@
+"""What `explain` says about one pod."""

@@ -1,0 +1,1 @@
+"""What is lost with a domain that fails, now and after the plan."""

@@ -1,0 +1,1 @@
+"""What `lint` reads, checks and leaves out."""
