@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,13 @@ GRACE = 0.15
 """Stands for some seconds: longer than a replacement takes to be placed, shorter than to be Ready, or not."""
 STUCK = {"rollout_in_progress": ("Deployment",)}
 """Whose controller is away: a rollout that goes on would mend the cluster itself."""
-LUCK = {"random_cluster": 2}
-"""Evictions more than the fewest that landings on other planned nodes may cost: with zone maxSkew 2 beside
-hostname maxSkew 1 the plan predicts a place among many, and another place can cost a pod later."""
-UNSURE = {"random_cluster": 1}
-"""Excess that may be left all the same: for one workload no sequence of evictions surely reaches the end."""
+LUCK = {"w028": 1, "w030": 1}
+"""By workload of random_cluster: evictions that its likely moves may cost beyond the plan. Its zones have
+maxSkew 2, so that the filter leaves replacements several zones. From the zone that the plan does not predict,
+one more pod has to move later."""
+UNSURE = {"w004": 1}
+"""By workload: excess that may stay, because no sequence of evictions surely reaches the end
+(docs/planning.md). What stays is a pod that is not moved then."""
 LIMITS = SettleLimits(ready=30.0, pending=3.0, poll=0.02)
 
 
@@ -74,6 +77,30 @@ def counts(plan: Plan, *, after: bool) -> list[tuple[str, str, list[int]]]:
     return sorted(found)
 
 
+def check_each_workload(report: CycleReport) -> int:
+    """Each workload gave as many pods as planned, more or fewer only as luck allows; the excess it left."""
+    assert report.first is not None
+    assert report.last is not None
+    planned = Counter(m.owner.name for m in report.first.moves)
+    gave = Counter(o.move.owner.name for o in report.outcomes if o.evicted)
+    likely = {m.owner.name for m in report.first.moves if not m.certain}
+    assert likely <= LUCK.keys() | UNSURE.keys()
+    assert gave.keys() == planned.keys()
+    unlucky = 0
+    for owner, number in planned.items():
+        left = left_by(owner, report.last) - left_by(owner, report.first, after=True)
+        assert 0 <= left <= UNSURE.get(owner, 0), owner
+        assert number <= gave[owner] + left <= number + LUCK.get(owner, 0), owner
+        unlucky += left
+    return unlucky
+
+
+def left_by(owner: str, plan: Plan, *, after: bool = False) -> int:
+    """The excess of the constraints that select a workload's pods."""
+    mine = (c for c in plan.constraints if any(w.endswith(f"/{owner}") for w in c.workloads))
+    return sum(c.residual_excess if after else c.excess for c in mine)
+
+
 def check(name: str, seed: int, folder: Path) -> None:
     expected = SCENARIOS[name]
     options: dict[str, Any] = {
@@ -87,15 +114,14 @@ def check(name: str, seed: int, folder: Path) -> None:
         report = rebalance(cluster, folder)
         cluster.settle()
         assert (report.end, report.failed) == (End.COMPLETE, 0), report.message
-        fewest = expected.evictions
-        assert fewest - UNSURE.get(name, 0) <= report.evicted <= fewest + LUCK.get(name, 0)
         assert evictions(cluster) == report.evicted
         assert all(o.expected for o in report.outcomes), "a replacement landed where the plan has it not"
         assert report.first is not None
         assert report.last is not None
-        assert len(report.first.moves) == fewest
+        assert len(report.first.moves) == expected.evictions
         assert report.first.residual_excess == expected.residual
-        assert report.last.excess <= expected.residual + UNSURE.get(name, 0)
+        unlucky = check_each_workload(report)
+        assert report.last.excess == expected.residual + unlucky
         if report.last.excess == expected.residual:
             assert counts(report.last, after=False) == counts(report.first, after=True)
         objects = [o for kind in sorted(KINDS) for o in cluster.store.list(kind)]
