@@ -32,7 +32,9 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 Paths = Iterable[str | os.PathLike[str]]
-_ONE_BY_ONE = "name the files of one cluster only, and look at each cluster by itself"
+_ONE_BY_ONE = (
+    "name the files of one cluster only, and look at each cluster by itself, or at all with `report --fleet`"
+)
 _LISTED = 5
 """How many examples of one problem are named; of the others only the number is given."""
 

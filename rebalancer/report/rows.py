@@ -9,7 +9,7 @@ from rebalancer.report import text
 
 INDENT = 2
 _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
-_NAMES = frozenset({"WORKLOAD", "EVICT"})
+_NAMES = frozenset({"WORKLOAD", "EVICT", "CLUSTER"})
 _WHOLE = 36
 """Names of up to this many characters are not wrapped, however narrow the terminal, because people copy
 them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 
 from rebalancer.report import text
 from rebalancer.report.document import Report
@@ -32,13 +33,24 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def to_csv(report: Report) -> str:
     """Comma-separated, with a head. No cell is a formula."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns())
+    writer.writerows(rows(report))
+    return buffer.getvalue()
+
+
+def columns() -> tuple[str, ...]:
+    """The head."""
+    return _COLUMNS
+
+
+def rows(report: Report) -> Iterator[list[object]]:
+    """A row for each constraint."""
     evictions = [0] * len(report.constraints)
     for e in report.evictions:
         for f in e.fixes:
             evictions[f.constraint] += 1
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
     for c, moves in zip(report.constraints, evictions, strict=True):
         row = (
             c.namespace,
@@ -59,11 +71,10 @@ def to_csv(report: Report) -> str:
             " ".join(r.code for r in c.reasons),
             c.selector or "",
         )
-        writer.writerow([_cell(v) if isinstance(v, str) else v for v in row])
-    return buffer.getvalue()
+        yield [cell(v) if isinstance(v, str) else v for v in row]
 
 
-def _cell(words: str) -> str:
+def cell(words: str) -> str:
     """Text that no spreadsheet takes for a formula, and no terminal for a command."""
     plain = text.clean(words)
     return f"'{plain}" if plain.startswith(_FORMULA) else plain

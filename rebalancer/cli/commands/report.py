@@ -15,8 +15,11 @@ from rebalancer.cli.progress import progress
 from rebalancer.report.formats import Color, Format, format_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rebalancer.model.reason import Reason
     from rebalancer.model.snapshot import Snapshot
+    from rebalancer.report import Report
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -26,6 +29,7 @@ Examples:
   rebalancer report cluster.json -o wide
   kubectl get nodes,pods,rs,deploy,sts,pdb,pv,pvc -A -o json | rebalancer report --snapshot -
   rebalancer report -n shop --exit-code -o json --output-file report.json
+  rebalancer report --contexts prod-eu,prod-us
 """
 
 
@@ -58,6 +62,23 @@ def report(
     config: options.ConfigFile = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
+    contexts: Annotated[
+        str,
+        typer.Option(
+            "--contexts",
+            metavar="A,B,…",
+            help="One report of several clusters, by their contexts.",
+            rich_help_panel="Cluster",
+        ),
+    ] = "",
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet",
+            metavar="DIR",
+            help="One report of several clusters: each file and folder in DIR is one.",
+        ),
+    ] = None,
     impersonate: options.Impersonate = None,
     groups: options.Groups = None,
     debug: options.Debug = False,  # noqa: ARG001
@@ -67,44 +88,22 @@ def report(
     Nothing is changed.
     """
     # Imported here, so that --help and --version do not load the engine.
-    import msgspec
-
-    from rebalancer.findings import plan_with_findings
     from rebalancer.output_file import output_file as written
-    from rebalancer.report import build_report, render, write
+    from rebalancer.report import render, write
     from rebalancer.report.next_steps import Command
     from rebalancer.report.showing import Showing
-    from rebalancer.report.view import in_namespaces
-    from rebalancer.runtime.commands.source import load_snapshot
-    from rebalancer.runtime.cycle.snapshot_checks import check_namespaces
-    from rebalancer.runtime.observers.neighbours import neighbours
-    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    began = time.perf_counter()
     source = options.source_of(
         [*(files or ()), *(snapshot or ())], kubeconfig, context, impersonate, groups, now
     )
-    with progress("reading the cluster"):
-        loaded = load_snapshot(source)
-    check_namespaces(loaded.snapshot, namespace or ())
-    planning = plan_options(settings)
-    if resting := _resting(settings, source, loaded.snapshot):
-        policy = msgspec.structs.replace(planning.policy, resting=resting)
-        planning = msgspec.structs.replace(planning, policy=policy)
-    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-        planned = plan_with_findings(loaded.snapshot, planning)
-    document = build_report(
-        planned,
-        loaded.snapshot,
-        generated_at=now if now is not None else time.time(),
-        seconds=time.perf_counter() - began,
-        cluster=loaded.cluster,
-        around=neighbours(loaded.snapshot),
-        namespaces=settings.scope.namespaces.include,
-    )
-    if only := settings.scope.namespaces.include:
-        document = in_namespaces(document, only)
+    form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
+    to_file = output_file is not None and str(output_file) != "-"
+    if contexts or fleet is not None:
+        _report_fleet(settings, source, contexts, fleet, form, output_file if to_file else None, exit_code)
+        return
+    document = _document(settings, source, namespace or ())
     command = Command(
         program_name(sys.argv[0]),
         options.given(
@@ -118,14 +117,78 @@ def report(
         ),
     )
     showing = Showing(color=color, command=command, summary=summary, top=top)
-    if output_file is not None and str(output_file) != "-":
+    if to_file:
         with written(str(output_file)) as file:
-            write(document, output or format_of(output_file.name) or Format.TABLE, file, showing=showing)
+            write(document, form, file, showing=showing)
     elif output is Format.JSON:
         write(document, output, sys.stdout.buffer)
     else:
-        shown = render(document, output or Format.TABLE, stream=sys.stdout, showing=showing)
+        sys.stdout.write(render(document, output or Format.TABLE, stream=sys.stdout, showing=showing))
+    if exit_code and document.summary.violated:
+        raise typer.Exit(ExitCode.VIOLATIONS)
+
+
+def _document(settings: Settings, source: Source, named: Sequence[str] = ()) -> Report:
+    """The report of one cluster. `named`: namespaces that must exist."""
+    import msgspec
+
+    from rebalancer.findings import plan_with_findings
+    from rebalancer.report import build_report
+    from rebalancer.report.view import in_namespaces
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.cycle.snapshot_checks import check_namespaces
+    from rebalancer.runtime.observers.neighbours import neighbours
+    from rebalancer.settings import plan_options
+
+    began = time.perf_counter()
+    with progress("reading the cluster"):
+        loaded = load_snapshot(source)
+    check_namespaces(loaded.snapshot, named)
+    planning = plan_options(settings)
+    if resting := _resting(settings, source, loaded.snapshot):
+        policy = msgspec.structs.replace(planning.policy, resting=resting)
+        planning = msgspec.structs.replace(planning, policy=policy)
+    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
+        planned = plan_with_findings(loaded.snapshot, planning)
+    document = build_report(
+        planned,
+        loaded.snapshot,
+        generated_at=source.clock(),
+        seconds=time.perf_counter() - began,
+        cluster=loaded.cluster,
+        around=neighbours(loaded.snapshot),
+        namespaces=settings.scope.namespaces.include,
+    )
+    only = settings.scope.namespaces.include
+    return in_namespaces(document, only) if only else document
+
+
+def _report_fleet(
+    settings: Settings,
+    source: Source,
+    contexts: str,
+    folder: Path | None,
+    form: Format,
+    file: Path | None,
+    exit_code: bool,
+) -> None:
+    """One report of several clusters; exits with 1 if one of them could not be read."""
+    from rebalancer.output_file import output_file as written
+    from rebalancer.report.fleet.rendering import render_fleet
+    from rebalancer.runtime.commands.fleet import fleet_report, sources_in, sources_of
+
+    if source.snapshots or source.context or (contexts and folder is not None):
+        raise typer.BadParameter("--contexts, --fleet, --context and files exclude each other")
+    sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
+    document = fleet_report(sources, lambda one: _document(settings, one), generated_at=source.clock())
+    shown = render_fleet(document, form)
+    if file is not None:
+        with written(str(file)) as out:
+            out.write(shown.encode())
+    else:
         sys.stdout.write(shown)
+    if document.summary.unreadable:
+        raise typer.Exit(ExitCode.ERROR)
     if exit_code and document.summary.violated:
         raise typer.Exit(ExitCode.VIOLATIONS)
 
