@@ -30,7 +30,8 @@ READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status":
 
 class Hands:
     """Acts on a server's store. `ends_after`, `ready_after` count steps; `choose` replaces the tie-break.
-    `budgets_every`: the disruption controller acts in every n-th step only."""
+    `budgets_every`: the disruption controller acts in every n-th step only. `seconds`: so long is a step; 0:
+    as long as each wait."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Hands:
         ready_after: int = 2,
         budgets_every: int = 1,
         choose: Choose | None = None,
+        seconds: float = 0.0,
     ) -> None:
         self.store = server.store
         self.ends_after, self.ready_after = ends_after, ready_after
@@ -49,10 +51,15 @@ class Hands:
         self._age: dict[str, int] = defaultdict(int)
         self.made = self._steps = 0
         self.budgets_every = budgets_every
+        self._seconds, self._since = seconds, 0.0
         self.broken_budgets: list[str] = []
 
-    def step(self, _: float = 0.0) -> None:
-        """Everybody acts once."""
+    def step(self, seconds: float = 0.0) -> None:
+        """Everybody acts once, if a step is over."""
+        self._since += seconds
+        if self._since < self._seconds:
+            return
+        self._since -= self._seconds
         self._steps += 1
         for pod in self.store.list("Pod"):
             if "deletionTimestamp" in pod["metadata"]:
