@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from rebalancer import __version__
 from rebalancer.cli.acting import ActingCommand
 from rebalancer.cli.commands import demo as demo_command
+from rebalancer.cli.commands import drill as drill_command
 from rebalancer.cli.commands import explain as explain_command
 from rebalancer.cli.commands import history as history_command
 from rebalancer.cli.commands import lint as lint_command
@@ -85,6 +86,7 @@ _add(explain_command.explain, explain_command.EXAMPLES)
 _add(once_command.once, once_command.EXAMPLES, ActingCommand)
 _add(snapshot_command.snapshot, snapshot_command.EXAMPLES)
 _add(simulate_command.simulate, simulate_command.EXAMPLES)
+_add(drill_command.drill, drill_command.EXAMPLES)
 _add(run_command.run, run_command.EXAMPLES, ActingCommand)
 _add(pause_command.pause, pause_command.PAUSE_EXAMPLES)
 _add(pause_command.resume, pause_command.RESUME_EXAMPLES)

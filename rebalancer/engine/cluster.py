@@ -142,6 +142,13 @@ class ClusterState:
         other.stamp = self.stamp.copy()
         return other
 
+    def over(self, table: NodeTable) -> ClusterState:
+        """A branch over the same nodes with other taints or labels, in the same order."""
+        other = self.copy()
+        other.table = table
+        other._eligible = ByIdentity()
+        return other
+
     def add(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
         """Places a pod on a node. Raises KeyError if the key is placed already."""
         if key in self.pods:

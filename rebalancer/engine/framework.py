@@ -7,7 +7,7 @@ Rule: pkg/scheduler/framework/runtime/framework.go (``RunPreFilterPlugins``, ``R
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from msgspec import Struct
@@ -40,6 +40,18 @@ class Diagnosis(Struct, frozen=True, eq=False):
     nodes: tuple[Rejection | None, ...]
     by_plugin: dict[str, dict[int, Rejection]]
     narrowed_by: tuple[str, ...] = ()
+
+
+class Question(Struct, frozen=True, eq=False):
+    """One thing that a filter plugin asks of a pod's nodes, and the nodes that `pass_`, bool[N].
+
+    `words`: what it asks; "" where only `why` can say it, which is the reasons for a node that does not pass.
+    """
+
+    plugin: str
+    words: str
+    pass_: Bools
+    why: Callable[[int], tuple[str, ...]]
 
 
 class Scores(Struct, frozen=True, eq=False):
@@ -160,6 +172,27 @@ class Framework:
         narrowed_by = tuple(n for n, f in sorted(cycle.filters.items()) if f.only is not None)
         return Diagnosis(None, tuple(nodes), by_plugin, narrowed_by)
 
+    def questions(self, template: PodTemplate) -> tuple[Question, ...]:
+        """All that is asked of the nodes, in profile order, nominated pods aside.
+
+        `diagnose` says the same node by node; this is for many thousand nodes.
+        """
+        cycle = self._cycle(template, "")
+        table = self.state.table
+        found: list[Question] = []
+        for name in dict.fromkeys((*self.profile.pre_filters, *self.profile.filters)):
+            f = cycle.filters.get(name)
+            if f is None:
+                continue
+            if name in self.profile.pre_filters:
+                if f.blocked is not None:
+                    found.append(Question(name, ", ".join(f.blocked.reasons), table.none, lambda _: ()))
+                if f.only is not None:
+                    found.append(Question(name, "", f.only, _reasons(f)))
+            if name in self.profile.filters and not f.skipped:
+                found += (Question(name, words, mask, _reasons(f)) for words, mask in f.questions())
+        return tuple(found)
+
     def diagnose_node(self, template: PodTemplate, row: int, node_name: str = "") -> Rejection | None:
         """The verdict on one node; None = it takes the pod."""
         cycle = self._cycle(template, node_name)
@@ -263,3 +296,7 @@ class Framework:
                 by_plugin[name] = weighted = values if weight == 1 else weight * values
                 totals += weighted
         return Scores(by_plugin, totals)
+
+
+def _reasons(f: Filter) -> Callable[[int], tuple[str, ...]]:
+    return lambda row: f.reject(row)[1]

@@ -7,7 +7,7 @@ Unschedulable are tried, each with all pods of lower priority gone. Budgets do n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from msgspec import Struct
 
@@ -66,6 +66,21 @@ def preempt(framework: Framework, template: PodTemplate, diagnosis: Diagnosis) -
             else:
                 possible.append(row)
     return Preemption(tuple(possible), reasons)
+
+
+def would_preempt(framework: Framework, template: PodTemplate, rows: Iterable[int], most: int = 50) -> bool:
+    """Whether pushing lower-priority pods out of one of these nodes would let the pod in; tries `most`."""
+    if not template.preempts:
+        return False
+    state = framework.state
+    if all(p.template.priority >= template.priority for p in state.pods.values()):
+        return False
+    wanted = set(rows)
+    victims: dict[int, list[Hashable]] = {}
+    for key, placed in state.pods.items():
+        if placed.row in wanted and placed.template.priority < template.priority:
+            victims.setdefault(placed.row, []).append(key)
+    return any(not _without(framework, template, row, victims[row]) for row in sorted(victims)[:most])
 
 
 def _without(

@@ -4,8 +4,8 @@ code        the findings by name
 subject     the workloads that are checked
 survey      what the checks look at
 paste       remedies as YAML
-selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler, newer_versions:
-the checks
+selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler, newer_versions,
+replacing: the checks
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rebalancer.findings import (
     volumes,
 )
 from rebalancer.findings.code import FindingCode
+from rebalancer.findings.replacing import check as replacing
 from rebalancer.findings.survey import Survey
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
@@ -49,7 +50,7 @@ def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...
 
     Without nodes (manifests alone) only what does not depend on them.
     """
-    return tuple(sorted(_all(Survey(simulation, evictable)), key=order))
+    return tuple(sorted(_all(Survey(simulation, evictable), evictable), key=order))
 
 
 def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
@@ -66,7 +67,7 @@ def order(f: Finding) -> tuple[int, str, str, str]:
     return _WEIGHT[f.severity], f.code, f.object, f.field
 
 
-def _all(survey: Survey) -> Iterator[Finding]:
+def _all(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
     for subject in told(survey.subjects, survey.simulation.on_progress):
         if subject.template.spread and subject.kind != "DaemonSet":
             for check in _CHECKS:
@@ -77,4 +78,5 @@ def _all(survey: Survey) -> Iterator[Finding]:
         yield from node_labels.check_nodes(survey)
         yield from scheduler.check(survey.snapshot)
         yield from newer_versions.check(survey)
+        yield from replacing.check(survey, evictable)
     yield from budgets.check(survey)

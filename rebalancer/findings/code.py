@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from rebalancer.findings.subject import Subject
@@ -32,6 +33,8 @@ class FindingCode(StrEnum):
     CONTRADICTING_CONSTRAINTS = "contradicting-constraints"
     AFFINITY_CONTRADICTS_SPREAD = "affinity-contradicts-spread"
     PINNED_BY_ZONAL_VOLUMES = "pinned-by-zonal-volumes"
+    # What they come to where the pods are now.
+    CANNOT_BE_REPLACED = "cannot-be-replaced"
     # What the scheduler makes of other rules.
     NAMESPACE_SELECTOR_IGNORED = "namespace-selector-ignored"
     NEWER_VERSION = "newer-version"
@@ -44,8 +47,14 @@ class FindingCode(StrEnum):
 
 
 def finding(
-    severity: Severity, code: FindingCode, subject: Subject, message: str, remedy: str = "", field: str = ""
+    severity: Severity,
+    code: FindingCode,
+    subject: Subject,
+    message: str,
+    remedy: str = "",
+    field: str = "",
+    numbers: Mapping[str, int] | None = None,
 ) -> Finding:
     """A finding about a workload; `field` is relative to its pod spec."""
     where = f"{subject.pod_spec}.{field}" if field else ""
-    return Finding(severity, code.value, subject.object, message, remedy, where)
+    return Finding(severity, code.value, subject.object, message, remedy, where, numbers or {})

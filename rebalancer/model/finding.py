@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -19,7 +20,8 @@ class Finding(Struct, frozen=True, eq=False):
     """Something wrong with a constraint, a node or a budget itself.
 
     `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
-    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0].
+    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0]. `numbers`: figures of
+    the message, for scripts and metrics.
     """
 
     severity: Severity
@@ -28,3 +30,4 @@ class Finding(Struct, frozen=True, eq=False):
     message: str
     remedy: str = ""
     field: str = ""
+    numbers: Mapping[str, int] = {}

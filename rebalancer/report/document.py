@@ -138,7 +138,7 @@ class BlockedReport(Struct, frozen=True, rename="camel"):
 
 class FindingReport(Struct, frozen=True, rename="camel"):
     """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in the
-    object."""
+    object. `numbers`: figures of the message; there only where it has some."""
 
     severity: Severity
     code: str
@@ -146,6 +146,7 @@ class FindingReport(Struct, frozen=True, rename="camel"):
     message: str
     remedy: str
     field: str = ""
+    numbers: Mapping[str, int] | UnsetType = UNSET
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
@@ -238,7 +239,7 @@ def build_report(
             for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
         ),
         findings=tuple(
-            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field)
+            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field, f.numbers or UNSET)
             for f in merge(plan.findings, sorted(around, key=order), key=order)
         ),
         risks=at_risk,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from rebalancer.report.columns import columns
 from rebalancer.report.document import API_VERSION
 from rebalancer.report.text import clean, counts, listing, percent, plural, short_key
 
@@ -105,7 +106,7 @@ def _states(s: Simulation) -> list[str]:
     states: list[State] = [getattr(s, m) for m in moments]
     return [
         *lines,
-        *_columns(
+        *columns(
             [
                 ["", *moments.values()],
                 ["nodes", *(f"{x.nodes:,}" for x in states)],
@@ -132,7 +133,7 @@ def _cycles(s: Simulation) -> list[str]:
         name = m.replacement.rpartition("/")[2]
         rows.append([f"{m.namespace}/{m.pod}", m.source, name, m.landed, planned])
     if len(rows) > 1:
-        lines += ["", *_columns(rows)]
+        lines += ["", *columns(rows)]
     if len(s.moves) > _MOST:
         lines.append(f"  and {len(s.moves) - _MOST:,} more (-o json)")
     return lines
@@ -151,7 +152,7 @@ def _constraints(s: Simulation) -> list[str]:
         cells = (counts(domains) if domains else "-" for domains in found)
         rows.append([name, short_key(c.topology_key), str(c.max_skew), *cells, left])
     more = len(broken) - _MOST
-    lines = ["", *_columns(rows), *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
+    lines = ["", *columns(rows), *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
     stays = [c for c in broken[:_MOST] if c.excess["after"]]
     if stays:
         lines += ["", "What stays, and why"]
@@ -159,9 +160,3 @@ def _constraints(s: Simulation) -> list[str]:
         whose = f"{c.namespace}/{listing(c.workloads, 1)}, {short_key(c.topology_key)}"
         lines += (f"  {whose}: {reason}" for reason in c.reasons)
     return lines
-
-
-def _columns(rows: list[list[str]]) -> list[str]:
-    cells = [[clean(c) for c in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from rebalancer.model.node import Node, Taint, Toleration
 from rebalancer.model.pod import PodTemplate
@@ -116,15 +117,31 @@ class NodeTable:
         for array in (self.every, self.none, self.unschedulable):
             frozen(array)
         self._domains: dict[tuple[str, str | None], Domains] = {}
+        self._layouts: dict[str, ByIdentity[Layout]] = {}
+        self._having: dict[tuple[str, ...], Bools] = {}
+        self._affinity: ByIdentity[Bools] = ByIdentity()
+        self._number_taints()
+
+    def _number_taints(self) -> None:
         kinds: dict[tuple[Taint, ...], int] = {}
         self._taint_kind: Ids = np.fromiter(
             (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
         )
         self._taints = tuple(kinds)
-        self._layouts: dict[str, ByIdentity[Layout]] = {}
-        self._having: dict[tuple[str, ...], Bools] = {}
-        self._affinity: ByIdentity[Bools] = ByIdentity()
         self._untolerated: ByIdentity[Bools] = ByIdentity()
+
+    def tainted(self, rows: Iterable[int], taints: tuple[Taint, ...]) -> NodeTable:
+        """The same nodes, some of them with further taints. What depends on labels alone is shared."""
+        nodes = list(self.nodes)
+        for row in rows:
+            spec = nodes[row].spec
+            kept = tuple(t for t in spec.taints if t not in taints)
+            nodes[row] = replace(nodes[row], spec=replace(spec, taints=(*kept, *taints)))
+        other = NodeTable.__new__(NodeTable)
+        other.__dict__.update(self.__dict__)
+        other.nodes = tuple(nodes)
+        other._number_taints()
+        return other
 
     @staticmethod
     def of(snapshot: Snapshot) -> NodeTable:

@@ -53,6 +53,10 @@ class Filter:
         """Status code and reasons for a node that does not pass."""
         raise NotImplementedError
 
+    def questions(self) -> tuple[tuple[str, Bools], ...]:
+        """What it asks, in words, each with the nodes that pass; without words where its reasons say it."""
+        return (("", self.mask()),)
+
 
 class StaticFilter(Filter):
     """A filter whose verdict no pod changes, with one reason."""

@@ -53,6 +53,7 @@ class _Counted:
         self._empty_selector = constraint.selector is not None and constraint.selector.empty
         self._min_domains = constraint.min_domains
         self._margin = constraint.max_skew - int(constraint.self_match(template.labels))
+        self.words = f"maxSkew {constraint.max_skew} over {constraint.topology_key}"
 
     def fits(self) -> Bools:
         """bool[D]: domains that may take the pod."""
@@ -88,6 +89,9 @@ class _Filter(Filter):
         for counted in rest:
             mask &= counted.domains.spread(counted.fits())
         return mask
+
+    def questions(self) -> tuple[tuple[str, Bools], ...]:
+        return tuple((c.words, c.domains.spread(c.fits())) for c in self._counted)
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
         for counted in self._counted:

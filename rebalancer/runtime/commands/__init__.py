@@ -7,6 +7,7 @@ find_pod           a pod by what a person typed (explain)
 pod_file           a pod that is not there yet, from a file (explain)
 history            what happened to a pod or an owner (history)
 lint               findings on manifests (lint)
+drill              each node and domain fails, one at a time (drill)
 simulate           a cycle played forward on the embedded cluster (simulate)
 whatif             changes before that
 simulation_report  what came of it, as a document

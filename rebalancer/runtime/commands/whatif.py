@@ -8,13 +8,9 @@ from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.report.text import plural
+from rebalancer.runtime.commands.topology_keys import full_key
 from rebalancer.sandbox import ApiError, Cluster
 
-_SHORT = {
-    "zone": "topology.kubernetes.io/zone",
-    "region": "topology.kubernetes.io/region",
-    "hostname": "kubernetes.io/hostname",
-}
 _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 
 
@@ -59,7 +55,7 @@ def apply(cluster: Cluster, changes: Changes, *, patience: float) -> list[str]:
         done += settled(cluster, patience)
     for text in changes.fail_domains:
         key, _, value = text.partition("=")
-        key = _SHORT.get(key, key)
+        key = full_key(key)
         names = cluster.fail_domain(key, value)
         if not names:
             raise UserError(f"no node with {key}={value}", _values(cluster, key))

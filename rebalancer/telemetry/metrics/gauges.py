@@ -11,6 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from rebalancer import __version__
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.findings import FindingCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
 from rebalancer.planner.plan import ConstraintResult, Plan
@@ -84,11 +85,15 @@ class State:
         by: Counter[str] = Counter()
         for c in self._in_scope():
             by[c.constraint.namespace] += c.excess
-        worst = by.most_common()
-        for namespace, n in worst[:_MOST_NAMESPACES]:
-            yield n, {"namespace": namespace}
-        if len(worst) > _MOST_NAMESPACES:
-            yield sum(n for _, n in worst[_MOST_NAMESPACES:]), {"namespace": "other"}
+        yield from _worst_namespaces(by)
+
+    def irreplaceable(self) -> Seen:
+        """Per namespace that has constraints in scope, or such a pod."""
+        by = Counter({c.constraint.namespace: 0 for c in self._in_scope()})
+        for f in self.plan.findings if self.plan is not None else ():
+            if f.code == FindingCode.CANNOT_BE_REPLACED:
+                by[f.object.split("/")[1]] += f.numbers["pods"]
+        yield from _worst_namespaces(by)
 
     def worst_loss(self) -> Seen:
         """Of the constraint that is furthest from the best."""
@@ -170,6 +175,14 @@ class State:
             yield n, {"namespace": namespace, "workload": workload, "topology_key": key_}
 
 
+def _worst_namespaces(by: Counter[str]) -> Seen:
+    worst = by.most_common()
+    for namespace, n in worst[:_MOST_NAMESPACES]:
+        yield n, {"namespace": namespace}
+    if len(worst) > _MOST_NAMESPACES:
+        yield sum(n for _, n in worst[_MOST_NAMESPACES:]), {"namespace": "other"}
+
+
 def _of_plan(value: Callable[[Plan], float]) -> Callable[[State], Seen]:
     """A figure of the last plan; no series before the first plan."""
     return _known(lambda state: value(state.plan) if state.plan is not None else None)
@@ -214,6 +227,12 @@ GAUGES: tuple[Gauge, ...] = (
     ("blocked_pods", "", "Pods that could be victims and may not be, by reason.", State.blocked),
     ("unfixable_constraints", "", "Constraints that keep an excess, by reason.", State.unfixable),
     ("findings", "", "Findings of the last plan: what no eviction cures.", State.findings),
+    (
+        "irreplaceable_pods",
+        "",
+        "Pods per namespace that run and whose replacement would find no node now.",
+        State.irreplaceable,
+    ),
     ("plan_evictions", "", "Evictions in the last plan.", _of_plan(lambda p: len(p.moves))),
     ("plan_waves", "", "Waves in the last plan.", _of_plan(lambda p: len(p.waves))),
     (

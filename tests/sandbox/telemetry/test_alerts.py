@@ -133,6 +133,8 @@ CASES: list[tuple[str, dict[str, str], str, bool]] = [
         "90m",
         True,
     ),
+    ("PodsCannotBeReplaced", {'rebalancer_irreplaceable_pods{namespace="a"}': "2x60"}, "20m", True),
+    ("PodsCannotBeReplaced", {'rebalancer_irreplaceable_pods{namespace="a"}': "0x60"}, "20m", False),
     (
         "RebalancerSpansDropped",
         {'rebalancer_telemetry_dropped_spans_total{reason="exit"}': "0+1x120"},

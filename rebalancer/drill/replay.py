@@ -1,0 +1,161 @@
+"""One failure, pod by pod: the nodes go down, owners make new pods, the scheduler places them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from rebalancer.drill.at_rest import AtRest
+from rebalancer.drill.budgets import breaches
+from rebalancer.drill.failure import SILENT, Failure
+from rebalancer.drill.lost import Fate, Lost
+from rebalancer.drill.placing import Placing, Waits, by_template
+from rebalancer.drill.results import Drilled, WorkloadLoss
+from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
+from rebalancer.engine.shut_nodes import shut_nodes, told
+from rebalancer.model.pod import PodTemplate
+from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.spread.arrays import Bools
+from rebalancer.spread.nodes import NodeTable
+
+_CAUSES = 3
+_EXPLAINED = 50
+"""Workloads of one failure of which is told what shuts the nodes."""
+
+
+def lost_with(rest: AtRest, down: Bools) -> list[Lost]:
+    """The pods that are lost with these nodes, by node and name."""
+    return [lost for row in np.flatnonzero(down).tolist() for lost in rest.owned.lost(rest.on_node[row])]
+
+
+def replayed(rest: AtRest, failure: Failure) -> Drilled:
+    """What comes of the failure."""
+    down = failure.down(rest.state.table)
+    lost = lost_with(rest, down)
+    silent = rest.manner == "silent"
+    state = rest.state.over(_table(rest.state.table, down, silent=silent))
+    for row in np.flatnonzero(down).tolist():
+        for pod in rest.on_node[row]:
+            if not silent:
+                state.remove(key_of(pod))
+    if silent:
+        for one in lost:
+            state.terminate(key_of(one.pod))
+    placing = Placing(state, down=None if silent else down)
+    new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
+    made = {k: one for k, one in new.items() if one.fate is Fate.MADE}
+    left = placing.place([*rest.left, *by_template((k, one.replacement) for k, one in made.items())])
+    unmade = _in_turn(placing, {k: one for k, one in new.items() if one.fate is Fate.IN_TURN}, left)
+    pending = {key for waits in left for key in waits.keys if key in new}
+    waiting = sum(len(waits.keys) for waits in left) - len(pending)
+    why = _why(placing, left, new)
+    return Drilled(
+        failure=failure,
+        nodes=int(np.count_nonzero(down)),
+        workloads=losses(rest, new, pending, unmade, why),
+        breaches=breaches(rest, lost, [new[k] for k in placing.placed if k in new]),
+        waiting=waiting,
+    )
+
+
+def losses(
+    rest: AtRest,
+    new: dict[Hashable, Lost],
+    pending: set[Hashable],
+    unmade: set[Hashable],
+    why: dict[str, Why],
+) -> tuple[WorkloadLoss, ...]:
+    """The workloads that lose pods. `pending`, `unmade`: replacements that find no node, or are not made."""
+    number: dict[str, Counter[str]] = {}
+    for key, one in new.items():
+        count = number.setdefault(one.workload, Counter())
+        count["lost"] += 1
+        if key in pending:
+            count["pending"] += 1
+        elif one.fate is Fate.GONE:
+            count["gone"] += 1
+        elif one.fate is Fate.HELD or key in unmade:
+            count["held"] += 1
+        else:
+            count["replaced"] += 1
+    found = [
+        WorkloadLoss(
+            workload=workload,
+            pods=rest.owned.running[workload],
+            lost=count["lost"],
+            replaced=count["replaced"],
+            pending=count["pending"],
+            held=count["held"],
+            gone=count["gone"],
+            why=why[workload].told if workload in why else "",
+            counts_dead=workload in why and why[workload].counts_dead,
+        )
+        for workload, count in number.items()
+    ]
+    return tuple(sorted(found, key=lambda w: (-w.pending, -w.missing, -w.lost, w.workload)))
+
+
+def _table(table: NodeTable, down: Bools, *, silent: bool) -> NodeTable:
+    rows = np.flatnonzero(down).tolist()
+    if silent:
+        return table.tainted(rows, SILENT)
+    # A node without labels lies in no domain, and belongs to none that spread counts.
+    nodes = list(table.nodes)
+    for row in rows:
+        nodes[row] = replace(nodes[row], metadata=replace(nodes[row].metadata, labels={}))
+    return NodeTable(nodes)
+
+
+def _in_turn(placing: Placing, ordered: dict[Hashable, Lost], left: list[Waits]) -> set[Hashable]:
+    """Makes the pods of OrderedReady sets by ordinal. One that finds no node joins those that are `left`, and
+    the later ones of its set, which are returned, are not made."""
+    stopped: set[str] = set()
+    unmade: set[Hashable] = set()
+    for key, one in sorted(ordered.items(), key=lambda item: (item[1].workload, _ordinal(item[1].pod.name))):
+        if one.workload in stopped:
+            unmade.add(key)
+            continue
+        rest = placing.place([Waits(one.replacement, (key,))])
+        if rest:
+            stopped.add(one.workload)
+            left += rest
+    return unmade
+
+
+def _ordinal(name: str) -> int:
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+class Why(NamedTuple):
+    """What shuts the nodes to a replacement, and whether counts of nodes that are down are part of it."""
+
+    told: str
+    counts_dead: bool
+
+
+def _why(placing: Placing, left: Sequence[Waits], new: dict[Hashable, Lost]) -> dict[str, Why]:
+    """By workload, of those with most: what shuts the nodes to its replacements (of the first template)."""
+    number: Counter[str] = Counter()
+    templates: dict[str, PodTemplate] = {}
+    for waits in left:
+        for key in waits.keys:
+            if key in new:
+                number[new[key].workload] += 1
+                templates.setdefault(new[key].workload, waits.template)
+    found: dict[str, Why] = {}
+    known: dict[int, Why] = {}
+    for workload, _ in number.most_common(_EXPLAINED):
+        template = templates[workload]
+        if id(template) not in known:
+            shut = shut_nodes(placing.frameworks.of(template), template)
+            dead = any(s.plugin == PodTopologySpread.name for s in shut) and any(
+                c.node_taints_policy == "Ignore" for c in placing.state.constraints(template, hard=True)
+            )
+            known[id(template)] = Why(told(shut[:_CAUSES]), dead)
+        found[workload] = known[id(template)]
+    return found

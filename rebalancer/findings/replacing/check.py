@@ -1,0 +1,63 @@
+"""Workloads that run, and whose next pod to die would stay Pending: no node would take its replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rebalancer.engine.shut_nodes import shut_nodes, told
+from rebalancer.findings.code import FindingCode, finding
+from rebalancer.findings.replacing.kept import Kept, kept_pods
+from rebalancer.findings.replacing.remedy import remedy
+from rebalancer.findings.replacing.stuck import gone, stuck_pods
+from rebalancer.findings.subject import Subject
+from rebalancer.findings.survey import Survey
+from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.pod import Pod
+from rebalancer.policy.evictable import Evictable
+
+Found = list[tuple[Kept, list[Pod]]]
+_NAMED = 3
+
+
+def check(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
+    """A finding for each workload in scope of which a pod could not be replaced."""
+    known = {(s.kind, s.namespace, s.name): s for s in survey.subjects}
+    every = kept_pods(survey.snapshot, evictable, survey.table)
+    by_subject: dict[int, tuple[Subject, list[Kept]]] = {}
+    for kept in every:
+        top = evictable.owners.top(kept.owner)
+        subject = known.get((top.kind, top.namespace, top.name))
+        if subject is not None:
+            by_subject.setdefault(id(subject), (subject, []))[1].append(kept)
+    for subject, own in by_subject.values():
+        found = list(stuck_pods(survey.simulation, own))
+        if found:
+            yield _finding(survey, subject, found, sum(k.number for k in own))
+
+
+def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Finding:
+    simulation = survey.simulation
+    kept, pods = max(found, key=lambda f: len(f[1]))
+    number = sum(len(p) for _, p in found)
+    with gone(simulation, pods[0]):
+        shut = shut_nodes(simulation.framework(kept.replacement), kept.replacement)
+        change = remedy(simulation, subject, kept, shut)
+    names = sorted(p.name for _, some in found for p in some)
+    more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
+    if total == 1:
+        what = f"if its pod {names[0]} died now, no node would take its replacement"
+    elif number == total:
+        what = f"if one of its {total:,} pods died now, no node would take its replacement"
+    else:
+        what = (
+            f"if one died now, no node would take the replacement of {number:,} of its {total:,} pods "
+            f"({', '.join(names[:_NAMED])}{more})"
+        )
+    return finding(
+        Severity.ERROR,
+        FindingCode.CANNOT_BE_REPLACED,
+        subject,
+        f"{what}: {told(shut)}",
+        change,
+        numbers={"pods": number, "of": total},
+    )

@@ -1,0 +1,40 @@
+"""A cluster drilled: its failures today, and after the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rebalancer.drill import Drill, drill
+from rebalancer.drill.failure import NODE, Manner
+from rebalancer.errors import UserError
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.runtime.commands.topology_keys import full_key
+from rebalancer.runtime.cycle.snapshot_checks import check_readable
+
+
+def drilled(
+    snapshot: Snapshot,
+    options: PlanOptions,
+    *,
+    plan: Plan | None,
+    nodes: bool = False,
+    domains: Sequence[str] = (),
+    manner: Manner = "silent",
+) -> Drill:
+    """Lets fail, one at a time: every node (`nodes`), every domain of the labels; all of them if neither is
+    asked for. Raises UserError if no node has a label."""
+    check_readable(snapshot)
+    keys = [*([NODE] if nodes else []), *map(full_key, domains)]
+    for key in keys:
+        if key != NODE and not any(key in n.labels for n in snapshot.nodes):
+            raise UserError(f"no node has the label {key}")
+    return drill(
+        snapshot,
+        keys=keys,
+        manner=manner,
+        plan=plan,
+        scheduler=options.scheduler,
+        on_progress=options.on_progress,
+    )

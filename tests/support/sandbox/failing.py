@@ -1,0 +1,54 @@
+"""What the sandbox makes of the failure of a domain: how many pods its scheduler leaves Pending."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rebalancer.sandbox import Cluster
+from rebalancer.sandbox.api.resources import RESOURCES
+from tests.support.scheduler.plain import Json, finished, node_of, terminating
+
+VERSION = "v1.36.2"
+_KINDS = frozenset(
+    {
+        "Node",
+        "Pod",
+        "Namespace",
+        "Service",
+        "Deployment",
+        "ReplicaSet",
+        "ReplicationController",
+        "StatefulSet",
+        "DaemonSet",
+        "Job",
+        "PodDisruptionBudget",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "StorageClass",
+        "ControllerRevision",
+    }
+)
+
+
+class Failed(NamedTuple):
+    """`at_rest`: the cluster's objects before the failure. `pending`: pods without a node after it."""
+
+    at_rest: list[Json]
+    pending: int
+
+
+def failed(objects: list[Json], key: str, value: str, seed: int = 0, patience: float = 60.0) -> Failed:
+    """Lets the nodes with that label fall silent, in a cluster that has come to rest, and waits for rest."""
+    made = Cluster(objects, seed=seed, patience=0.05, grace=0.01, ready_after=0.01, version=VERSION)
+    with made as cluster:
+        cluster.settle(patience)
+        at_rest = [o for r in RESOURCES if r.kind in _KINDS for o in cluster.store.list(r)]
+        cluster.fail_domain(key, value)
+        cluster.settle(patience)
+        return Failed(at_rest, sum(map(_waits, cluster.store.list("Pod"))))
+
+
+def _waits(pod: Json) -> bool:
+    """One of a DaemonSet waits for its own node, and is deleted when that fails."""
+    of_node = any(o["kind"] == "DaemonSet" for o in pod["metadata"].get("ownerReferences") or ())
+    return not (node_of(pod) or finished(pod) or terminating(pod) or of_node)

@@ -1,0 +1,164 @@
+"""What a failure leaves Pending: by hand, and whether what needs no replay comes to the same as one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rebalancer.cli.app import app
+from rebalancer.drill import Drilled, Failure, drill
+from rebalancer.drill.at_rest import AtRest
+from rebalancer.drill.drill import _harmless
+from rebalancer.drill.failure import NODE
+from rebalancer.drill.replay import replayed
+from rebalancer.drill.surely import surely_fine
+from rebalancer.planner import plan
+from tests.support.build import (
+    daemon_set,
+    decoded,
+    deployment,
+    node,
+    nodes,
+    pdb,
+    pod,
+    snapshot,
+    stateful_set,
+    workload,
+)
+from tests.support.clusters.random_clusters import random_cluster
+from tests.support.scheduler.plain import ZONE
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+
+
+def zone_a(*things: Any, **options: Any) -> Drilled:
+    """What the failure of zone a comes to."""
+    found = drill(snapshot(*things), keys=(ZONE,), **options)
+    [failed] = [d for d in found.today if d.failure.value == "a"]
+    return failed
+
+
+def test_a_zone_that_is_down_counts_as_empty_and_keeps_the_others_at_max_skew() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    failed = zone_a(nodes(a=1, b=1, c=1), web)
+    assert (failed.lost, failed.pending) == (2, 2)
+    [loss] = failed.workloads
+    assert "maxSkew 1 over topology.kubernetes.io/zone" in loss.why
+    assert loss.counts_dead
+
+
+def test_with_node_taints_policy_honor_it_does_not_count() -> None:
+    web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    assert zone_a(nodes(a=1, b=1, c=1), web).pending == 0
+
+
+def test_removed_nodes_do_not_count_and_their_stateful_sets_are_made_again() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    db = stateful_set("db").placed({"a-0": 1, "b-0": 1})
+    silent = zone_a(nodes(a=1, b=1, c=1), web, db)
+    assert (silent.pending, silent.held) == (2, 1)
+    removed = zone_a(nodes(a=1, b=1, c=1), web, db, manner="removed")
+    assert (removed.lost, removed.pending, removed.held) == (3, 0, 0)
+
+
+def test_an_ordered_set_stops_at_the_first_pod_that_finds_no_node() -> None:
+    db = stateful_set("db").placed({"a-0": 2}).zonal_volumes({"a-0": "a"})
+    removed = zone_a(nodes(a=1, b=1), db, manner="removed")
+    assert (removed.lost, removed.pending, removed.held) == (2, 1, 1)
+
+
+def test_only_so_many_find_room() -> None:
+    failed = zone_a(node("a-0").zone("a"), node("b-0").zone("b").pods(3), workload("web").placed({"a-0": 5}))
+    assert (failed.lost, failed.pending) == (5, 2)
+    assert "Too many pods" in failed.workloads[0].why
+
+
+def test_bare_pods_are_gone_and_daemons_belong_to_their_node() -> None:
+    failed = zone_a(nodes(a=1, b=1), pod("one").on("a-0"), daemon_set("agent").placed({"a-0": 1, "b-0": 1}))
+    assert (failed.lost, failed.gone, failed.pending) == (1, 1, 0)
+
+
+def test_budgets_are_breached_for_a_while_or_to_stay() -> None:
+    budget = pdb("web", {"app": "web"}, min_available=2)
+    for room, lasting in ((9, False), (1, True)):
+        machines = [node("a-0").zone("a"), node("b-0").zone("b").pods(room)]
+        failed = zone_a(machines, workload("web").placed({"a-0": 2, "b-0": 1}), budget)
+        [breach] = failed.breaches
+        assert (breach.healthy, breach.needed, breach.lasting) == (1, 2, lasting)
+
+
+def test_pods_that_waited_before_are_not_counted() -> None:
+    things = [
+        nodes(a=1, b=1),
+        workload("big").requests(cpu="99").placed({"": 3}),
+        deployment("web").placed({"a-0": 1}),
+    ]
+    found = drill(snapshot(*things), keys=(ZONE,))
+    assert found.waiting == 3
+    assert [d.pending for d in found.today] == [0, 0]
+
+
+def test_what_the_plan_buys() -> None:
+    web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 4, "b-0": 1})
+    machines = [node("a-0").zone("a").pods(4), node("b-0").zone("b").pods(4)]
+    cluster = snapshot(machines, web)
+    found = drill(cluster, keys=(ZONE,), plan=plan(cluster))
+    assert [(d.failure.value, d.pending) for d in found.today] == [("a", 1), ("b", 1)]
+    assert [(d.failure.value, d.pending) for d in found.planned] == [("a", 1), ("b", 1)]
+    assert [d.lost for d in found.today] == [4, 1]
+    assert [d.lost for d in found.planned] == [3, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_needs_no_replay_comes_to_the_same_as_one(seed: int) -> None:
+    listed = list(
+        random_cluster(Random(f"surely/{seed}"), ("small", "full")[seed % 2], pending=seed % 4 == 0)
+    )
+    rest = AtRest(decoded(listed), None, "silent")
+    lost = [rest.owned.lost(pods) for pods in rest.on_node]
+    for row in surely_fine(rest, lost).nonzero()[0].tolist():
+        failure = Failure(NODE, rest.state.table.names[row])
+        assert _told(_harmless(rest, failure, lost[row])) == _told(replayed(rest, failure))
+
+
+def _told(d: Drilled) -> object:
+    return d.workloads, d.breaches, d.waiting, d.pending
+
+
+def command(*arguments: str) -> Any:
+    done = CliRunner().invoke(app, ["drill", *arguments, "--snapshot", str(FOLDER / "zone_outage.json.gz")])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def test_the_command_tells_the_worst_and_what_the_plan_makes_of_it() -> None:
+    done = command("--domain", "zone")
+    assert done.exit_code == 0
+    assert "3 failures tried. Today losing zone a leaves 36 pods Pending, after the plan 29" in done.stdout
+    assert "nodeTaintsPolicy: Honor" in done.stdout
+
+
+def test_it_fails_where_more_would_be_pending_than_allowed() -> None:
+    assert command("--domain", "zone", "--no-plan", "--max-pending", "35").exit_code == 3
+    assert command("--domain", "zone", "--no-plan", "--max-pending", "36").exit_code == 0
+
+
+def test_json_has_every_failure() -> None:
+    found = json.loads(command("-o", "json").stdout)
+    assert found["kind"] == "Drill"
+    assert len(found["failures"]) == 15
+    worst = found["worst"][0]
+    assert (worst["key"], worst["value"], worst["pending"], worst["plannedPending"]) == (ZONE, "a", 36, 29)
+    assert all(w["lost"] == w["replaced"] + w["pending"] + w["held"] + w["gone"] for w in worst["workloads"])
+
+
+def test_a_label_that_no_node_has_is_an_error() -> None:
+    done = CliRunner().invoke(
+        app, ["drill", "--domain", "rack", "--snapshot", str(FOLDER / "one_slot.json.gz")]
+    )
+    assert "no node has the label rack" in str(done.exception)
