@@ -61,11 +61,15 @@ def test_once_without_evictions_needs_no_lease(server: ApiServer, tmp_path: Path
     assert holder(server) == "other"
 
 
+def patient(folder: Path) -> str:
+    """Settings with which a holder that may be dead is waited for longer than a test lasts."""
+    (folder / "patient.yaml").write_text("leaderElection: {leaseDuration: 10m, renewDeadline: 5m}")
+    return str(folder / "patient.yaml")
+
+
 def test_once_ends_at_once_and_names_who_leads(server: ApiServer, tmp_path: Path) -> None:
     held(server, datetime.now(UTC))
-    began = time.monotonic()
-    done = call(server, tmp_path, "once", "--execute")
-    assert time.monotonic() - began < 40, "a holder that may be dead is waited for 45 s"
+    done = call(server, tmp_path, "once", "--execute", "--config", patient(tmp_path))
     assert done.returncode == 1
     assert "other leads by lease default/rebalancer" in done.stderr
     assert "--wait" in done.stderr
@@ -95,7 +99,7 @@ def test_once_waits_until_the_daemon_does_not_lead_any_more(server: ApiServer, t
             time.sleep(1.5)
             assert once.poll() is None
             d.popen.send_signal(signal.SIGTERM)
-            said, _ = once.communicate(timeout=40)
+            said, _ = once.communicate(timeout=240)
             assert once.returncode == 0, said
 
 

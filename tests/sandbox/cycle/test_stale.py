@@ -51,7 +51,7 @@ def test_a_half_open_watch_of_pods_while_somebody_else_repaired_everything(heals
         cache = WatchCache(c, options=replace(SILENT, silence=1.0) if heals else SILENT)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             hands = Hands(server)
             somebody_else(server, hands)
             known = [p for p in cache.pods().values() if p.node_name == "a-0"]
@@ -89,7 +89,7 @@ def test_what_a_silent_watch_has_not_seen_of_a_constraints_pods_stops_evictions(
         cache = WatchCache(c, options=SILENT)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             change(server)
             run = Run(server, EXECUTE, around=Surroundings(cache=cache))
         finally:
@@ -102,7 +102,7 @@ def test_a_watch_that_keeps_up_lets_everything_go() -> None:
         cache = WatchCache(c)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             time = FakeTime()
             time.during = lambda _: real.sleep(0.01)
             run = Run(server, EXECUTE, time=time, around=Surroundings(cache=cache))
@@ -204,7 +204,7 @@ def test_a_half_open_watch_hides_nothing_about_the_destinations(
         cache = WatchCache(c, options=SILENT)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             run = Run(
                 server,
                 EXECUTE,
@@ -225,7 +225,7 @@ def test_a_half_open_watch_is_replaced_and_the_work_is_done() -> None:
         cache = WatchCache(c, options=SILENT)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             began = real.monotonic()
             run = Run(server, EXECUTE, around=Surroundings(cache=cache))
             seconds = real.monotonic() - began
@@ -233,7 +233,7 @@ def test_a_half_open_watch_is_replaced_and_the_work_is_done() -> None:
             cache.stop()
     assert run.report.end is End.COMPLETE
     assert run.evictions() == 4
-    assert seconds < 15
+    assert seconds < 60
 
 
 def test_no_matter_how_large_the_cluster_a_current_watch_costs_two_short_ones_every_second_or_so() -> None:
@@ -241,7 +241,7 @@ def test_no_matter_how_large_the_cluster_a_current_watch_costs_two_short_ones_ev
         cache = WatchCache(c)
         cache.start()
         try:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(60)
             before = len(server.accesses)
             for _ in range(4):
                 assert not cache.wait_current(("Node", "Pod"), cache.monotonic(), 8.0, lambda: False)

@@ -100,11 +100,11 @@ class Soak:
                 finally:
                     self.daemon.send_signal(signal.SIGTERM)
                     try:
-                        code = self.daemon.wait(40)
+                        code = self.daemon.wait(120)
                     except subprocess.TimeoutExpired:
                         self.daemon.kill()
                         self.problems.append("the daemon does not end")
-                    listener.join(5)
+                    listener.join(60)
             assert not self.problems, self.problems
             assert code == 0, f"the daemon ended with {code}: {self._said()}"
 

@@ -70,7 +70,7 @@ class Begun(threading.Thread):
     def end(self) -> None:
         """As SIGTERM."""
         self.stop.set()
-        self.join(30)
+        self.join(120)
         assert not self.is_alive()
 
 
@@ -106,7 +106,7 @@ def test_credentials_that_are_refused_for_good_are_an_error(server: ApiServer) -
     fault = server.faults.add(Reply(401), resource="configmaps")
     d = Begun(server)
     d.start()
-    d.join(30)
+    d.join(120)
     assert "list configmaps" in d.error
     assert fault.hits == 3 * 2, "each try refreshes the credentials once"
 

@@ -36,7 +36,7 @@ def test_the_first_cycle_starts_at_once_and_others_follow() -> None:
     began = time.monotonic()
     Daemon(cycle, interval=0.05, stop=stop, observer=Observer()).run()
     assert numbers == [1, 2, 3]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_two_cycles_are_never_at_work_together_and_missed_ones_are_dropped() -> None:

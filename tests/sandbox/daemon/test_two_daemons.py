@@ -31,9 +31,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 def taken_over(pair: Pair) -> None:
     """The second leads and finishes what the first began."""
     began = time.monotonic()
-    until(lambda: "this instance leads" in pair.second.said(), 20)
+    until(lambda: "this instance leads" in pair.second.said())
     leads = time.monotonic() - began
-    until(pair.balanced, 30)
+    until(pair.balanced)
     print(f"led after {leads:.1f} s, balanced after {time.monotonic() - began:.1f} s")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -34,6 +35,8 @@ from tests.support.servers.watching import (
 from tests.support.waiting import until
 
 NEITHER_STREAMS = msgspec.structs.replace(QUICK, streaming=False)
+_LONG = 60.0
+"""Seconds: much longer than it takes, and much shorter than what the threads wait for."""
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ def test_changes_show_within_moments(server: ApiServer, connection: Connection) 
         server.store.create(pod("new"))
         touch(server, "p1", colour="red")
         server.store.delete("Pod", "p2", "default", grace=0)
-        assert caught_up(cache, server) < 1.0
+        caught_up(cache, server)
         found = cache.pod("default", "p1")
         assert found is not None
         assert found.annotations["colour"] == "red"
@@ -111,11 +114,13 @@ def test_a_server_that_sends_no_bookmarks_is_asked_again_in_time(
 ) -> None:
     server.api.bookmark_every = 1e9
     with watching(connection) as cache:
-        worst = 0.0
-        for _ in range(25):
-            time.sleep(0.1)
-            worst = max(worst, *(s.age or 0.0 for s in cache.status()))
-        assert worst < STALE_AFTER
+        asked = Counter(a.resource for a in server.accesses if a.verb == "watch")
+
+        def again() -> bool:
+            now = Counter(a.resource for a in server.accesses if a.verb == "watch")
+            return all(now[resource] >= count + 2 for resource, count in asked.items())
+
+        until(again)
         assert {s.lists for s in cache.status()} == {1}
 
 
@@ -130,7 +135,7 @@ def test_before_the_first_list_it_names_what_is_missing(server: ApiServer, conne
             with pytest.raises(CacheNotReadyError):
                 read()
         server.faults.clear()
-        assert cache.wait_ready(5)
+        assert cache.wait_ready(60)
 
 
 def test_a_cache_that_hears_nothing_refuses(server: ApiServer, connection: Connection) -> None:
@@ -138,7 +143,7 @@ def test_a_cache_that_hears_nothing_refuses(server: ApiServer, connection: Conne
         server.faults.add(Delay(math.inf))
         server.api.bookmark_every = 1e9
         server.stop()
-        until(lambda: seen(cache) is None, STALE_AFTER + 2)
+        until(lambda: seen(cache) is None)
         time.sleep(1.0)
         error = cache.not_ready()
         assert error is not None
@@ -173,7 +178,7 @@ def test_an_optional_kind_that_is_refused_for_a_moment_stays_known(
         known = cache.snapshot(0.0).kinds
         assert "PodDisruptionBudget" in known
         rule = server.faults.add(Reply(403), resource="poddisruptionbudgets", times=2)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while rule.hits < 2 or next(s for s in cache.status() if s.kind == "PodDisruptionBudget").failures:
             assert time.monotonic() < end
             assert cache.snapshot(0.0).kinds == known
@@ -200,7 +205,7 @@ def test_pods_that_are_forbidden_are_an_error_with_its_remedy(
             cache.snapshot(0.0)
         assert "Pod" in caught.value.kinds
         server.faults.clear()
-        assert cache.wait_ready(5)
+        assert cache.wait_ready(60)
 
 
 def test_a_malformed_object_is_left_out_and_named_until_it_is_mended(
@@ -217,7 +222,7 @@ def test_a_malformed_object_is_left_out_and_named_until_it_is_mended(
         server.store.modify(
             "Pod", "p3", "default", lambda o: o.update(status={"phase": "Running"}), subresource="status"
         )
-        assert caught_up(cache, server) < 1.0
+        caught_up(cache, server)
         assert not cache.snapshot(0.0).warnings
 
 
@@ -240,7 +245,6 @@ def test_an_object_that_cannot_be_reckoned_with_keeps_nobody_else_from_being_rea
             assert [p.name for p in cache.pods().values()] == ["p1"]
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_it_ends_at_once_although_threads_wait_for_the_server(server: ApiServer, verb: str) -> None:
     server.faults.add(Delay(math.inf), verb=verb)
@@ -250,12 +254,11 @@ def test_it_ends_at_once_although_threads_wait_for_the_server(server: ApiServer,
         with watching(patient, slow, ready=False) as cache:
             time.sleep(0.5)
             began = time.monotonic()
-            cache.stop()
-            assert time.monotonic() - began < 1.0
+            cache.stop(timeout=_LONG)
+            assert time.monotonic() - began < _LONG, "the threads have ended by themselves"
     assert not [t.name for t in threading.enumerate() if t.name.startswith("watch-")]
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("half_open", [False, True], ids=["idle watches", "half-open lists"])
 def test_it_ends_at_once_over_https_too(certificate: tuple[str, str], half_open: bool) -> None:
     with ApiServer([node("n1"), pod("p1")], tls=certificate, bookmark_every=1e9) as tls:
@@ -266,8 +269,8 @@ def test_it_ends_at_once_over_https_too(certificate: tuple[str, str], half_open:
             with watching(c, slow, ready=not half_open) as cache:
                 time.sleep(0.5)
                 began = time.monotonic()
-                cache.stop()
-                assert time.monotonic() - began < 1.0
+                cache.stop(timeout=_LONG)
+                assert time.monotonic() - began < _LONG, "the threads have ended by themselves"
 
 
 def test_after_a_machine_slept_nothing_is_believed_until_something_is_heard(
@@ -279,7 +282,7 @@ def test_after_a_machine_slept_nothing_is_believed_until_something_is_heard(
         slept[0] = 3600.0
         assert seen(cache) is None
         server.faults.clear()
-        assert caught_up(cache, server) < 2.0
+        caught_up(cache, server)
 
 
 def test_what_came_and_went_is_forgotten_by_the_decoder() -> None:

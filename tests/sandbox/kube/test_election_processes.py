@@ -16,7 +16,7 @@ from tests.support.sandbox import ApiServer
 ROOT = Path(__file__).parents[3]
 DURATION = 1.0
 """Seconds of the lease in tests.support.processes.electing."""
-SLACK = 4.0
+SLACK = 30.0
 """Seconds that a busy machine may take more; without load it is a fifth of one."""
 
 
@@ -41,7 +41,7 @@ class Candidate:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            self.process.communicate(b"\n", timeout=10)
+            self.process.communicate(b"\n", timeout=120)
         elif self.process.stdin:
             self.process.stdin.close()
 
@@ -62,7 +62,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Candidate, Candidate]]:
 
 
 def wait_for(true: object) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not true():  # type: ignore[operator]
         assert time.monotonic() < until
         time.sleep(0.02)

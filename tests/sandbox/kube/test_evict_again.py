@@ -86,7 +86,7 @@ def test_recovery_from_a_cut_by_the_clock_on_the_wall(server: ApiServer) -> None
         outcome = evictor.evict(pod)
         took = real.monotonic() - began
     assert (outcome.result, outcome.posts) == (Result.EVICTED, 2)
-    assert 2 < took < 6
+    assert 2 < took < 25, "after a silence it would be longer"
     print(f"evicted {took:.1f} s after the first request, whose connection was cut")
 
 

@@ -40,4 +40,6 @@ def environment() -> dict[str, str]:
 
 def call(server: ApiServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(BIN), *arguments, "--kubeconfig", str(server.kubeconfig(folder / "kubeconfig"))]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(), timeout=240, check=False
+    )

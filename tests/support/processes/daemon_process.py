@@ -29,7 +29,7 @@ def free_port() -> int:
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as e:
         return e.code, e.read().decode()
@@ -61,7 +61,7 @@ class Process:
     def end(self) -> int:
         """As a kubelet ends it."""
         self.popen.send_signal(signal.SIGTERM)
-        return self.popen.wait(20)
+        return self.popen.wait(120)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Life:
         )
         connection.close()
 
-    def _until(self, what: Callable[[], bool], seconds: float = 60.0) -> None:
+    def _until(self, what: Callable[[], bool], seconds: float = 180.0) -> None:
         end = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < end, "it did not happen in time"

@@ -74,7 +74,7 @@ class Process:
         """As a kubelet ends it."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
-        return self.popen.wait(30)
+        return self.popen.wait(120)
 
     def kill(self) -> None:
         """At once."""

@@ -37,7 +37,7 @@ def watching(
     cache.start()
     try:
         if ready:
-            assert cache.wait_ready(10)
+            assert cache.wait_ready(120)
         yield cache
     finally:
         cache.stop()
@@ -56,7 +56,7 @@ def seen(cache: WatchCache) -> dict[str, str] | None:
         return None
 
 
-def caught_up(cache: WatchCache, server: ApiServer, timeout: float = 10.0) -> float:
+def caught_up(cache: WatchCache, server: ApiServer, timeout: float = 120.0) -> float:
     """Seconds until the cache has what the server has."""
     return until(lambda: seen(cache) == truth(server), timeout)
 
