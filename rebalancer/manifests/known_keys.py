@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.planner.cluster.leaving_nodes import LEAVING_TAINTS
+from rebalancer.planner.cluster.leaving_nodes import CANDIDATE_TAINT, LEAVING_TAINTS, STARTING_TAINTS
 
 
 def _under(domain: str, *names: str) -> set[str]:
@@ -12,7 +12,7 @@ def _under(domain: str, *names: str) -> set[str]:
 KNOWN_KEYS = frozenset(
     {"app", "k8s-app", "job-name", "controller-uid", "metadata.name"}
     | {"pod-template-hash", "pod-template-generation", "controller-revision-hash"}
-    | {"rollouts-pod-template-hash", *LEAVING_TAINTS}
+    | {"rollouts-pod-template-hash", *LEAVING_TAINTS, *STARTING_TAINTS, CANDIDATE_TAINT}
     | _under("kubernetes.io", "arch", "os", "hostname", "metadata.name")
     | _under("beta.kubernetes.io", "arch", "os", "instance-type")
     | _under("topology.kubernetes.io", "zone", "region")
@@ -29,7 +29,7 @@ KNOWN_KEYS = frozenset(
     | _under("topology.ebs.csi.aws.com", "zone")
     | _under("topology.gke.io", "zone")
     | _under("topology.disk.csi.azure.com", "zone")
-    | _under("karpenter.sh", "capacity-type", "nodepool", "provisioner-name")
+    | _under("karpenter.sh", "capacity-type", "initialized", "nodepool", "provisioner-name")
     | _under("eks.amazonaws.com", "nodegroup")
     | _under("cloud.google.com", "gke-nodepool")
     | _under("kubernetes.azure.com", "agentpool")

@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     SETTINGS_INVALID = "settings-invalid"
     NOT_LEADING = "not-leading"
     RIVAL = "another-rebalancer"
+    DESCHEDULER = "descheduler-running"
     CYCLE_TIME = "cycle-time"
     CIRCUIT_OPEN = "circuit-breaker"
     CLUSTER_UNWELL = "cluster-unwell"
@@ -63,6 +64,7 @@ class ReasonCode(StrEnum):
     STABILIZING = "stabilizing"
     DID_NOT_HELP = "did-not-help"
     EVICTION_LOOP = "eviction-loop"
+    NODES_REMOVED = "nodes-removed"
     # The world is no longer the one that was planned for.
     CHANGED_SINCE_PLAN = "changed-since-plan"
     NODES_CHANGED = "nodes-changed"
@@ -77,6 +79,7 @@ class ReasonCode(StrEnum):
     NOT_CERTAIN = "not-certain"
     PENDING_PODS = "pending-pods"
     NODE_LEAVING = "node-leaving"
+    NODE_STARTING = "node-starting"
     NOT_CARRIED = "not-carried"
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"

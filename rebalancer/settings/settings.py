@@ -158,6 +158,10 @@ class Evictions(Group):
     it counts as failed."""
     pending_timeout: Duration = Field(default=60.0, gt=0)
     """How long a replacement may stay unschedulable before it counts as failed."""
+    beside_descheduler: Literal["refuse", "evict"] = "refuse"
+    """Whether pods are evicted while a descheduler runs in the cluster. refuse, because the descheduler may
+    spread pods as well, and two that do undo each other's work. Set it to evict once the descheduler's
+    RemovePodsViolatingTopologySpreadConstraint is off."""
     events: Literal["all", "evictions", "none"] = "all"
     """Which events (events.k8s.io) are written on evicted pods and their owners. evictions: none about
     failures."""

@@ -1,4 +1,8 @@
-"""Nodes that are cordoned, or that somebody is about to remove."""
+"""Nodes that come and go: cordoned or about to be removed, not ready for pods yet, or candidates for removal.
+
+The taints and labels are those of Karpenter (pkg/apis/v1), of cluster-autoscaler (its FAQ, utils/taints) and
+of Kubernetes' cloud providers.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,38 @@ KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
 LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler"}
 """Taints of nodes that are about to go."""
+STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
+"""Taints of nodes that are being set up, …"""
+STARTING_PREFIXES = (
+    "readiness.k8s.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""… and what the keys of others begin with."""
+CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
+"""A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
+NODEPOOL, INITIALIZED = "karpenter.sh/nodepool", "karpenter.sh/initialized"
 
 
 def is_leaving(node: Node) -> bool:
     """Whether the node is cordoned or about to be removed: a good place to evict from, none to land on."""
     return node.spec.unschedulable or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
+
+
+def is_starting(node: Node) -> bool:
+    """Whether the node is still being set up: who tolerates everything may land there, and should not.
+
+    Karpenter labels its nodes as initialized once their startup taints are gone and their devices are there.
+    """
+    if NODEPOOL in node.labels and node.labels.get(INITIALIZED) != "true":
+        return True
+    return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
+
+
+def is_candidate(node: Node) -> bool:
+    """Whether an autoscaler may remove the node unless pods come: the last choice among equal ones.
+
+    That it is empty says nothing: the nodes of a zone that came back are empty, and pods end the candidacy.
+    """
+    return any(t.key == CANDIDATE_TAINT for t in node.spec.taints)

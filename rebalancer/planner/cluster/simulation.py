@@ -20,7 +20,7 @@ from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
-from rebalancer.planner.cluster.leaving_nodes import is_leaving
+from rebalancer.planner.cluster.leaving_nodes import is_candidate, is_leaving, is_starting
 from rebalancer.planner.cluster.terminating import Terminating, key_of
 from rebalancer.planner.progress import OnProgress, unwatched
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared
@@ -77,6 +77,11 @@ class Simulation:
         self._bare_frameworks = Frameworks(self._bare)
         self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
+        self.starting: Bools = np.array([is_starting(n) for n in self.state.table.nodes], dtype=np.bool_)
+        """bool[N]: nodes that are being set up."""
+        self.barred: Bools = self.leaving | self.starting
+        """bool[N]: nodes on which no replacement may land."""
+        self._candidates: Bools = np.array([is_candidate(n) for n in self.state.table.nodes], dtype=np.bool_)
         self.shared = Shared()
         """Sets of nodes that moves keep: few of many thousand differ."""
         self._named: dict[int, tuple[Rows, tuple[str, ...]]] = {}
@@ -240,11 +245,16 @@ class Simulation:
         return np.flatnonzero(best)
 
     def expected(self, victim: Pod, replacement: PodTemplate, landing: Landing, *, after_gone: bool) -> Rows:
-        """The best-scored nodes, by number, when the replacement is made: at once, or `after_gone`."""
+        """The best-scored nodes, by number, when the replacement is made: at once, or `after_gone`.
+
+        Without those that an autoscaler would like to remove, where there are others as good.
+        """
         if np.count_nonzero(landing.held) == 1:
             return np.flatnonzero(landing.held)
         with self.without(victim) as leaving:
             if after_gone:
                 leaving.let_go()
             totals = self.framework(replacement).score(replacement, landing.held).totals
-        return np.flatnonzero(landing.held & (totals == totals[landing.held].max()))
+        best = landing.held & (totals == totals[landing.held].max())
+        lasting = best & ~self._candidates
+        return np.flatnonzero(lasting if lasting.any() else best)

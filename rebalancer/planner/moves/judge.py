@@ -59,15 +59,18 @@ class Judge:
         return self._admitted and not self.simulation.uncertainties(replacement)
 
     def unplaceable(self, landing: Landing, also: Rows | None = None) -> ReasonCode | None:
-        """What forbids a move whatever it is for: no node to land on, or one that is about to go.
+        """What forbids a move whatever it is for: no node to land on, or one that comes or goes.
 
         `also`: nodes that come into question beside those that the filter leaves by itself.
         """
         if not landing.held.any() or not landing.freed.any():
             return ReasonCode.NO_FEASIBLE_NODE
-        leaving = self.simulation.leaving
-        if leaving[landing.anywhere].any() or (also is not None and leaving[also].any()):
-            return ReasonCode.NODE_LEAVING
+        for code, nodes in (
+            (ReasonCode.NODE_LEAVING, self.simulation.leaving),
+            (ReasonCode.NODE_STARTING, self.simulation.starting),
+        ):
+            if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):
+                return code
         return None
 
 

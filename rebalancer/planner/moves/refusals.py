@@ -9,6 +9,7 @@ from rebalancer.planner.plan import Refusal
 _MESSAGES = {
     ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
     ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
+    ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up",
     ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
     ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
@@ -22,6 +23,7 @@ _REMEDIES = {
     ReasonCode.PINNED_BY_VOLUME: "spread the volumes: a zonal volume keeps its pod in its zone",
     ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_STARTING: "wait until it is initialized, or drop the toleration that admits such nodes",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
     ReasonCode.SIMULATION_LIMIT: "a larger planner.effort searches longer",

@@ -54,7 +54,7 @@ class Interleavings:
         self._carried: list[int] = [
             n for n, i in enumerate(component.counted[q]) if i in component.carried[q]
         ]
-        self._leaving = simulation.leaving
+        self._barred = simulation.barred
         held = simulation.room(first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
         self._sure_room: Ints = held
@@ -120,7 +120,7 @@ class Interleavings:
         sure = nodes & (arrived < self._sure_room)
         nodes &= arrived < self._room
         returns = any(nodes[g.domain_of == g.domain_of[move.candidate.node]].any() for g in move.fixes)
-        if not kept_out or returns or (nodes & self._leaving).any():
+        if not kept_out or returns or (nodes & self._barred).any():
             raise _BrokenError
         return nodes, bool(sure.any())
 

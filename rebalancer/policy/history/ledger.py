@@ -45,7 +45,9 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
-    `leaves`: the domains (key=value) that the pod left. `cycle` names the cycle, unique across restarts.
+    `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
+    landed; `removed`: when its node was first found gone (`undone_moves`), 0 = it was not. `cycle` names the
+    cycle, unique across restarts.
     `cluster`: the digest of what the move rested on (`digests.Fingerprints`).
     """
 
@@ -65,6 +67,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     seconds: float = 0.0
     excess: dict[str, int] = {}
     leaves: tuple[str, ...] = ()
+    into: tuple[str, ...] = ()
+    removed: float = 0.0
     cluster: str = ""
     reason: str = ""
     message: str = ""

@@ -57,7 +57,8 @@ def resting(
         if reason is None:
             recent = [e for e in entries if now - e.at < rules.retry_after]
             if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
-                alike = [e for e in recent if e.cluster and e.cluster == cluster(e)]
+                # What a node's removal has undone counts against its domains (`undone_moves`).
+                alike = [e for e in recent if e.cluster and e.cluster == cluster(e) and not e.removed]
                 reason = _no_help(alike, rules) or _loop(alike, rules)
         if reason is not None:
             found[owner] = reason

@@ -7,7 +7,7 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -27,9 +27,11 @@ from rebalancer.policy.history.fence import Claim, claimed, rival
 from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Totals, cut_off, within_limits
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.tally import recent, stricter
+from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.stabilization import young
+from rebalancer.runtime.cycle.undone import same_keys, undone
 from rebalancer.runtime.cycle.verdicts import Verdicts, release_beyond
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,8 @@ class Memory:
         self._began = 0
         self._looked = False
         self._release = ""
+        self._nodes: Mapping[str, Mapping[str, str]] = {}
+        """The labels of each node when the cluster was read first in this cycle."""
         self._saved = self.ledger
         self._verdicts = Verdicts()
         self._failed: Ledger | None = None
@@ -111,10 +115,12 @@ class Memory:
         self._looked = True
         self._release = release_beyond(snapshot)
         alive = frozenset(p.uid for p in snapshot.pods if not p.terminating)
+        self._nodes = {n.name: n.labels for n in snapshot.nodes}
+        now = self._clock.now()
         self.ledger = replace(
             self.ledger,
-            entries=cut_off(self.ledger.entries, alive),
-            counted=recent(self.ledger.counted, self._clock.now()),
+            entries=marked(cut_off(self.ledger.entries, alive), self._nodes, now),
+            counted=recent(self.ledger.counted, now),
         )
         self._on_trial()
 
@@ -135,12 +141,18 @@ class Memory:
         return earlier(self.ledger, now=self._clock.now(), cycle=self._cycle)
 
     def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
-        """Owner → why it is left alone: a violation is too young. Records when each began."""
+        """Owner → why it is left alone: a violation is too young, or what the plan has for it was undone by
+        the removal of nodes. Records when each violation began."""
+        found = undone(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
         if self.rules.stabilization <= 0:
-            return {}
-        since, found = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
+            return found
+        since, unripe = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
         self.ledger = replace(self.ledger, violated=since)
-        return found
+        return {**found, **unripe}
+
+    def undone_moves(self) -> Account:
+        """How many moves of the last week the removal of nodes has undone."""
+        return account(self.ledger, self._clock.now())
 
     @property
     def most_in_flight(self) -> int | None:
@@ -225,6 +237,7 @@ class Memory:
                 fate=fate,
                 replacement=outcome.replacement,
                 landed=outcome.node,
+                into=same_keys(e.leaves, self._nodes.get(outcome.node, {})),
                 seconds=round(outcome.seconds, 1),
                 message=outcome.message if fate is not Fate.DONE else "",
             )

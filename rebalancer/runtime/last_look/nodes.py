@@ -9,6 +9,7 @@ from msgspec import Struct
 from rebalancer.model.node import Node, Taint
 from rebalancer.model.pod import Affinity, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.planner.cluster.leaving_nodes import INITIALIZED, NODEPOOL
 
 
 class NodeFacts(Struct, frozen=True):
@@ -32,7 +33,8 @@ def keys_of(templates: Iterable[PodTemplate]) -> frozenset[str]:
         keys.update(c.topology_key for c in t.spread)
         keys.update(t.node_selector)
         keys.update(_affinity_keys(t.affinity))
-    return frozenset(keys) | {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    # Karpenter's say whether a node is set up.
+    return frozenset(keys) | {"topology.kubernetes.io/zone", "kubernetes.io/hostname", NODEPOOL, INITIALIZED}
 
 
 def facts(nodes: Iterable[Node], keys: frozenset[str]) -> dict[str, NodeFacts]:

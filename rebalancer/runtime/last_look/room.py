@@ -89,6 +89,12 @@ class Room:
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
+        if len(barred := nodes[simulation.barred[nodes]]):
+            return _changed(
+                f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
+                "been marked for removal, or is not set up yet",
+                nodes=len(barred),
+            )
         if not move.certain and (self._certainty == "likely" or self._soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)

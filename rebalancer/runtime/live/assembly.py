@@ -53,6 +53,7 @@ from rebalancer.runtime.last_look.watch_age import WatchAge
 from rebalancer.runtime.live.cached import CachedReader
 from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.runtime.observers.events import EventSetting
+from rebalancer.runtime.observers.neighbours import held_by_descheduler, undoing
 from rebalancer.telemetry.traces.current import trace_annotations
 
 
@@ -63,7 +64,8 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
     `events`: what is written as events. `policy_reports`: whether the daemon writes plans as reports of
-    openreports.io. `must_exist`: namespaces that somebody named.
+    openreports.io. `beside_descheduler`: evict although a descheduler runs. `must_exist`: namespaces that
+    somebody named.
     """
 
     execute: bool = False
@@ -79,11 +81,25 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     grace_seconds: int | None = None
     events: EventSetting = "none"
     policy_reports: bool = False
+    beside_descheduler: bool = True
     must_exist: tuple[str, ...] = ()
 
 
 class WatchingGate(Gate, Observer):
     """A gate that needs to know what happens in the cycle."""
+
+
+class DeschedulerGate(WatchingGate):
+    """Closed while a descheduler is seen in the cluster."""
+
+    def __init__(self) -> None:
+        self._held: Reason | None = None
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self._held = held_by_descheduler(snapshot)
+
+    def closed(self) -> Reason | None:
+        return self._held
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
@@ -149,6 +165,8 @@ def live_parts(
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
+    if options.execute and not options.beside_descheduler:
+        newest.append(DeschedulerGate())
     watched = (*watched, *newest)
     gate = _gate(connection, options, clock, around, [*_health(connection, options, clock, around), *newest])
     # What is only recorded burdens nobody.
@@ -200,7 +218,10 @@ def remembering(
         made = without(snapshot, approved, resting)
         unsettled = memory.unsettled(snapshot, made)
         touched = {m.owner.key for m in made.moves} & unsettled.keys()
-        return without(snapshot, approved, {**unsettled, **resting}) if touched else made
+        if touched:
+            made = without(snapshot, approved, {**unsettled, **resting})
+        more = undoing(snapshot, memory.undone_moves())
+        return replace(made, findings=(*made.findings, *more)) if more else made
 
     return planned
 

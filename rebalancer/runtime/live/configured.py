@@ -53,6 +53,7 @@ def live_options(
         grace_seconds=None if evictions.grace_period is None else int(evictions.grace_period),
         events=evictions.events,
         policy_reports=settings.policy_reports.enabled,
+        beside_descheduler=evictions.beside_descheduler == "evict",
     )
 
 

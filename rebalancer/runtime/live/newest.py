@@ -28,6 +28,7 @@ from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.live.assembly import LiveOptions, WatchingGate
+from rebalancer.runtime.observers.neighbours import held_by_descheduler
 from rebalancer.settings import Settings
 
 
@@ -110,6 +111,9 @@ class NewestGate(WatchingGate):
             )
         if not new.execute:
             return Reason(ReasonCode.EVICTIONS_DISABLED, "evictions.enabled is false now")
+        seen = None if new.beside_descheduler else self._snapshot
+        if seen is not None and (reason := held_by_descheduler(seen)) is not None:
+            return reason
         if new.max_time is not None and self._clock.monotonic() - self._began >= new.max_time:
             return Reason(
                 ReasonCode.CYCLE_TIME,

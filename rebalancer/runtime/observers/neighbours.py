@@ -10,10 +10,12 @@ from enum import StrEnum
 from rebalancer.findings.code import FindingCode
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
-from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, is_leaving
+from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.planner.plan import Plan
+from rebalancer.policy.history.undone_moves import Account
 from rebalancer.report.text import plural
 
 
@@ -24,10 +26,12 @@ class NeighbourCode(StrEnum):
     CONSOLIDATING = "karpenter-consolidating"
     KARPENTER = "karpenter-present"
     DRAIN = "drain-running"
+    UNDOING = "autoscaler-undoes-moves"
 
 
+_LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value})
+"""Findings of a plan that the log is told of too."""
 _NAME = "app.kubernetes.io/name"
-_POOL = "karpenter.sh/nodepool"
 
 
 def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
@@ -35,19 +39,38 @@ def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
     return (*_descheduler(snapshot), *_karpenter(snapshot), *_drains(snapshot))
 
 
-def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
+def held_by_descheduler(snapshot: Snapshot) -> Reason | None:
+    """Why nothing is evicted beside a descheduler, unless policy says otherwise; None if there is none.
+
+    Whether its spread plugin is on stands in a ConfigMap that may not be read; its own chart turns it on.
+    """
+    found = _descheduler_pod(snapshot)
+    if found is None:
+        return None
+    return Reason(
+        ReasonCode.DESCHEDULER,
+        f"a descheduler runs in this cluster ({found.key}): two that spread pods undo each other's work",
+        {},
+        "turn off its RemovePodsViolatingTopologySpreadConstraint and set evictions.besideDescheduler: evict",
+    )
+
+
+def _descheduler_pod(snapshot: Snapshot) -> Pod | None:
     templates = {id(p.template): p.template for p in snapshot.pods}
     such = {key for key, template in templates.items() if _runs(template, "descheduler")}
-    found = (
-        next((p for p in snapshot.pods if id(p.template) in such and not _over(p)), None) if such else None
-    )
+    return next((p for p in snapshot.pods if id(p.template) in such and not _over(p)), None) if such else None
+
+
+def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
+    found = _descheduler_pod(snapshot)
     if found is not None:
         yield Finding(
             Severity.WARNING,
             NeighbourCode.DESCHEDULER.value,
             f"Pod/{found.key}",
             "a descheduler runs in this cluster: what one evicts the other may evict again",
-            "turn off its RemovePodsViolatingTopologySpreadConstraint, or exclude these namespaces from one",
+            "turn off its RemovePodsViolatingTopologySpreadConstraint; until evictions.besideDescheduler is "
+            "set to evict, nothing is evicted beside it",
         )
 
 
@@ -61,14 +84,32 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
             f"Karpenter is taking away {plural(len(going), 'node')}: pods move meanwhile, plans may not hold",
             "let it finish; a disruption budget of the NodePool keeps it to other hours than these",
         )
-    elif any(_POOL in n.labels for n in snapshot.nodes):
+    elif any(NODEPOOL in n.labels for n in snapshot.nodes):
         yield Finding(
             Severity.INFO,
             NeighbourCode.KARPENTER.value,
-            "Node/" + min(n.name for n in snapshot.nodes if _POOL in n.labels),
+            "Node/" + min(n.name for n in snapshot.nodes if NODEPOOL in n.labels),
             "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
             "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
         )
+
+
+def undoing(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
+    """That consolidation and spread contradict each other, measured by what became of the week's moves."""
+    if not moves.contradicts:
+        return ()
+    karpenter = any(NODEPOOL in n.labels for n in snapshot.nodes)
+    return (
+        Finding(
+            Severity.WARNING,
+            NeighbourCode.UNDOING.value,
+            "Cluster",
+            f"{'Karpenter' if karpenter else 'an autoscaler'} undid {moves.undone} of {moves.moves} moves "
+            "this week: it removed the nodes on which the replacements had landed",
+            "let it keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a disruption "
+            "budget of the NodePool), or accept the skew with a larger maxSkew",
+        ),
+    )
 
 
 def _disrupted(snapshot: Snapshot) -> set[str]:
@@ -121,7 +162,7 @@ class NeighbourWatch(Observer):
         self._tell = tell
         self._there: frozenset[str] = frozenset()
         self._seen: tuple[object, object] = (None, None)
-        self._newer = False
+        self._said: frozenset[str] = frozenset()
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         if self._seen[0] is snapshot.pods and self._seen[1] is snapshot.nodes:
@@ -134,7 +175,8 @@ class NeighbourWatch(Observer):
         self._there = frozenset(found)
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
-        found = next((f for f in plan.findings if f.code == FindingCode.NEWER_VERSION), None)
-        if found is not None and not self._newer:
-            self._tell.on_notice(found)
-        self._newer = found is not None
+        loud = {f.code: f for f in plan.findings if f.code in _LOUD}
+        for code, finding in loud.items():
+            if code not in self._said:
+                self._tell.on_notice(finding)
+        self._said = frozenset(loud)

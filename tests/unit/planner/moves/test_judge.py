@@ -57,6 +57,39 @@ REFUSED: list[tuple[str, list[Any], str, ReasonCode]] = [
         ReasonCode.NODE_LEAVING,
     ),
     (
+        "a node in question is about to go, and the pod tolerates that",
+        [
+            nodes(a=1, b=1),
+            node("c-0").zone("c").taint("karpenter.sh/disrupted"),
+            workload("web").spread("zone").tolerates("karpenter.sh/disrupted").placed({"a-0": 3, "b-0": 1}),
+        ],
+        "a-0",
+        ReasonCode.NODE_LEAVING,
+    ),
+    (
+        "a node in question is not registered yet, and the pod tolerates that",
+        [
+            nodes(a=1, b=1),
+            node("c-0").zone("c").taint("karpenter.sh/unregistered", effect="NoExecute"),
+            workload("web")
+            .spread("zone")
+            .tolerates("karpenter.sh/unregistered", effect="NoExecute")
+            .placed({"a-0": 3, "b-0": 1}),
+        ],
+        "a-0",
+        ReasonCode.NODE_STARTING,
+    ),
+    (
+        "Karpenter has not initialized a node in question",
+        [
+            nodes(a=1, b=1),
+            node("c-0").zone("c").label("karpenter.sh/nodepool", "default"),
+            workload("web").spread("zone").placed({"a-0": 3, "b-0": 1}),
+        ],
+        "a-0",
+        ReasonCode.NODE_STARTING,
+    ),
+    (
         "it may come back to the emptier zone that it leaves",
         [THREE, web],
         "b-0",

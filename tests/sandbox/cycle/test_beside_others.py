@@ -1,0 +1,76 @@
+"""Beside a descheduler nothing is evicted; where an autoscaler removes what was filled, that is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.policy.history.resting_owners import HistoryRules
+from tests.support.build import node, nodes, pod, workload
+from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import EXECUTE, SKEWED
+
+ALONE = replace(EXECUTE, beside_descheduler=False)
+DESCHEDULER = pod("d-1").labels(app="descheduler").on("b-0")
+
+
+@pytest.mark.parametrize(
+    ("things", "options", "evicted"),
+    [
+        ((*SKEWED, DESCHEDULER), ALONE, 0),
+        ((*SKEWED, DESCHEDULER), EXECUTE, 4),
+        (SKEWED, ALONE, 4),
+        ((*SKEWED, pod("d-1").labels(app="descheduler").on("b-0").phase("Failed")), ALONE, 4),
+    ],
+    ids=["it runs", "it runs, and policy evicts beside it", "there is none", "it has ended"],
+)
+def test_a_descheduler(things: Any, options: Any, evicted: int) -> None:
+    with Machine(things) as m:
+        run = m.cycle(options=options)
+    assert run.report.evicted == evicted
+    if not evicted:
+        assert run.report.reason is not None
+        assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.DESCHEDULER)
+        assert "a descheduler runs in this cluster (default/d-1)" in run.report.message
+        assert run.story.plans[0].moves, "the plan itself is made"
+
+
+def _with(status: dict[str, Any]) -> Any:
+    return lambda o: o["status"].update(status)
+
+
+def consolidate(m: Machine, gone: str, new: str) -> None:
+    """An autoscaler removes a node, whose pods come up on a-0 again, and later adds an empty one."""
+    for p in m.server.store.list("Pod"):
+        if p["spec"].get("nodeName") == gone:
+            kept = {k: v for k, v in p["metadata"].items() if k in ("labels", "ownerReferences", "namespace")}
+            m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
+            again = {**kept, "name": f"{p['metadata']['name']}-{new}"}
+            m.server.store.create({**p, "metadata": again, "spec": {**p["spec"], "nodeName": "a-0"}})
+            m.server.store.modify("Pod", again["name"], "default", _with(p["status"]), subresource="status")
+    m.server.store.delete("Node", gone, None)
+    made = node(new).zone("b").build()[0]
+    m.server.store.create({**made, "metadata": {"name": new, "labels": made["metadata"]["labels"]}})
+
+
+def test_an_autoscaler_that_undoes_every_move_is_left_to_itself_and_named() -> None:
+    rules = HistoryRules(max_returns=2)
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    evicted = []
+    with Machine(things) as m:
+        for round_ in range(4):
+            run = m.cycle(rules)
+            evicted.append(run.report.evicted)
+            consolidate(m, f"b-{round_}", f"b-{round_ + 1}")
+            m.time.at += 600
+        last = run.story.plans[-1]
+        assert evicted == [2, 2, 0, 0], "two cycles were undone, the third does not try"
+        assert {b.reason.code for b in last.blocked} == {ReasonCode.NODES_REMOVED}
+        [finding] = [f for f in last.findings if f.code == "autoscaler-undoes-moves"]
+        assert "an autoscaler undid 4 of 4 moves this week" in finding.message
+        m.time.at += 86_400  # retryAfter, and the cap of a day
+        assert m.cycle(rules).report.evicted == 2, "not for ever"
