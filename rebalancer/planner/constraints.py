@@ -7,7 +7,7 @@ constraint, and why an excess stays.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -68,7 +68,8 @@ class Constraints(ABC):
         self.own = [g for g in self.groups.all if g.constraint.hard is not soft]
         # Small, as it may be many groups times many domains.
         own = told(self.own, options.on_progress, _MANY)
-        self._before = [g.counts_once(state).astype(np.int32) for g in own]
+        shared = view.simulation.shared
+        self._before = [shared.of(g.counts_once(state).astype(np.int32)) for g in own]
 
     @abstractmethod
     def plan(self, waiting: Waiting) -> Planned:
@@ -96,12 +97,13 @@ class Constraints(ABC):
                     refused.setdefault(r.pod.key, r)
             workloads = self.carriers.workloads.get(group.index, ())
             groups.append(group)
-            constraints.append(shown_constraint(group, before, after, reasons, workloads))
+            shared = self.view.simulation.shared
+            constraints.append(shown_constraint(group, before, after, reasons, workloads, shared))
         return Results(tuple(groups), tuple(constraints), tuple(refused.values()))
 
-    def before(self) -> list[Ints]:
+    def before(self) -> Iterator[Ints]:
         """int64[D] of each own group: the counts of the snapshot."""
-        return [b.astype(np.int64) for b in self._before]
+        return (b.astype(np.int64) for b in self._before)
 
     @cached_property
     def carriers(self) -> Carriers:

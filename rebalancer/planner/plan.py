@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -47,8 +48,8 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
 
     constraint: Constraint
     workloads: tuple[str, ...]
-    domains: dict[str, int]
-    after: dict[str, int]
+    domains: Mapping[str, int]
+    after: Mapping[str, int]
     skew: int
     excess: int
     residual_excess: int

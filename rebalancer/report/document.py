@@ -79,8 +79,8 @@ class ConstraintReport(Struct, frozen=True, rename="camel"):
     max_skew: int
     min_domains: int
     when_unsatisfiable: str
-    domains: dict[str, int]
-    after: dict[str, int]
+    domains: Mapping[str, int]
+    after: Mapping[str, int]
     skew: int
     excess: int
     residual_excess: int

@@ -13,6 +13,7 @@ from rebalancer.report.document import Report
 from rebalancer.report.formats import Color, Format
 from rebalancer.report.showing import Showing
 from rebalancer.report.text import HIDDEN
+from rebalancer.spread.per_domain import PerDomain
 
 _PIPED_WIDTH = 140
 """Width if the output is not a terminal; wide enough for most rows."""
@@ -35,7 +36,7 @@ def render(
     if format is Format.YAML:
         from rebalancer.yaml import to_yaml
 
-        return to_yaml(msgspec.to_builtins(report))
+        return to_yaml(msgspec.to_builtins(report, enc_hook=_plain))
     if format is Format.MARKDOWN:
         from rebalancer.report.markdown import to_markdown
 
@@ -88,11 +89,18 @@ def json_pieces(document: Struct) -> Iterator[bytes]:
 
 
 def _indented(value: object, columns: int) -> bytes:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2)
     if not text.isascii() or b"\x7f" in text:
         text = harmless(text.decode()).encode()
     # Line ends within strings are escaped.
     return text.replace(b"\n", b"\n" + b" " * columns)
+
+
+def _plain(value: object) -> dict[str, int]:
+    """Counts per domain as what JSON and YAML can say: made only while they are written."""
+    if isinstance(value, PerDomain):
+        return value.plain()
+    raise NotImplementedError(f"a report has no {type(value).__name__}")
 
 
 def harmless(json: str) -> str:

@@ -5,6 +5,8 @@ Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from rebalancer.report.columns import columns
@@ -34,9 +36,9 @@ class SimulatedConstraint(Struct, frozen=True, rename="camel"):
     selector: str | None
     topology_key: str
     max_skew: int
-    before: dict[str, int]
-    changed: dict[str, int]
-    after: dict[str, int]
+    before: Mapping[str, int]
+    changed: Mapping[str, int]
+    after: Mapping[str, int]
     excess: dict[str, int]
     reasons: tuple[str, ...]
 
@@ -147,7 +149,7 @@ def _constraints(s: Simulation) -> list[str]:
     rows = [["WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS"]]
     for c in broken[:_MOST]:
         name = f"{c.namespace}/{listing((w.rpartition('/')[2] for w in c.workloads), 2) or c.selector or ''}"
-        found: list[dict[str, int]] = [getattr(c, m) for m in moments]
+        found: list[Mapping[str, int]] = [getattr(c, m) for m in moments]
         left = str(c.excess["after"] or "")
         cells = (counts(domains) if domains else "-" for domains in found)
         rows.append([name, short_key(c.topology_key), str(c.max_skew), *cells, left])

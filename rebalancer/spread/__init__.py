@@ -7,5 +7,6 @@ layout         the domains of a key over the eligible nodes
 tally          pods per node that a selector matches, kept up to date
 domain_counts  the same by domain
 skew           skew and excess of such counts
+per_domain     counts by the name of a domain, as a plan shows them
 arrays         numpy types, and columns that are copied when written
 """

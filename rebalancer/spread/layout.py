@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -45,6 +46,11 @@ class Layout:
         frozen(self.own_domain)
         # As with hostname: each domain's count is that of its only node.
         self._only_node: Rows | None = self._inside[np.argsort(self._domains)] if alone else None
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The number of the domain of each name."""
+        return {name: d for d, name in enumerate(self.names)}
 
     def by_domain(self, per_node: Ints) -> Ints:
         """Sums an int64[N] by domain: int64[D]."""

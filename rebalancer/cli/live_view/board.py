@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class Now(Struct, frozen=True):
     name: str
     key: str
     max_skew: int
-    before: dict[str, int]
+    before: Mapping[str, int]
     counts: dict[str, int]
     arriving: int
 
@@ -172,7 +172,7 @@ def name_of(result: ConstraintResult) -> str:
     return f"{result.constraint.namespace}/{whose or result.constraint.selector}"
 
 
-def counts_of(domains: dict[str, int], key: str) -> str:
+def counts_of(domains: Mapping[str, int], key: str) -> str:
     """The counts, such as a=5 b=1 c=1; for hostnames, how many nodes have how many pods."""
     if short_key(key) != "hostname":
         return " ".join(f"{name}={count}" for name, count in domains.items())

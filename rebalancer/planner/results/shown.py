@@ -12,27 +12,33 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.planner.plan import ConstraintResult, Move, Status
 from rebalancer.policy.owners import Owners
-from rebalancer.spread.arrays import Ints, first_places
+from rebalancer.spread.arrays import Ints, Shared, first_places
+from rebalancer.spread.per_domain import PerDomain
 
 
 def shown_constraint(
-    group: Group, before: Ints, after: Ints, reasons: tuple[Reason, ...], workloads: tuple[str, ...]
+    group: Group,
+    before: Ints,
+    after: Ints,
+    reasons: tuple[Reason, ...],
+    workloads: tuple[str, ...],
+    shared: Shared,
 ) -> ConstraintResult:
-    """The result of one group. `workloads`: who carries it."""
+    """The result of one group. `workloads`: who carries it; `shared`: where equal counts are held once."""
     excess, residual = group.excess(before), group.excess(after)
     status: Status = "balanced"
     if excess or residual:
         # A soft constraint may have to give way to a hard one.
         status = "fixable" if not residual else "partly-fixable" if residual < excess else "unfixable"
     total = int(before.sum())
-    domains = dict(zip(group.names, before.tolist(), strict=True))
+    domains = PerDomain(group.layout, shared.of(before.astype(np.int32)))
     # Of thousands of constraints by hostname, most keep their counts: those are held once.
     kept = np.array_equal(before, after)
     return ConstraintResult(
         constraint=group.constraint,
         workloads=workloads,
         domains=domains,
-        after=domains if kept else dict(zip(group.names, after.tolist(), strict=True)),
+        after=domains if kept else PerDomain(group.layout, shared.of(after.astype(np.int32))),
         skew=group.skew(before),
         excess=excess,
         residual_excess=residual,
