@@ -16,14 +16,14 @@ class DefaultNormalized(Score):
 
     def __init__(self, raw: Ints, *, reverse: bool) -> None:
         """`raw` int64[N], not negative; `reverse`: the lowest is the best."""
-        self._raw = raw
+        self._raw = raw if raw.any() else None
         self._reverse = reverse
-        self._flat = not raw.any()
-        self._constant: Ints = np.full(len(raw), MAX_SCORE if reverse else 0, dtype=np.int64)
+        constant = np.int64(MAX_SCORE if reverse else 0)
+        self._constant: Ints = np.broadcast_to(constant, raw.shape)
 
     def values(self, feasible: Bools) -> Ints:
         """Scaled; all equal where no feasible node scores at all."""
-        if self._flat:
+        if self._raw is None:
             return self._constant
         highest = int(self._raw.max(where=feasible, initial=0))
         if highest == 0:

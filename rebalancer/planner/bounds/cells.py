@@ -46,7 +46,7 @@ class CellStructure:
             columns.append(np.where(alone, base[g.domain_of], g.domain_of) if g.size else g.domain_of)
         # Where every key groups nodes, only sums over the domain matter, and who can go there at all.
         columns.extend(np.where(self.single, fixed, 0) for fixed in component.fixed)
-        columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room)
+        columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room())
         self.numbers = numbered(np.zeros(n, dtype=np.int64), columns)
 
     def cells(self, placed: Ints) -> Cells:

@@ -97,7 +97,6 @@ class Component:
             not reach[list(self.counters[i])][:, g.domain_of < 0].any() for i, g in enumerate(self.groups)
         )
 
-    @cached_property
     def useful_room(self) -> Ints:
         """`room`, as far as it can matter: no node needs to take more than the fullest holds by now."""
         fullest = [
@@ -123,7 +122,7 @@ class Component:
         room = _room(self.simulation, self.classes, self.start - self.fixed, given, pods)
         other = copy(self)
         other._given, other.room = given, room
-        for name in ("resources", "closed_in", "useful_room"):
+        for name in ("resources", "closed_in"):
             other.__dict__.pop(name, None)
         if room is not self.room and (room != self.room).any():
             return other

@@ -185,6 +185,6 @@ class Classes:
                 replacement.host_ports,
                 replacement.priority,
                 id(affinity) if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity) else 0,
-                self._simulation.static(replacement).tobytes(),
+                id(self._simulation.static(replacement)),
             )
         return found

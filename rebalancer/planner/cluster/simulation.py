@@ -98,7 +98,10 @@ class Simulation:
         return self._frameworks.of(template)
 
     def static(self, template: PodTemplate) -> Bools:
-        """bool[N]: nodes that would take the pod if the cluster were empty (inter-pod affinity aside)."""
+        """bool[N]: nodes that would take the pod if the cluster were empty (inter-pod affinity aside).
+
+        The same array for equal sets of nodes.
+        """
         found = self._static.get(id(template))
         if found is None:
             bare = template
@@ -107,7 +110,7 @@ class Simulation:
             key = self._static_key(bare)
             mask = self._alike.get(key) if key is not None else None
             if mask is None:
-                mask = self._bare_frameworks.of(bare).feasible(bare)
+                mask = self.shared.of(self._bare_frameworks.of(bare).feasible(bare))
                 if key is not None:
                     self._alike[key] = mask
             found = self._static[id(template)] = (template, mask)

@@ -46,7 +46,7 @@ def together(moves: Sequence[JudgedMove]) -> Together:
 def alone(move: JudgedMove) -> Together:
     """One move by itself."""
     nodes = move.component.start.shape[1]
-    return Together(1, np.ones(nodes, dtype=np.int64))
+    return Together(1, np.broadcast_to(np.int64(1), nodes))
 
 
 def comparable(moves: Sequence[JudgedMove]) -> int:
@@ -141,8 +141,7 @@ class _Overlap:
         for k in self._kept:
             room = k.minimum + k.group.constraint.max_skew - k.least
             found = np.minimum(found, np.append(room, 0)[k.group.domain_of])
-        at_least_one: Ints = np.maximum(found, 1)
-        return at_least_one
+        return self._component.simulation.shared.of(np.maximum(found, 1))
 
     def _group(self, i: int) -> _Kept:
         group = self._component.groups[i]

@@ -10,7 +10,7 @@ from rebalancer.engine.plugins.resources.scoring_strategy import STRATEGIES
 from rebalancer.engine.resource_names import is_counted, is_extended
 from rebalancer.engine.version import TOO_SMALL_UNRESOLVABLE
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints, Rows, int64
+from rebalancer.spread.arrays import Bools, Rows, int64
 
 NATIVE_ORDER = ("cpu", "memory", "ephemeral-storage")
 
@@ -47,14 +47,13 @@ class _Filter(Filter):
         order = [n for n in NATIVE_ORDER if n in wanted] + [n for n in wanted if n not in NATIVE_ORDER]
         self._wanted = tuple((name, wanted[name], state.allocatable(name)) for name in order)
         self._pods = state.allocatable(PODS)
-        self._room: tuple[Ints, ...] = tuple(allocatable - amount for _, amount, allocatable in self._wanted)
         self._mask: Bools = self._fits(np.arange(state.table.size))
 
     def _fits(self, rows: Rows) -> Bools:
         requested = self._state.requested
         fits: Bools = requested[PODS][rows] < self._pods[rows]
-        for (name, _, _), room in zip(self._wanted, self._room, strict=True):
-            fits &= requested[name][rows] <= room[rows]
+        for name, amount, allocatable in self._wanted:
+            fits &= requested[name][rows] <= allocatable[rows] - amount
         return fits
 
     def update(self, rows: Rows) -> None:
