@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,7 @@ def render(
     if format is Format.YAML:
         from rebalancer.yaml import to_yaml
 
-        return to_yaml(msgspec.to_builtins(report, enc_hook=_plain))
+        return to_yaml(to_builtins(report))
     if format is Format.MARKDOWN:
         from rebalancer.report.markdown import to_markdown
 
@@ -64,6 +64,11 @@ def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing |
         return
     for piece in json_pieces(report):
         file.write(piece)
+
+
+def to_builtins(document: Struct) -> Any:
+    """A document as dictionaries, lists and plain values."""
+    return msgspec.to_builtins(document, enc_hook=_plain)
 
 
 def to_json(document: Struct) -> str:

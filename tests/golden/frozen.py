@@ -9,10 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from rebalancer.findings import plan_with_findings
 from rebalancer.report import build_report
+from rebalancer.report.output import to_builtins
 from tests.golden.cases import Case
 
 FOLDER = Path(__file__).parent / "plans"
@@ -29,7 +28,7 @@ def planned(case: Case) -> str:
     report = build_report(
         plan_with_findings(snapshot, case.options), snapshot, generated_at=snapshot.now, seconds=0.0
     )
-    document: dict[str, Any] = msgspec.to_builtins(report)
+    document: dict[str, Any] = to_builtins(report)
     for constraint in document["constraints"]:
         before, after = constraint["domains"], constraint["after"]
         if len(before) > _MANY:

@@ -96,12 +96,12 @@ class Elsewhere:
             safe = safe[room >= self._needs[resource][safe] + own * amount]
         if len(safe):
             return True
-        filled = 0
-        for resource, amount in asked:
-            to_fill = np.cumsum(np.sort(np.maximum(free[resource][open_] - amount + 1, 0)))
-            total = self._total[resource] + own * amount
-            filled += int(np.searchsorted(to_fill, total, side="right"))
-        return filled < len(open_)
+        # What each node takes until it is full, and what there is to fill them with.
+        fillings = [
+            (np.maximum(free[r][open_] - amount + 1, 0), self._total[r] + own * amount) for r, amount in asked
+        ]
+        # The second count is exact, and sorts all nodes.
+        return any(sum(count(*f) for f in fillings) < len(open_) for count in (_filled_at_most, _filled))
 
     def _conflicts(self, move: JudgedMove) -> Bools:
         """bool[N]: nodes where one of another component that conflicts with the replacement may be."""
@@ -112,3 +112,14 @@ class Elsewhere:
                 if component != id(move.component) and can_conflict(other, move.replacement):
                     nodes = nodes | may_land
         return nodes
+
+
+def _filled_at_most(to_fill: Ints, total: int) -> int:
+    """No more nodes than this can be filled: as if each took as little as the one that takes least."""
+    least = int(to_fill.min(where=to_fill > 0, initial=total + 1))
+    return int(np.count_nonzero(to_fill == 0)) + total // least
+
+
+def _filled(to_fill: Ints, total: int) -> int:
+    """How many nodes can be filled, the cheapest first."""
+    return int(np.searchsorted(np.cumsum(np.sort(to_fill)), total, side="right"))
