@@ -21,9 +21,11 @@ RUN cd /opt/rebalancer/lib/python*/site-packages && rm -rf kubernetes/aio kubern
     && find . -depth -type d \( -name tests -o -name __pycache__ \) -exec rm -rf {} + \
     && /opt/rebalancer/bin/python -m compileall -q --invalidation-mode unchecked-hash .
 
-FROM docker.io/library/python:${PYTHON_VERSION}-slim${PYTHON_DIGEST}
-ARG PYTHON_VERSION
-ARG PYTHON_DIGEST
+# What a start needs, and nothing else: no shell, no pip, no packages of the distribution.
+COPY deploy/image/root.py /src/root.py
+RUN python -BI /src/root.py /opt/rebalancer /image
+
+FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=""
 ARG SOURCE=""
@@ -32,9 +34,8 @@ LABEL org.opencontainers.image.title="rebalancer" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.source="${SOURCE}" \
-      org.opencontainers.image.base.name="docker.io/library/python:${PYTHON_VERSION}-slim${PYTHON_DIGEST}"
-COPY --from=build /opt/rebalancer /opt/rebalancer
+      org.opencontainers.image.source="${SOURCE}"
+COPY --from=build /image /
 COPY LICENSE /opt/rebalancer/LICENSE
 # A number, so that runAsNonRoot can be checked without a user database.
 USER 65532:65532

@@ -49,7 +49,7 @@ def left_out(dockerignore: Path) -> set[str]:
 
 
 def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
-    """COPY and RUN of a stage with `root` in place of / for /opt and /src. Raises CalledProcessError."""
+    """COPY and RUN of a stage with `root` in place of / for /opt, /src, /image. Raises CalledProcessError."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "PYTHON"))}
     env["PATH"] = f"{root / 'bin'}:{env['PATH']}"
     (root / "bin").mkdir()
@@ -74,4 +74,4 @@ def replay(stage: list[Step], context: Path, root: Path, python: str) -> None:
 
 def inside(text: str, root: Path) -> str:
     """Paths of the image as paths below `root`."""
-    return re.sub(r"(?<![\w/])/(opt|src)\b", rf"{root}/\1", text)
+    return re.sub(r"(?<![\w/])/(opt|src|image)\b", rf"{root}/\1", text)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rebalancer import __version__
-from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes, settings_in
+from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes, pod_template, settings_in
 from tests.support.sandbox import ApiServer
 
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -42,6 +42,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a word for a boolean", {"evictions": {"enabled": "yes"}}, "/evictions/enabled"),
     ("no replicas", {"daemon": {"replicas": 0}}, "/daemon/replicas"),
     ("a digest that is none", {"image": {"digest": "latest"}}, "/image/digest"),
+    ("a file in place of the settings", {"files": {"rebalancer.yaml": "x"}}, "rebalancer.yaml"),
     ("an unknown profile", {"profile": "bold"}, "/profile"),
     ("a namespace that cannot be", {"evictions": {"namespaces": ["Shop"]}}, "/evictions/namespaces"),
 ]
@@ -80,6 +81,62 @@ def test_profiles_and_settings_are_merged_and_evictions_decide_last() -> None:
     assert sly["evictions"] == {"enabled": False, "maxTotal": 1}
     assert settings({"evictions": {"enabled": True, "namespaces": ["a"]}})["scope"] == {
         "namespaces": {"include": ["a"]}
+    }
+
+
+def test_roles_follow_the_names_of_ledger_brake_and_lease() -> None:
+    names = {"ledger": {"name": "l"}, "brake": {"name": "b"}, "leaderElection": {"name": "e"}}
+    made = chart({**ON, "config": names})
+    roles = {o["metadata"]["name"]: o["rules"] for o in made if o["kind"] == "Role"}
+    named = {
+        role: sorted(n for rule in rules for n in rule.get("resourceNames", ()))
+        for role, rules in roles.items()
+    }
+    assert named == {"rebalancer-memory": ["l"], "rebalancer-record": ["b", "l"], "rebalancer-lease": ["e"]}
+    assert {group: yaml.safe_load(settings_in(made))[group] for group in names} == names
+    assert [o for o in made if o["kind"] == "ConfigMap" and o["metadata"]["name"] == "b"]
+
+
+@pytest.mark.parametrize("group", ["ledger", "brake", "leaderElection"])
+def test_a_namespace_in_which_no_rights_are_granted_is_refused(group: str) -> None:
+    elsewhere = {"config": {group: {"namespace": "elsewhere"}}}
+    with pytest.raises(helm_python.HelmError, match=f"config.{group}.namespace"):
+        chart(elsewhere)
+    assert chart({**elsewhere, "rbac": {"create": False}})
+
+
+def pod_of(values: Object) -> Object:
+    found: Object = next(filter(None, map(pod_template, chart(values))))["spec"]
+    return found
+
+
+def test_files_are_mounted_beside_the_settings_and_start_it_anew() -> None:
+    text = "kind: KubeSchedulerConfiguration\nprofiles: []\n"
+    made = chart({"files": {"scheduler.yaml": text}})
+    settings = next(o for o in made if o["kind"] == "ConfigMap" and o["metadata"]["name"].endswith("-config"))
+    assert settings["data"]["scheduler.yaml"].strip() == text.strip()
+    sums = {
+        next(filter(None, map(pod_template, chart(values))))["metadata"]["annotations"]["checksum/config"]
+        for values in ({}, {"files": {"scheduler.yaml": text}}, {"files": {"scheduler.yaml": "other"}})
+    }
+    assert len(sums) == 3
+
+
+def test_volumes_of_others_can_be_mounted() -> None:
+    volumes = [{"name": "textfile", "hostPath": {"path": "/var/lib/node_exporter"}}]
+    mounts = [{"name": "textfile", "mountPath": "/metrics"}]
+    for mode in ("daemon", "cronjob", "report"):
+        spec = pod_of({"mode": mode, "extraVolumes": volumes, "extraVolumeMounts": mounts})
+        assert spec["volumes"][1:] == volumes
+        assert spec["containers"][0]["volumeMounts"][1:] == mounts
+
+
+def test_the_user_can_be_left_to_the_cluster() -> None:
+    """OpenShift's restricted-v2 refuses a pod that names a user."""
+    none = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None}}
+    assert pod_of(none)["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 

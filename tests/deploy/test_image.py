@@ -65,6 +65,7 @@ def test_the_final_stage_runs_without_shell_and_root() -> None:
     assert argument(FINAL, "STOPSIGNAL") == "SIGINT"
     assert entry_point(FINAL)[0] == "/opt/rebalancer/bin/python"
     assert not [step for step in FINAL if step.word == "RUN"], "layers of the final stage are copies only"
+    assert re.search(r"^FROM scratch$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert f"VERSION={__version__}" in [step.argument for step in FINAL if step.word == "ARG"]
 
 
@@ -134,6 +135,30 @@ def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
     done = started(image, "demo")
     assert done.returncode == 1
     assert "pip install 'kube-rebalancer[sandbox]'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@IN_ONE_WORKER
+def test_the_image_has_neither_shell_nor_installer_and_starts_by_itself(image: Path) -> None:
+    """As its own root, with nothing of this machine below it."""
+    there = {p.name for p in (image / "image").rglob("*")}
+    assert not there & {"sh", "bash", "dash", "busybox", "apt", "dpkg", "pip", "ensurepip"}
+    assert there >= {"passwd", "ld.so.cache", "rebalancer"}
+    alone = ["unshare", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    program = "import ssl, threading, numpy, highspy; from rebalancer.cli import main; print('up')"
+    command = [
+        *alone,
+        shutil.which("chroot") or "/usr/sbin/chroot",
+        str(image / "image"),
+        inside(entry_point(FINAL)[0], image),
+        "-BIc",
+        program,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={})
+    assert done.stdout == "up\n", done.stderr
 
 
 @pytest.mark.slow

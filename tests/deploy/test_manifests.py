@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from rebalancer import __version__
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE
 from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import (
     CHART,
@@ -219,6 +220,7 @@ def test_the_names_in_roles_are_those_of_the_settings() -> None:
         ("configmaps", settings.brake.name),
         ("configmaps", settings.ledger.name),
         ("leases", settings.leader_election.name),
+        ("leases", SCHEDULER_LEASE[1]),
     }
 
 

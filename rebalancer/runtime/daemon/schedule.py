@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -154,8 +155,8 @@ def stop_on_signals(stop: threading.Event, *, reload: Callable[[], None] | None 
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            # Not by the signal's default: process 1 of a container, which this mostly is, has none.
+            os._exit(128 + number)
         stop.set()
 
     before = {s: signal.signal(s, handle) for s in _SIGNALS}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
-from tests.support.runs.one_cycle import SKEWED
+from tests.support.runs.one_cycle import SKEWED, astray
 from tests.support.sandbox import ApiServer, Reply
 
 
@@ -68,6 +68,14 @@ def test_missing_rights_are_exit_code_4_with_the_rule(server: ApiServer, tmp_pat
     done = call(server, tmp_path, "once", "--execute")
     assert done.returncode == 4
     assert '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}' in done.stdout
+
+
+def test_a_mere_misprediction_is_no_error(server: ApiServer, tmp_path: Path) -> None:
+    """The replacement runs, but where the plan did not expect it: the cycle ends, and a Job does not fail."""
+    with moving(server, choose=astray("a-0")):
+        done = call(server, tmp_path, "once", "--execute")
+    assert "its replacement went to a-0" in done.stdout, done.stdout
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+
+import pytest
 
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.cycle.clock import SystemClock
@@ -80,6 +84,29 @@ def test_a_signal_waits_for_the_cycle_at_work() -> None:
     with stop_on_signals(stop):
         Daemon(cycle, interval=60, stop=stop, observer=Observer()).run()
     assert ended.is_set()
+
+
+AS_PROCESS_1 = """
+import os, signal, threading, time
+from rebalancer.runtime.daemon.schedule import stop_on_signals
+stop = threading.Event()
+with stop_on_signals(stop):
+    assert os.getpid() == 1
+    os.kill(1, signal.SIGTERM)
+    assert stop.wait(30)
+    os.kill(1, signal.SIGTERM)
+    time.sleep(1)
+"""
+
+
+def test_a_second_signal_ends_process_1_of_a_container_too() -> None:
+    """The kernel keeps every signal from it for which it has no handler."""
+    alone = ["unshare", "--map-root-user", "--pid", "--fork"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    command = [*alone, sys.executable, "-c", AS_PROCESS_1]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
 
 
 def test_signal_handlers_are_put_back() -> None:

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.sandbox import ApiServer
-from tests.support.servers.hands import Hands
+from tests.support.servers.hands import Choose, Hands
 
 BIN = Path(sys.executable).parent / "rebalancer"
 
 
 @contextmanager
-def moving(server: ApiServer) -> Iterator[None]:
+def moving(server: ApiServer, choose: Choose | None = None) -> Iterator[None]:
     """Controllers and scheduler act in real time."""
-    stop, hands = threading.Event(), Hands(server, ends_after=1, ready_after=1)
+    stop, hands = threading.Event(), Hands(server, ends_after=1, ready_after=1, choose=choose)
 
     def work() -> None:
         while not stop.wait(0.05):

@@ -54,6 +54,15 @@ labels:
 {{- default (printf "%s-brake" (include "rebalancer.fullname" .)) (default dict .Values.config.brake).name -}}
 {{- end -}}
 
+{{/* Ledger and lease, as the settings name them: roles follow. */}}
+{{- define "rebalancer.ledger" -}}
+{{- default "rebalancer-ledger" (default dict .Values.config.ledger).name -}}
+{{- end -}}
+
+{{- define "rebalancer.lease" -}}
+{{- default "rebalancer" (default dict .Values.config.leaderElection).name -}}
+{{- end -}}
+
 {{- define "rebalancer.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -138,7 +147,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    checksum/config: {{ include "rebalancer.config" $root | sha256sum }}
+    checksum/config: {{ print (include "rebalancer.config" $root) (toYaml $root.Values.files) | sha256sum }}
     {{- with $root.Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -178,11 +187,7 @@ spec:
       matchLabelKeys: [pod-template-hash]
   {{- end }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    seccompProfile:
-      type: RuntimeDefault
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
   {{- with $root.Values.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}
@@ -247,6 +252,9 @@ spec:
           readOnly: true
         {{- end }}
         {{- end }}
+        {{- with $root.Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: config
       configMap:
@@ -257,5 +265,8 @@ spec:
       secret:
         secretName: {{ . }}
     {{- end }}
+    {{- end }}
+    {{- with $root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}
