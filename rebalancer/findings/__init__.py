@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import bulk_work
 from rebalancer.findings import (
     budgets,
     domains,
@@ -32,10 +33,9 @@ from rebalancer.findings.survey import Survey
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.view import View
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.planner.planner import plan_view
+from rebalancer.planner.planner import plan_view, view_of
 from rebalancer.planner.progress import told
 from rebalancer.policy.evictable import Evictable
 
@@ -56,10 +56,11 @@ def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...
 def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
     """The plan of a snapshot, and the findings about its constraints, nodes and budgets."""
     options = options or PlanOptions()
-    view = View(snapshot, options)
+    view = view_of(snapshot, options)
     made = plan_view(view, options)
     options.on_progress()
-    return replace(made, findings=findings(view.simulation, view.evictable))
+    with bulk_work():
+        return replace(made, findings=findings(view.simulation, view.evictable))
 
 
 def order(f: Finding) -> tuple[int, str, str, str]:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from msgspec.structs import replace
 
+from rebalancer.bulk_work import bulk_work
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.cluster.view import View
@@ -31,14 +32,21 @@ _RESTS_ON_SCORES = (
 def plan(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
     """The fewest evictions that restore the snapshot's hard constraints, in waves, with all reasons."""
     options = options or PlanOptions()
-    return plan_view(View(snapshot, options), options)
+    return plan_view(view_of(snapshot, options), options)
+
+
+def view_of(snapshot: Snapshot, options: PlanOptions) -> View:
+    """What a plan starts from."""
+    with bulk_work():
+        return View(snapshot, options)
 
 
 def plan_view(view: View, options: PlanOptions) -> Plan:
     """The plan of a snapshot as it is to be planned; Pending pods whose place is settled are then in it."""
     order = victim_order(view.snapshot, view.evictable.budgets)
-    soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
-    hard = HardConstraints(view, options, order)
+    with bulk_work():
+        soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
+        hard = HardConstraints(view, options, order)
     unsettled = settle(view.simulation, view.pending, hard.classes.highest_priority)
     waiting = Waiting(view.simulation, hard.groups, unsettled)
 
@@ -65,9 +73,10 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
                 break
         moves = in_order(waves)
         solved = hard.ended()
-        results = [hard.results(moves, given_up)]
-        if soft is not None:
-            results.append(soft.results(moves, late))
+        with bulk_work():
+            results = [hard.results(moves, given_up)]
+            if soft is not None:
+                results.append(soft.results(moves, late))
     constraints = tuple(
         c if view.evictable.in_view(c.constraint.namespace) else replace(c, in_scope=False)
         for r in results
