@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
@@ -63,6 +64,7 @@ class Condition(Struct, frozen=True, rename="camel"):
     status: str = "Unknown"
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class NodeSpec(Struct, frozen=True, rename="camel", eq=False):
@@ -101,6 +103,16 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
     def ready(self) -> bool:
         """Whether its Ready condition is True; a node that reports no condition counts as ready."""
         return all(c.status == "True" for c in self.status.conditions if c.type == "Ready")
+
+    @property
+    def ready_since(self) -> float | None:
+        """Since when its Ready condition is True, in epoch seconds; None if it is not, or does not say."""
+        times = [
+            c.last_transition_time
+            for c in self.status.conditions
+            if c.type == "Ready" and c.status == "True" and c.last_transition_time is not None
+        ]
+        return times[0].timestamp() if times else None
 
     @cached_property
     def allocatable(self) -> dict[str, int]:

@@ -38,8 +38,8 @@ class Schedule(Group):
     taints or cordon; at most one in this time. 10s, because a zone that comes back is when spread is worth
     most. off = only by the interval."""
     node_settle: Duration = 10.0
-    """How long no node may have changed before such a cycle starts. 10s, because the nodes of a zone come
-    back one after the other."""
+    """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain
+    that came back must have been Ready. 10s, because the nodes of a zone come back one after the other."""
     cron: CronText = ""
     """When cycles start, as in crontab (minute hour day month weekday), instead of the interval. Empty = by
     interval."""

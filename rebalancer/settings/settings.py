@@ -139,8 +139,9 @@ class Evictions(Group):
     fifty. 0 = no such limit. `once --execute` has none either, because somebody is watching."""
     stabilization: Duration = 180.0
     """How long a violation must last before pods are evicted because of it, so that rollouts and autoscalers
-    settle first. When it began is known from the ledger, or else from the age of the youngest pod. `once
-    --execute` does not wait."""
+    settle first. When it began is known from the ledger, or else from the age of the youngest pod. A
+    violation by a domain that came back need not last, once its nodes have been Ready for
+    schedule.nodeSettle. `once --execute` does not wait."""
     cool_down: Duration = 180.0
     """How long no pod of an owner is evicted after the last one was. The ledger keeps it across restarts.
     `once --execute` does not wait."""

@@ -26,12 +26,15 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     """What the rules that look at earlier cycles allow. Durations are in seconds; 0 switches a rule off.
 
     `canary`: how many evictions in a row must go as predicted before a cycle may evict more than one pod.
+    `settle`: for how long the nodes of a domain that came back have to be Ready; a violation by it need not
+    last.
     """
 
     cool_down: float = 0.0
     retry_after: float = 6 * 3600.0
     max_returns: int = 2
     stabilization: float = 0.0
+    settle: float = 10.0
     canary: int = 0
 
 

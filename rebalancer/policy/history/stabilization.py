@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.history.ledger import Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules
@@ -40,3 +41,13 @@ def stabilizing(since: float, rules: HistoryRules, now: float) -> Reason | None:
         {"seconds": int(rules.stabilization - lasted)},
         "wait, or shorten evictions.stabilization",
     )
+
+
+def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float) -> bool:
+    """Whether a domain with these nodes has come (back) and settled: all of them became Ready not long ago,
+    and have been so for `rules.settle`.
+
+    Neither a rollout nor an autoscaler is at work then, and a violation by that domain need not last.
+    """
+    since = [n.ready_since for n in nodes]
+    return bool(since) and all(s is not None and rules.settle <= now - s < rules.stabilization for s in since)

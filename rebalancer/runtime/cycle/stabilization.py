@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.policy.history.digests import constraint_id
 from rebalancer.policy.history.ledger import Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.history.stabilization import first_seen, stabilizing
+from rebalancer.policy.history.stabilization import came_back, first_seen, stabilizing
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.spread.constraint import Constraint
@@ -23,18 +24,21 @@ def young(
     """When each violation began, and the owners that are left alone because of a young one.
 
     Returns constraint id → epoch seconds, and owner → reason. Violations of soft constraints come and go. A
-    young one does not hold back an owner that has a lasting violation of a hard constraint.
+    young one does not hold back an owner that has a lasting violation of a hard constraint, and one that came
+    with the nodes of a domain is not held back for.
     """
-    violated = {
-        constraint_id(c.constraint): c.constraint for c in plan.constraints if c.in_scope and c.excess
-    }
+    results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
+    violated = {i: c.constraint for i, c in results.items()}
     first = not ledger.looked
     ages = {
         i: _youngest(snapshot, c) if first and i not in ledger.violated else None for i, c in violated.items()
     }
     since = first_seen(ledger, ages, now=now)
     reasons = {
-        i: reason for i, began in since.items() if (reason := stabilizing(began, rules, now)) is not None
+        i: reason
+        for i, began in since.items()
+        if (reason := stabilizing(began, rules, now)) is not None
+        and not _comes_from_nodes(snapshot, results[i], rules, now)
     }
     if not reasons:
         return since, {}
@@ -47,6 +51,16 @@ def young(
             if violated[i].hard or owner not in lasting:
                 found.setdefault(owner, reason)
     return since, found
+
+
+def _comes_from_nodes(snapshot: Snapshot, result: ConstraintResult, rules: HistoryRules, now: float) -> bool:
+    """Whether all domains with the fewest pods have come back not long ago."""
+    key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
+    lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
+    for node in snapshot.nodes:
+        if (domain := node.labels.get(key)) in lowest:
+            lowest[domain].append(node)
+    return bool(lowest) and all(came_back(nodes, rules, now) for nodes in lowest.values())
 
 
 def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
@@ -33,7 +34,7 @@ from tests.support.runs.one_cycle import EXECUTE, Run, astray
 from tests.support.sandbox import Cut, Reply
 from tests.support.servers.api import QUICK, FakeTime, connected
 
-UTC = ZoneInfo("UTC")
+ZONE = ZoneInfo("UTC")
 
 ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
 """One eviction a cycle."""
@@ -276,6 +277,25 @@ def test_a_violation_has_to_last_across_processes() -> None:
     assert codes == {ReasonCode.STABILIZING}
 
 
+def test_a_zone_that_came_back_is_used_once_its_nodes_have_settled() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3})
+    with Machine((*nodes(a=1, b=1), web)) as m:
+        rules = HistoryRules(stabilization=180, settle=10)
+        m.cycle(rules)
+        for zone in "cd":
+            back = objects(node(f"{zone}-0").zone(zone))[0]
+            del back["metadata"]["resourceVersion"]
+            at = datetime.fromtimestamp(m.time.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            back["status"]["conditions"][0]["lastTransitionTime"] = at
+            m.server.store.create(back)
+            m.time.at += 6
+        soon = m.cycle(rules)
+        m.time.at += 6
+        settled = m.cycle(rules)
+    assert (soon.report.evicted, settled.report.evicted) == (0, 2)
+    assert {b.reason.code for b in soon.story.plans[-1].blocked} == {ReasonCode.STABILIZING}
+
+
 def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
     with Machine() as m:
         m.cycle()
@@ -294,7 +314,7 @@ def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
 
 def test_outside_of_every_window_nothing_is_evicted_and_the_plan_is_made_all_the_same() -> None:
     # 2033-05-18 03:33:20 UTC, a Wednesday
-    shut = Window(parse_cron("0 4 * * *"), 3600, UTC)
+    shut = Window(parse_cron("0 4 * * *"), 3600, ZONE)
     with Machine() as m:
         held = m.cycle(options=replace(EXECUTE, windows=(shut,)))
         m.time.at += 3600
@@ -308,7 +328,7 @@ def test_outside_of_every_window_nothing_is_evicted_and_the_plan_is_made_all_the
 
 def test_a_window_that_closes_ends_the_cycle_between_two_evictions() -> None:
     with Machine() as m:
-        shut = Window(parse_cron("34 3 * * *"), 3600, UTC, "deny")  # 40 s after the start
+        shut = Window(parse_cron("34 3 * * *"), 3600, ZONE, "deny")  # 40 s after the start
         slow = replace(EXECUTE, windows=(shut,), limits=CycleLimits(per_second=0.05))
         run = m.cycle(options=slow)
     assert run.report.end is End.HELD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support.build import node, nodes, objects, workload
@@ -11,7 +12,7 @@ from tests.support.sandbox import ApiServer
 from tests.support.waiting import until
 
 SELDOM = BRISK.replace("interval: 1s", "interval: 1h, react: 1s, nodeSettle: 2s").replace(
-    "canary: 0", "canary: 0, enabled: true"
+    "canary: 0, stabilization: 0s", "canary: 0, stabilization: 10m, enabled: true"
 )
 
 
@@ -22,6 +23,8 @@ def test_a_zone_that_comes_back_is_used_without_waiting_for_the_interval(tmp_pat
         for i in range(20):
             late = objects(node(f"c-{i}").zone("c"))[0]
             del late["metadata"]["resourceVersion"]
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            late["status"]["conditions"][0]["lastTransitionTime"] = now
             server.store.create(late)
             time.sleep(0.02)
         assert until(lambda: evictions(server) > 0) < 20

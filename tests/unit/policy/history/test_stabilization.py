@@ -1,0 +1,37 @@
+"""Violations that need not last: those by a domain that came back, once its nodes have settled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rebalancer.model.node import Condition, Node, NodeStatus
+from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.history.stabilization import came_back
+
+NOW = 10_000.0
+RULES = HistoryRules(stabilization=180, settle=10)
+
+
+def node(ready_for: float | None, status: str = "True") -> Node:
+    at = datetime.fromtimestamp(NOW - ready_for, UTC) if ready_for is not None else None
+    ready = Condition(type="Ready", status=status, last_transition_time=at)
+    return Node(metadata=ObjectMeta(name="n"), status=NodeStatus(conditions=(ready,)))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "nodes", "back"),
+    [
+        ("all its nodes are Ready for half a minute", [node(30), node(40)], True),
+        ("one of them is Ready for five seconds only", [node(30), node(5)], False),
+        ("one of them has been Ready all the time", [node(30), node(5000)], False),
+        ("one of them is not Ready", [node(30), node(60, "False")], False),
+        ("since when they are Ready is not known", [node(None)], False),
+        ("it has no nodes", [], False),
+    ],
+)
+def test_a_domain_came_back(sentence: str, nodes: list[Node], back: bool) -> None:
+    del sentence
+    assert came_back(nodes, RULES, NOW) is back
