@@ -60,6 +60,8 @@ def flags(namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: 
     said = options.scope_of(namespaces, every)
     if dry or execute:
         said["evictions"] = {"enabled": not dry}
+    if dry:
+        said["prevention"] = {"dryRun": True}
     return said
 
 

@@ -22,6 +22,7 @@ from rebalancer.cli.commands import simulate as simulate_command
 from rebalancer.cli.commands import snapshot as snapshot_command
 from rebalancer.cli.commands import version as version_command
 from rebalancer.cli.commands.config import app as config_app
+from rebalancer.cli.commands.prevent import app as prevent_app
 from rebalancer.cli.commands.report import EXAMPLES, report
 from rebalancer.cli.habits import KubectlCommand
 
@@ -93,4 +94,5 @@ _add(pause_command.resume, pause_command.RESUME_EXAMPLES)
 _add(history_command.history, history_command.EXAMPLES)
 _add(demo_command.demo, demo_command.EXAMPLES)
 _add(version_command.version)
+app.add_typer(prevent_app, name="prevent")
 app.add_typer(config_app, name="config")

@@ -10,7 +10,9 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
+from rebalancer.outcome.steering import SteeringReport
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.report.steering import steering_lines
 from rebalancer.report.text import clean, plural
 
 
@@ -51,6 +53,11 @@ class Lines(Observer):
     def on_notice(self, finding: Finding) -> None:
         """Prints what else moves pods in this cluster."""
         typer.echo(clean(f"note: {finding.object}: {finding.message}; {finding.remedy}"), err=True)
+
+    def on_steering(self, report: SteeringReport) -> None:
+        """Prints deletion costs, and why there are none."""
+        for line in steering_lines(report):
+            typer.echo(clean(line))
 
     def on_report(self, report: CycleReport) -> None:
         """Prints the result, and what stays."""

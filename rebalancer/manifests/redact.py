@@ -20,6 +20,7 @@ from rebalancer.manifests.known_keys import KNOWN_KEYS, KNOWN_NAMES, PLAIN_VALUE
 from rebalancer.manifests.pseudonyms import Pseudonyms
 from rebalancer.manifests.redacted_fields import KINDS
 from rebalancer.manifests.redaction_rules import Naming
+from rebalancer.model.deletion_cost import without_own_cost
 
 Json = dict[str, Any]
 
@@ -50,6 +51,8 @@ def of_object(obj: Json, naming: Naming) -> Json | None:
     kind, api_version = str(obj.get("kind") or ""), str(obj.get("apiVersion") or "")
     if not is_read(kind, api_version):
         return None
+    if "managedFields" in obj["metadata"]:
+        obj = {**obj, "metadata": without_own_cost(obj["metadata"])}
     found: Json = {"apiVersion": api_version, "kind": kind, **(KINDS[kind](obj, naming) or {})}
     return found
 

@@ -19,6 +19,7 @@ from rebalancer.manifests.kinds import (
     SERVER_VERSION,
     is_read,
 )
+from rebalancer.model.deletion_cost import DELETION_COST, without_own_cost, written_by_us
 from rebalancer.output_file import output_file
 
 Json = dict[str, Any]
@@ -52,12 +53,13 @@ class Reading(Struct, frozen=True, kw_only=True):
 def plain(objects: Iterable[Json]) -> Iterator[Json]:
     """The objects of the kinds that are read, without managed fields and last-applied-configuration.
 
+    Without managed fields nobody could tell that a deletion cost is this tool's, so that is left out as well.
     Everything else stays as the API server sent it, environment variables included.
     """
     for obj in objects:
         if not is_read(str(obj.get("kind")), str(obj.get("apiVersion") or "")):
             continue
-        metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+        metadata = without_own_cost(obj["metadata"])
         annotations = metadata.get("annotations")
         if isinstance(annotations, dict) and _DUMPED in annotations:
             metadata["annotations"] = {k: v for k, v in annotations.items() if k != _DUMPED}
@@ -70,9 +72,13 @@ def stripped(raw: bytes | Raw, kind: str, api_version: str) -> bytes:
     """
     fields = _fields(raw)
     metadata = _fields(fields.get("metadata", b"{}"))
-    metadata.pop("managedFields", None)
-    if _DUMPED.encode() in bytes(metadata.get("annotations", b"")):
-        kept = {k: v for k, v in _annotations(metadata["annotations"]).items() if k != _DUMPED}
+    managed = metadata.pop("managedFields", b"null")
+    annotated = bytes(metadata.get("annotations", b""))
+    dropped = {_DUMPED} if _DUMPED.encode() in annotated else set()
+    if DELETION_COST.encode() in annotated and written_by_us(managed):
+        dropped.add(DELETION_COST)
+    if dropped:
+        kept = {k: v for k, v in _annotations(metadata["annotations"]).items() if k not in dropped}
         metadata["annotations"] = Raw(_encode(kept))
     named = {"apiVersion": Raw(_encode(api_version)), "kind": Raw(_encode(kind))}
     return _encode({**named, **fields, **named, "metadata": metadata})

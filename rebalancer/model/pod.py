@@ -192,6 +192,8 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
+    `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
+    `annotations`, so that nothing but scale-in goes by it.
     """
 
     name: str
@@ -211,6 +213,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     unschedulable: str = ""
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
+    own_cost: int | None = None
     resource_version: str = ""
 
     @property

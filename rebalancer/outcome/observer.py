@@ -11,6 +11,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, Outcome
 from rebalancer.outcome.eviction import Eviction
+from rebalancer.outcome.steering import SteeringReport
 from rebalancer.planner.plan import Move, Plan
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,9 @@ class Observer:
 
     def on_comparison(self, comparison: Comparison) -> None:
         """What the scheduler did with a pod, beside what the engine says of it; from a thread of its own."""
+
+    def on_steering(self, report: SteeringReport) -> None:
+        """Scale-ins were looked at, and there is news; in the daemon from a thread of its own."""
 
     def on_reload(self, problem: str) -> None:
         """Changed settings were taken over (""), or refused because of `problem`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from rebalancer.model.deletion_cost import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
 
 EVICT = "rebalancer.io/evict"
@@ -18,6 +19,8 @@ PAUSE = "rebalancer.io/pause"
 """On a namespace: no evictions there. On the brake, a ConfigMap: no evictions anywhere. The value is the end
 of the pause (RFC 3339), any text that says why, or both: "2026-12-01T08:00:00Z we look". "" and "false" mean
 no pause."""
+SCALE_IN = "rebalancer.io/scale-in"
+"""On a Deployment, a ReplicaSet or a namespace: "spread" has its scale-ins steered, "off" has them not."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
@@ -25,8 +28,6 @@ DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 """Karpenter's older key."""
 DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Which pod a ReplicaSet gives up first; a pod that costs less is the better victim."""
 
 STEERING = (
     EVICT,

@@ -18,6 +18,7 @@ from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
 from rebalancer.settings.notifications import Notifications, PolicyReports
 from rebalancer.settings.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
+from rebalancer.settings.prevention import Prevention
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
 
@@ -245,6 +246,7 @@ class Settings(BaseSettings):
     policy: Policy = Policy()
     evictions: Evictions = Evictions()
     planner: Planner = Planner()
+    prevention: Prevention = Prevention()
     schedule: Schedule = Schedule()
     breaker: Breaker = Breaker()
     brake: Brake = Brake()

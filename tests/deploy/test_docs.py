@@ -20,7 +20,7 @@ PAGES = [
     CHART / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("install", "rbac", "security", "from-descheduler", "notifications")
+        for name in ("install", "rbac", "security", "from-descheduler", "notifications", "prevention")
     ),
 ]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

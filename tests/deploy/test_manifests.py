@@ -295,6 +295,18 @@ def test_policy_reports_have_the_same_right_by_kustomize_and_helm(tmp_path: Path
     assert name not in essence(chart({**values, "mode": "cronjob"}))
 
 
+def test_steered_scale_ins_have_the_same_right_by_kustomize_and_helm(tmp_path: Path) -> None:
+    kustomized = with_components("daemon", ["prevention"], tmp_path)
+    values: Object = {"prevention": {"scaleIn": "annotated"}}
+    name = "ClusterRole/rebalancer-prevent"
+    assert essence(kustomized)[name]["rules"] == essence(chart(values))[name]["rules"]
+    assert f"ClusterRoleBinding/{name.partition('/')[2]}" in essence(kustomized)
+    env = next(filter(None, map(pod_template, kustomized)))["spec"]["containers"][0]["env"]
+    assert load_settings(env={e["name"]: e["value"] for e in env}).prevention.scale_in == "annotated"
+    assert name not in essence(chart({**values, "mode": "report"}))
+    assert name not in essence(chart({}))
+
+
 def test_a_receiver_on_another_port_is_let_through() -> None:
     made = chart({"notifications": {"webhook": {"secret": "s"}, "port": 8443}})
     policy = next(o for o in made if o["kind"] == "NetworkPolicy")

@@ -94,6 +94,7 @@ class Run:
         arguments = template["spec"]["containers"][0]["args"]
         self._arguments = [a.replace("/etc/rebalancer", str(folder)) for a in arguments]
         self._evicts = yaml.safe_load(config)["evictions"]["enabled"]
+        self._steers = "prevention" in yaml.safe_load(config)
         self._reports = "policyReports" in yaml.safe_load(config)
 
     @property
@@ -129,6 +130,7 @@ class Run:
         return (
             watched >= {r.plural for r in RESOURCES.values()}
             and "configmaps" in read
+            and (not self._steers or any(a.verb == "patch" for a in self.accesses))
             and (not self._reports or len(wrote) == 2 * len(("create", "list", "update")))
         )
 
@@ -162,6 +164,8 @@ RUNS = {name: values for name, values in SAME.items() if name != "monitoring"} |
         "mode": "cronjob",
         "evictions": {"enabled": True, "namespaces": ["default"]},
     },
+    "daemon that steers scale-ins": {"prevention": {"scaleIn": "all"}},
+    "cronjob that steers scale-ins": {"mode": "cronjob", "prevention": {"scaleIn": "all"}},
     "daemon with policy reports": {"policyReports": {"enabled": True}},
 }
 
@@ -196,14 +200,8 @@ def test_no_role_has_a_wildcard_or_reads_secrets() -> None:
         for right in granted(chart(values)):
             assert "*" not in right
             assert right.resource not in ("secrets", "pods/exec", "serviceaccounts/token")
-            assert right.verb not in (
-                "delete",
-                "deletecollection",
-                "patch",
-                "impersonate",
-                "bind",
-                "escalate",
-            )
+            assert right.verb not in ("delete", "deletecollection", "impersonate", "bind", "escalate")
+            assert right.verb != "patch" or (right.resource == "pods" and "prevention" in values)
 
 
 def test_what_is_written_is_an_eviction_an_event_or_lies_in_the_own_namespace() -> None:

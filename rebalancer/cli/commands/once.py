@@ -74,6 +74,7 @@ def once(
     from rebalancer.runtime.live.places import places_to_act
     from rebalancer.runtime.live.reviewed import read_reviewed
     from rebalancer.runtime.live.session import session
+    from rebalancer.runtime.live.steering import steered_after
     from rebalancer.runtime.observers.neighbours import NeighbourWatch
     from rebalancer.settings import Settings, load_settings
     from rebalancer.telemetry.start import telemetry_for
@@ -117,6 +118,9 @@ def once(
             observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
             reviewed=reviewed,
             around=around,
+            afterwards=steered_after(
+                connection, settings, live, clock, [*telemetry.observers, lines], around
+            ),
         )
     connection.close()
     if report.end is End.RECORDED:

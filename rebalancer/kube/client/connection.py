@@ -87,16 +87,19 @@ class Connection:
         accept: str = "application/json",
         read_timeout: float | None = None,
         gzip: bool = False,
+        content_type: str = "application/json",
     ) -> Response:
         """The 2xx answer; everything else raises a KubeError.
 
-        `body`: a JSON value. A 401 refreshes the credentials and tries once more, which is safe for every
-        method: the server has not looked at the request.
+        `body`: a JSON value, of that `content_type`. A 401 refreshes the credentials and tries once more,
+        which is safe for every method: the server has not looked at the request.
         """
         timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
 
         def ask() -> Response:
-            answer = self._send(method, path, target, query, body, accept, timeout, gzip)
+            answer = self._send(
+                method, path, target, query, body, accept, timeout, gzip, content_type=content_type
+            )
             return Response(answer.status, answer.headers, self._whole(answer, target, timeout))
 
         return self._authorized(ask)
@@ -160,11 +163,12 @@ class Connection:
         accept: str,
         timeout: tuple[float, float],
         gzip: bool,
+        content_type: str = "application/json",
     ) -> Any:
         """urllib3's response with a 2xx status, its body not read yet."""
         rest = self._rest
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
-        headers = self._headers(target, accept, body is not None, gzip)
+        headers = self._headers(target, accept, content_type if body is not None else "", gzip)
         try:
             if self._sockets.aborted:
                 raise OSError("this connection has been ended")
@@ -186,10 +190,10 @@ class Connection:
             raise self._no_answer(e, target, timeout) from e
         return data
 
-    def _headers(self, target: Target, accept: str, json: bool, gzip: bool) -> Any:
+    def _headers(self, target: Target, accept: str, content_type: str, gzip: bool) -> Any:
         headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
-        if json:
-            headers["Content-Type"] = "application/json"
+        if content_type:
+            headers["Content-Type"] = content_type
         if gzip:
             headers["Accept-Encoding"] = "gzip"
         loaded = self._loaded

@@ -16,6 +16,7 @@ from msgspec import Raw
 from rebalancer.model.decode.pod_json import PodJson, absent, part
 from rebalancer.model.decode.resizes import RESIZE, RESIZE_PENDING, Resized, container_statuses
 from rebalancer.model.decode.templates import TemplateDecoder
+from rebalancer.model.deletion_cost import DELETION_COST, cost_of, written_by_us
 from rebalancer.model.object_meta import OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 
@@ -84,6 +85,11 @@ class PodDecoder:
                 container_statuses(status.container_statuses, status.init_container_statuses),
                 infeasible=(resize.type, resize.reason) == (RESIZE_PENDING, "Infeasible"),
             )
+        annotations = self._annotation(meta.annotations)
+        own_cost = None
+        if DELETION_COST in annotations and written_by_us(meta.managed_fields):
+            own_cost = cost_of(annotations[DELETION_COST])
+            annotations = {k: v for k, v in annotations.items() if k != DELETION_COST}
         return Pod(
             name=meta.name,
             # One string for all pods of a template, and one for all pods of a node.
@@ -106,7 +112,8 @@ class PodDecoder:
                 else ""
             ),
             owner=owner,
-            annotations=self._annotation(meta.annotations),
+            annotations=annotations,
+            own_cost=own_cost,
             resource_version=meta.resource_version,
         )
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rebalancer.model.deletion_cost import DELETION_COST, cost_of
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.leaving_nodes import is_leaving
-from rebalancer.policy.annotations import DELETION_COST, preference
+from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 
 Order = tuple[bool, bool, int, int, int, int, float, str, str]
@@ -29,7 +30,7 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
             pod.node_name not in going,
             preference(pod.annotations),
             pod.template.priority,
-            _cost(pod),
+            cost_of(pod.annotations.get(DELETION_COST)),
             -headroom,
             -(pod.created or 0.0),
             pod.namespace,
@@ -37,11 +38,3 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
         )
 
     return order
-
-
-def _cost(pod: Pod) -> int:
-    """The deletion cost; 0 where it is absent or not a number, as the ReplicaSet controller has it."""
-    try:
-        return int(pod.annotations.get(DELETION_COST, "0"))
-    except ValueError:
-        return 0

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from rebalancer.engine.agreement import Comparison
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.election import Elector
+from rebalancer.kube.patch.deletion_cost import CostWriter
 from rebalancer.kube.policy_reports import PolicyReports
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
@@ -28,6 +29,7 @@ from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
 from rebalancer.runtime.daemon.reaction import Pace, Reaction
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import Daemon
+from rebalancer.runtime.daemon.steering import SteeringThread
 from rebalancer.runtime.daemon.trigger import CronTrigger, every
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
@@ -37,6 +39,7 @@ from rebalancer.runtime.live.configured import (
     memory_of,
     memory_rules,
     own_name,
+    steering_options,
 )
 from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.runtime.live.leading import elector_of
@@ -45,6 +48,7 @@ from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
+from rebalancer.runtime.prevention.scale_in import ScaleInSteering
 from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -102,6 +106,16 @@ class Service:
         self._last_plan = LastPlan()
         self._name = name
         self._live = self._options(settings)
+        self._scale_in = steering_options(settings, self._live)
+        self.steering = SteeringThread(
+            self.cache,
+            ScaleInSteering(
+                CostWriter(connection), SystemClock(stop), self.observer.on_steering, self.leading
+            ),
+            lambda: self._scale_in,
+            self.leading,
+            SystemClock(stop),
+        )
         self._newest = reloader.newest(self._options)
         self._reaction = Reaction(Pace())
         self._observers.append(self._reaction)
@@ -123,11 +137,13 @@ class Service:
         try:
             self.cache.start()
             self.agreement.start()
+            self.steering.start()
             self._stand_for_election()
             self._daemon.run()
         finally:
             self.agreement.stop()
             self._policy_reports.settle(_WRITING)
+            self.steering.join()
             self.memory.leave()
             if self.elector is not None:
                 self.elector.stop()
@@ -226,6 +242,7 @@ class Service:
         if new is None:
             return
         self._live = live[-1]
+        self._scale_in = steering_options(new, self._live)
         self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
             memory_rules(new, attended=False), circuit_limits(new), read_only=not new.evictions.enabled

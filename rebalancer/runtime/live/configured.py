@@ -15,13 +15,16 @@ from rebalancer.kube.coordination.ledger import Ledgers
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.windows import Window
+from rebalancer.prevention.scale_in.scope import ScaleInOptions
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.places import IN_CLUSTER, Places
+from rebalancer.runtime.prevention.scale_in import SteeringOptions
 from rebalancer.settings import Settings, plan_options
 from rebalancer.telemetry.options import TelemetryOptions
 
@@ -54,6 +57,26 @@ def live_options(
         events=evictions.events,
         policy_reports=settings.policy_reports.enabled,
         beside_descheduler=evictions.beside_descheduler == "evict",
+    )
+
+
+def scale_in_scope(settings: Settings, policy: PolicyOptions) -> ScaleInOptions:
+    """Whose scale-in is steered."""
+    p = settings.prevention
+    return ScaleInOptions(
+        mode=p.scale_in,
+        beside_karpenter=p.beside_karpenter,
+        included=policy.namespaces_include,
+        excluded=(*policy.namespaces_exclude, *filter(None, [policy.own_namespace])),
+    )
+
+
+def steering_options(settings: Settings, live: LiveOptions) -> SteeringOptions:
+    """The same, with what it goes by. `live`: the options of a cycle under the same settings."""
+    return SteeringOptions(
+        scope=scale_in_scope(settings, live.planning.policy),
+        scheduler=live.planning.scheduler,
+        dry=settings.prevention.dry_run,
     )
 
 

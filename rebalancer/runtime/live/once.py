@@ -7,13 +7,14 @@ It plans and evicts until nothing is left to do or a limit of the cycle is reach
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.events import EventRecorder
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.policy.history.resting_owners import HistoryRules
@@ -37,13 +38,16 @@ def run_once(
     reviewed: Reviewed | None = None,
     number: int = 1,
     around: Surroundings = _ALONE,
+    afterwards: Callable[[Snapshot], object] = lambda _: None,
 ) -> CycleReport:
     """Runs a cycle. `reviewed`: evict only these pods, and each only if that is still right.
+    `afterwards` is called with the last snapshot.
 
     Evicts nothing unless `options.execute`; then the cluster is watched, by `around.cache` or, where there is
     none, by one for this cycle. Raises KubeError if the cluster cannot be read.
     """
-    observer = Observers([*observers, *_events(connection, options, clock)])
+    seen = _Seen()
+    observer = Observers([*observers, *_events(connection, options, clock), seen])
     if around.memory is None:
         # What the cycle itself has evicted counts against caps, but makes no owner rest.
         around = msgspec.structs.replace(around, memory=Memory(clock, HistoryRules(retry_after=0.0)))
@@ -64,7 +68,10 @@ def run_once(
             planner=planner,
             patient=patient,
         )
-        return Cycle(parts).run()
+        report = Cycle(parts).run()
+        if seen.last is not None and not clock.stopping():
+            afterwards(seen.last)
+        return report
 
     if around.cache is not None or not options.execute:
         return run(around, patient=True)
@@ -73,6 +80,15 @@ def run_once(
         return run(msgspec.structs.replace(around, cache=cache), patient=False)
     finally:
         cache.stop()
+
+
+class _Seen(Observer):
+    """Keeps the last snapshot."""
+
+    last: Snapshot | None = None
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
 
 
 def _events(connection: Connection, options: LiveOptions, clock: Clock) -> list[Observer]:

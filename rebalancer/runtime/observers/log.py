@@ -14,6 +14,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
+from rebalancer.outcome.steering import CostResult, SteeringReport
 from rebalancer.planner.plan import Move, Plan
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,28 @@ class LogObserver(Observer):
 
     def on_notice(self, finding: Finding) -> None:
         log.warning("%s: %s; %s", finding.object, finding.message, finding.remedy)
+
+    def on_steering(self, report: SteeringReport) -> None:
+        if report.steering.held_back:
+            log.warning("scale-ins are not steered: %s", report.steering.held_back)
+        for o in report.outcomes:
+            level = logging.WARNING if o.result is CostResult.FAILED else logging.DEBUG
+            log.log(
+                level,
+                "deletion cost %d of %s: %s %s",
+                o.change.cost,
+                o.change.pod.key,
+                o.result.value,
+                o.message,
+                extra=fields(namespace=o.change.pod.namespace, pod=o.change.pod.name, result=o.result.value),
+            )
+        log.info(
+            "scale-in: %d deletion costs written, %d would be, %d left to others, %d wait",
+            report.count(CostResult.WRITTEN),
+            report.count(CostResult.RECORDED),
+            report.steering.foreign,
+            report.waiting,
+        )
 
     def on_reload(self, problem: str) -> None:
         if problem:

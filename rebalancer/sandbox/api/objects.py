@@ -11,8 +11,6 @@ import msgspec
 
 from rebalancer.sandbox.api.errors import Cause
 
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-
 Object = dict[str, Any]
 """One API object as JSON gives it, with `apiVersion` and `kind`."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import cmp_to_key
 from typing import Any
 
+from rebalancer.model.deletion_cost import DELETION_COST, cost_of
 from rebalancer.sandbox.api.errors import ApiError
-from rebalancer.sandbox.api.objects import DELETION_COST, Object, condition, is_ready, seconds_of
+from rebalancer.sandbox.api.objects import Object, condition, is_ready, seconds_of
 from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller, Loop
@@ -118,25 +120,47 @@ def victims(candidates: list[Object], related: list[Object], now: float) -> list
     """The candidates in the order in which they would be deleted. `now` in seconds of the epoch."""
     crowd = Counter((p.get("spec") or {}).get("nodeName", "") for p in related)
 
-    def age(text: str | None) -> int:
-        # LogarithmicScaleDown: ages of one power of two count as equal.
-        nanoseconds = (now - seconds_of(text)) * 1e9
-        return int(math.log2(nanoseconds)) if nanoseconds >= 1 else 0
-
     def rank(pod: Object) -> tuple[Any, ...]:
         node = (pod.get("spec") or {}).get("nodeName", "")
-        cost = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
-        ready = is_ready(pod)
-        since = (condition(pod, "Ready") or {}).get("lastTransitionTime") if ready else None
-        return (
-            bool(node),
-            _PHASES.get((pod.get("status") or {}).get("phase", ""), 2),
-            ready,
-            int(cost) if cost.lstrip("-").isdigit() else 0,
-            -crowd[node],
-            age(since) if ready else 0,
-            age(pod["metadata"].get("creationTimestamp")),
-            pod["metadata"].get("uid", ""),
-        )
+        phase = (pod.get("status") or {}).get("phase", "")
+        cost = cost_of((pod["metadata"].get("annotations") or {}).get(DELETION_COST))
+        return bool(node), _PHASES.get(phase, 2), is_ready(pod), cost, -crowd[node]
 
-    return sorted(candidates, key=rank)
+    def compare(one: Object, other: Object) -> int:
+        first, second = rank(one), rank(other)
+        if first != second:
+            return -1 if first < second else 1
+        ready = [(condition(p, "Ready") or {}).get("lastTransitionTime") for p in (one, other)]
+        if is_ready(one) and ready[0] != ready[1]:
+            return _younger(ready, one, other, now)
+        restarts = _restarts(one), _restarts(other)
+        if restarts[0] != restarts[1]:
+            return restarts[1] - restarts[0]
+        return _younger([p["metadata"].get("creationTimestamp") for p in (one, other)], one, other, now)
+
+    return sorted(candidates, key=cmp_to_key(compare))
+
+
+def _younger(times: list[str | None], one: Object, other: Object, now: float) -> int:
+    """Which of two pods is the younger by these times.
+
+    LogarithmicScaleDown: ages of one power of two count as equal, and then it is the uid that decides.
+    """
+    if times[0] == times[1]:
+        return 0
+    if None in times:
+        return -1 if times[0] is None else 1
+    first, second = (_magnitude(now - seconds_of(t)) for t in times)
+    if first != second:
+        return first - second
+    return -1 if one["metadata"].get("uid", "") < other["metadata"].get("uid", "") else 1
+
+
+def _magnitude(seconds: float) -> int:
+    return int(math.log2(seconds * 1e9)) if seconds > 0 else -1
+
+
+def _restarts(pod: Object) -> int:
+    """Of the container that was restarted most often."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return max((int(s.get("restartCount") or 0) for s in statuses), default=0)

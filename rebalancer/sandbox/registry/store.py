@@ -74,8 +74,11 @@ class Store(Storage):
         subresource: str = "",
         resource: Resource | None = None,
         dry_run: bool = False,
+        manager: str = "",
     ) -> Object:
         """Replace, or with subresource "status" replace the status only; the stored object.
+
+        `manager`: the client that writes, as managedFields name it.
 
         With a `metadata.resourceVersion` that is not the current one: ApiError 409. Without: last wins.
         """
@@ -96,12 +99,18 @@ class Store(Storage):
             new = copied(obj)
             if resource.storage == EVENTS.storage:
                 new = events.to_core(new)
-            return self._replace(resource, record, new, subresource, dry_run)
+            return self._replace(resource, record, new, subresource, dry_run, manager)
 
     def _replace(
-        self, resource: Resource, record: Record, new: Object, subresource: str, dry_run: bool
+        self,
+        resource: Resource,
+        record: Record,
+        new: Object,
+        subresource: str,
+        dry_run: bool,
+        manager: str = "",
     ) -> Object:
-        new, changed = updates.updated(resource, record.obj, new, subresource)
+        new, changed = updates.updated(resource, record.obj, new, subresource, manager)
         if not changed:
             return record.obj
         return new if dry_run else deletion.put(self, resource, record, new)

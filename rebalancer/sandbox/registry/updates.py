@@ -5,6 +5,7 @@ from __future__ import annotations
 from rebalancer.sandbox.api.objects import Object, copied
 from rebalancer.sandbox.api.resources import EVENTS, Resource
 from rebalancer.sandbox.registry.defaults import defaulted_spec
+from rebalancer.sandbox.registry.ownership import tracked
 from rebalancer.sandbox.registry.validation import check_pod_update, validate
 
 # A client's update cannot change these.
@@ -20,8 +21,12 @@ _SYSTEM = (
 _NO_SPEC = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
-def updated(resource: Resource, old: Object, new: Object, subresource: str) -> tuple[Object, bool]:
+def updated(
+    resource: Resource, old: Object, new: Object, subresource: str, manager: str = ""
+) -> tuple[Object, bool]:
     """(what to store, whether it differs). `new` is the caller's to give away; ApiError 422.
+
+    `manager`: the client that writes, for managedFields.
 
     Through the main endpoint the status stays, through "status" all else does. The generation counts
     changes of the spec.
@@ -35,6 +40,8 @@ def updated(resource: Resource, old: Object, new: Object, subresource: str) -> t
     new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
     metadata = new["metadata"]
     metadata.pop("managedFields", None)
+    if managed := tracked(old["metadata"], metadata, manager):
+        metadata["managedFields"] = managed
     for field in _SYSTEM:
         metadata.pop(field, None)
         if field in old["metadata"]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rebalancer.model.deletion_cost import DELETION_COST
 from rebalancer.sandbox.api.errors import ApiError, Cause, invalid
-from rebalancer.sandbox.api.objects import DELETION_COST, DNS_SUBDOMAIN, Object, is_subdomain, required, wrong
+from rebalancer.sandbox.api.objects import DNS_SUBDOMAIN, Object, is_subdomain, required, wrong
 from rebalancer.sandbox.api.resources import Resource
 
 LABEL_VALUE = (

@@ -13,6 +13,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
+from rebalancer.outcome.steering import CostResult, SteeringReport
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.telemetry.metrics.gauges import State, register
 
@@ -105,6 +106,9 @@ class CycleMetrics(Observer):
         )
         self._rejected = counter("rejected", "Evictions of a reviewed plan that are not carried out.")
         self._held = counter("held", "Times that evictions were held back: window, pause, breaker, lease.")
+        self._deletion_costs = counter(
+            "deletion_costs", "Deletion costs that were to be changed, by what became of it."
+        )
         self._read_bytes = counter("read", "Bytes read from the API server for snapshots.", "By")
         self._read_retries = counter("read.retries", "Requests for snapshots that had to be sent again.")
 
@@ -147,6 +151,8 @@ class CycleMetrics(Observer):
         for result in Result:
             for certain in ("true", "false"):
                 self._comparisons.add(0, {"result": result.value, "certain": certain})
+        for became in CostResult:
+            self._deletion_costs.add(0, {"result": became.value})
         for hit in _PREDICTIONS:
             self._predictions.add(0, {"prediction": hit})
         for counter in (
@@ -249,6 +255,11 @@ class CycleMetrics(Observer):
         certain = "true" if comparison.certain else "false"
         self._comparisons.add(1, {"result": comparison.result.value, "certain": certain})
         self.state.compared(comparison)
+
+    def on_steering(self, report: SteeringReport) -> None:
+        self.state.foreign_costs = report.steering.foreign
+        for outcome in report.outcomes:
+            self._deletion_costs.add(1, {"result": outcome.result.value})
 
     def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
         self.state.breaker_open = open_

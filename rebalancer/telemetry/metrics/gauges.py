@@ -39,6 +39,7 @@ class State:
         self.bought: float | None = None
         self.leading: bool | None = None
         self.breaker_open = False
+        self.foreign_costs: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self.notices: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.constraint_series = constraint_series
@@ -290,6 +291,12 @@ GAUGES: tuple[Gauge, ...] = (
         "",
         "1 while the circuit breaker keeps evictions back.",
         _known(lambda s: int(s.breaker_open)),
+    ),
+    (
+        "foreign_deletion_costs",
+        "",
+        "Pods whose deletion cost somebody else has set, of workloads whose scale-ins are steered.",
+        _known(lambda s: s.foreign_costs),
     ),
     (
         "engine_agreement",

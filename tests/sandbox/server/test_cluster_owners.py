@@ -55,14 +55,20 @@ def test_a_terminating_pod_is_replaced_at_once() -> None:
         assert status(cluster, "ReplicaSet")["terminatingReplicas"] == 1
 
 
-def pod(name: str, on: str = "n1", *, phase: str = "Running", since: int = 0, cost: str = "") -> Json:
+def pod(
+    name: str, on: str = "n1", *, phase: str = "Running", since: int = 0, cost: str = "", restarts: int = 0
+) -> Json:
     made = f"2026-01-01T0{since}:00:00Z"
     state = [{"type": "Ready", "status": "True", "lastTransitionTime": made}] if phase == "Running" else []
     annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else {}
     return {
         "metadata": {"name": name, "uid": name, "creationTimestamp": made, "annotations": annotations},
         "spec": {"nodeName": on} if on else {},
-        "status": {"phase": phase, "conditions": state},
+        "status": {
+            "phase": phase,
+            "conditions": state,
+            "containerStatuses": [{"name": "c", "restartCount": restarts}],
+        },
     }
 
 
@@ -78,6 +84,10 @@ NOON = 1767268800.0  # 2026-01-01T12:00:00Z
         ("cost before crowding", [pod("x", cost="1"), pod("y", cost="1"), pod("z", on="n2")], "z"),
         ("the crowded node", [pod("x"), pod("y"), pod("z", on="n2", since=9)], "x"),
         ("the younger", [pod("x"), pod("y", since=9)], "y"),
+        ("a cost that is no number is 0", [pod("x", cost="+9"), pod("y", cost="-1"), pod("z")], "y"),
+        ("the one that was restarted", [pod("x"), pod("y", restarts=2)], "y"),
+        ("the younger before the restarted", [pod("x", restarts=2), pod("y", since=9)], "y"),
+        ("readiness before cost", [pod("x", cost="-9"), pod("y", phase="Unknown")], "y"),
         ("ages of one magnitude are equal: by uid", [pod("y", since=1), pod("x")], "x"),
     ],
 )

@@ -40,8 +40,9 @@ def patch(call: Call) -> Answer:
             made = store.create(change, namespace=call.namespace, resource=resource, dry_run=call.dry_run)
             return stored(call, 201, made)
         obj = patched(
-            store, resource, call.name, call.namespace, change, kind, subresource=sub, dry_run=call.dry_run
-        )
+            store, resource, call.name, call.namespace, change, kind,
+            subresource=sub, dry_run=call.dry_run, manager=call.query.get("fieldManager", ""),
+        )  # fmt: skip
     return stored(call, 200, obj)
 
 
@@ -55,6 +56,7 @@ def patched(
     *,
     subresource: str = "",
     dry_run: bool = False,
+    manager: str = "",
 ) -> Object:
     """Apply a patch of that media type; the stored object.
 
@@ -79,4 +81,4 @@ def patched(
             wanted, real = metadata.get("uid"), old_metadata.get("uid")
             why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}"
             raise conflict(resource, name, why)
-        return store.update(new, subresource=subresource, resource=resource, dry_run=dry_run)
+        return store.update(new, subresource=subresource, resource=resource, dry_run=dry_run, manager=manager)

@@ -77,6 +77,9 @@ labels:
 {{- $settings := .Files.Get (printf "profiles/%s.yaml" $profile) | fromYaml -}}
 {{- $settings = mergeOverwrite $settings (deepCopy .Values.config) -}}
 {{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
+{{- if ne .Values.prevention.scaleIn "off" -}}
+{{- $settings = mergeOverwrite $settings (dict "prevention" (dict "scaleIn" .Values.prevention.scaleIn)) -}}
+{{- end -}}
 {{- if ne (int .Values.daemon.port) 8080 -}}
 {{- $settings = mergeOverwrite $settings (dict "health" (dict "address" (printf ":%d" (int .Values.daemon.port)))) -}}
 {{- end -}}

@@ -1,0 +1,1 @@
+"""Writing single fields of objects: pods' deletion costs."""

@@ -1,0 +1,1 @@
+"""Keeping spread from breaking, carried out: deletion costs, at a gentle pace."""

@@ -1,0 +1,1 @@
+"""Tests of the rules that keep spread from breaking."""

@@ -1,0 +1,207 @@
+"""Which pods get which deletion cost, and which are left alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rebalancer.planner import plan
+from rebalancer.prevention.scale_in.scope import ScaleInOptions
+from rebalancer.prevention.scale_in.steering import Steering, steer
+from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, stateful_set
+from tests.support.judge.scale_in import COST, priced
+from tests.support.scheduler.plain import Json
+
+ALL = ScaleInOptions(mode="all")
+THREE = nodes(a=1, b=1, c=1)
+
+
+def costs(found: Steering) -> dict[str, int]:
+    """Pod → cost that is to be written."""
+    return {c.pod.name[-5:].lstrip("0") or "0": c.cost for o in found.owners for c in o.changes}
+
+
+def steered(*things: Any, options: ScaleInOptions = ALL) -> Steering:
+    return steer(decoded(objects(*things)), options)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    things: tuple[Any, ...]
+    costs: dict[str, int]
+    """The last digits of a pod's name → its cost."""
+
+
+SHARED = replica_set("web").labels(tier="t").spread("zone", selector={"tier": "t"})
+SOFT = replica_set("web").spread("zone", soft=True)
+CASES = [
+    Case(
+        "one in each zone: any may go, none needs a cost",
+        (THREE, replica_set("web").spread("zone").placed({"a-0": 1, "b-0": 1, "c-0": 1})),
+        {},
+    ),
+    Case(
+        "the second of a zone goes before the first of another",
+        (THREE, replica_set("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1})),
+        {"0": -1},
+    ),
+    Case(
+        "three heights, three costs",
+        (THREE, replica_set("web").spread("zone").placed({"a-0": 3, "b-0": 2, "c-0": 1})),
+        {"0": -2, "1": -1, "3": -1},
+    ),
+    Case("a soft constraint counts too", (THREE, SOFT.placed({"a-0": 2, "b-0": 1})), {"0": -1}),
+    Case(
+        "no constraint of its own: the scheduler's defaults",
+        (THREE, replica_set("web").placed({"a-0": 3})),
+        {"0": -2, "1": -1},
+    ),
+    Case("a single pod: no cost", (THREE, replica_set("web").spread("zone").placed({"a-0": 1})), {}),
+    Case(
+        "a StatefulSet goes by ordinals",
+        (THREE, stateful_set("web").spread("zone").placed({"a-0": 3})),
+        {},
+    ),
+    Case(
+        "pods of others make a domain full",
+        (
+            THREE,
+            SHARED.placed({"a-0": 1, "b-0": 1}),
+            replica_set("more").labels(tier="t").placed({"a-0": 2}),
+        ),
+        {"0": -1},
+    ),
+    Case(
+        "a pod where no pod is counted goes as soon as the rest is in order",
+        (
+            [*THREE, node("x-0")],
+            replica_set("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1, "x-0": 1}),
+        ),
+        {"0": -1, "4": -2},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_costs(case: Case) -> None:
+    assert costs(steered(*case.things)) == case.costs
+
+
+def placed(**per_zone: int) -> list[Json]:
+    return objects(
+        THREE, replica_set("web").spread("zone").placed({f"{z}-0": n for z, n in per_zone.items()})
+    )
+
+
+def with_costs(
+    cluster: list[Json], costs: dict[str, int], manager: str = "rebalancer-scale-in"
+) -> list[Json]:
+    pods = [o for o in cluster if o["kind"] == "Pod"]
+    return [o for o in cluster if o["kind"] != "Pod"] + priced(pods, costs, manager)
+
+
+def named(found: Steering) -> dict[str, int]:
+    return {c.pod.name: c.cost for o in found.owners for c in o.changes}
+
+
+def test_what_is_written_needs_no_second_write() -> None:
+    cluster = placed(a=4, b=2, c=2)
+    first = named(steer(decoded(cluster), ALL))
+    assert first
+    assert not steer(decoded(with_costs(cluster, first)), ALL).changes
+
+
+def test_pods_that_come_and_go_change_no_other_pod() -> None:
+    cluster = placed(a=3, b=3, c=3)
+    written = named(steer(decoded(cluster), ALL))
+    grown = placed(a=4, b=4, c=4)
+    renamed = {p["metadata"]["name"]: p for p in grown if p["kind"] == "Pod"}
+    # Of each zone three keep what they had.
+    kept: dict[str, int] = {}
+    for zone in ("a-0", "b-0", "c-0"):
+        before = [
+            p["metadata"]["name"] for p in cluster if p["kind"] == "Pod" and p["spec"]["nodeName"] == zone
+        ]
+        after = [n for n, p in renamed.items() if p["spec"]["nodeName"] == zone]
+        kept.update({new: written.get(name, 0) for new, name in zip(after, before, strict=False)})
+    found = named(steer(decoded(with_costs(grown, kept)), ALL))
+    assert len(found) == 3
+    shrunk = [
+        o
+        for o in with_costs(cluster, written)
+        if not (o["kind"] == "Pod" and written.get(o["metadata"]["name"]) == -2)
+    ]
+    assert not steer(decoded(shrunk), ALL).changes
+
+
+def test_costs_of_somebody_else_are_left_alone_and_counted() -> None:
+    cluster = placed(a=3, b=1, c=1)
+    name = next(o["metadata"]["name"] for o in cluster if o["kind"] == "Pod")
+    found = steer(decoded(with_costs(cluster, {name: 7}, "kubectl-annotate")), ALL)
+    assert found.foreign == 1
+    assert name not in named(found)
+    assert sorted(named(found).values()) == [-2, -1], "the two others of that zone, above the one that stays"
+
+
+def test_a_cost_that_two_have_set_is_not_ours() -> None:
+    cluster = with_costs(placed(a=2, b=1, c=1), {"web-00000": -1})
+    for o in cluster:
+        for entry in list(o["metadata"].get("managedFields", ())):
+            o["metadata"]["managedFields"].append({**entry, "manager": "someone"})
+    assert steer(decoded(cluster), ALL).foreign == 1
+
+
+def test_our_costs_are_nothing_to_the_plan() -> None:
+    cluster = placed(a=4, b=1, c=1)
+    costs = named(steer(decoded(cluster), ALL))
+    before, after = plan(decoded(cluster)), plan(decoded(with_costs(cluster, costs)))
+    assert [m.pod.name for m in before.moves] == [m.pod.name for m in after.moves]
+    assert all(COST not in p.annotations for p in decoded(with_costs(cluster, costs)).pods)
+
+
+@pytest.mark.parametrize(
+    ("case", "mode", "on_owner", "on_namespace", "steered_pods"),
+    [
+        ("off: not even where it is asked for", "off", "spread", "spread", 0),
+        ("annotated: nobody asked", "annotated", "", "", 0),
+        ("annotated: the namespace asks", "annotated", "", "spread", 1),
+        ("annotated: the Deployment asks", "annotated", "spread", "", 1),
+        ("the Deployment knows better than its namespace", "annotated", "off", "spread", 0),
+        ("all", "all", "", "", 1),
+        ("all: a namespace does not want it", "all", "", "off", 0),
+    ],
+)
+def test_scope(case: str, mode: Any, on_owner: str, on_namespace: str, steered_pods: int) -> None:
+    assert case
+    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    if on_namespace:
+        space["metadata"]["annotations"] = {"rebalancer.io/scale-in": on_namespace}
+    cluster = objects(THREE, space, deployment("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1}))
+    for o in cluster:
+        if o["kind"] == "Deployment" and on_owner:
+            o["metadata"]["annotations"] = {"rebalancer.io/scale-in": on_owner}
+    assert steer(decoded(cluster), ScaleInOptions(mode=mode)).changes == steered_pods
+
+
+def test_what_is_out_of_scope_now_loses_its_costs() -> None:
+    cluster = placed(a=2, b=1, c=1)
+    written = with_costs(cluster, named(steer(decoded(cluster), ALL)))
+    found = steer(decoded(written), ScaleInOptions(mode="annotated"))
+    assert [c.cost for o in found.owners for c in o.changes] == [0]
+    elsewhere = steer(decoded(written), ScaleInOptions(mode="all", excluded=("default",)))
+    assert elsewhere.changes == 1
+
+
+def test_where_karpenter_runs_nothing_is_steered_unless_it_is_allowed() -> None:
+    cluster = objects(
+        node("a-0").zone("a").label("karpenter.sh/nodepool", "general"),
+        nodes(b=1, c=1),
+        replica_set("web").spread("zone").placed({"a-0": 2, "b-0": 1, "c-0": 1}),
+    )
+    held = steer(decoded(cluster), ALL)
+    assert "Karpenter" in held.held_back
+    assert not held.changes
+    assert steer(decoded(cluster), ScaleInOptions(mode="all", beside_karpenter=True)).changes == 1
