@@ -143,6 +143,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield f"the pod is held by scheduling gates: {', '.join(template.scheduling_gates)}"
     if template.resource_claims:
         yield "the pod uses resource claims, which are not modelled"
+    if template.migrates:
+        yield "the pod is a virtual machine, which is on both nodes while it moves"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
     if template.node_features:

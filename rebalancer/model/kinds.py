@@ -65,5 +65,7 @@ WORKLOADS = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}
 )
 """Kinds that become a `Workload`."""
+BUILT_IN = frozenset({"", "apps", "batch"})
+"""Their API groups; others have kinds of the same names (apps.kruise.io has a StatefulSet)."""
 KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})
 """Every kind that is read. Objects of other kinds are ignored."""

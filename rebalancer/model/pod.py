@@ -182,6 +182,12 @@ class PodTemplate(Struct, frozen=True, eq=False):
         return any(v.kind not in ("hostPath", "emptyDir", "image") for v in self.volumes)
 
     @property
+    def migrates(self) -> bool:
+        """Whether an eviction moves it while it runs: a virtual machine of KubeVirt."""
+        api, kind, _ = self.controller or ("", "", "")
+        return kind == "VirtualMachineInstance" and api.startswith("kubevirt.io/")
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """Names of the PersistentVolumeClaims that it mounts."""
         return tuple(v.claim for v in self.volumes if v.claim)

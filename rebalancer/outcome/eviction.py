@@ -15,6 +15,8 @@ class Result(StrEnum):
 
     EVICTED = "evicted"
     """The server took it, or it was read back as taken."""
+    MIGRATING = "migrating"
+    """Its controller moves it to another node and then ends it: a virtual machine of KubeVirt."""
     WOULD_EVICT = "would-evict"
     """Dry run: recorded only, or accepted by the server's own dry run."""
     GONE = "already-gone"
@@ -68,8 +70,8 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def evicted(self) -> bool:
-        """Whether the pod goes because of this eviction."""
-        return self.result is Result.EVICTED
+        """Whether the pod goes because of this eviction, now or once it has moved."""
+        return self.result in (Result.EVICTED, Result.MIGRATING)
 
     @property
     def tried(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.model.kinds import WORKLOADS
+from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -189,6 +189,12 @@ class Evictable:
         owner = self.owners.of(pod)
         if owner is None:
             what = f"{pod.owner.kind} {pod.owner.name}"
+            group = pod.owner.api_version.rpartition("/")[0]
+            if pod.owner.kind in WORKLOADS and group not in BUILT_IN:
+                return Reason(
+                    ReasonCode.OWNER_UNKNOWN,
+                    f"its owner {what} is of {group}: how that kind replaces a pod is not known",
+                )
             if pod.owner.kind in WORKLOADS:
                 return Reason(
                     ReasonCode.OWNER_UNKNOWN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from rebalancer.model.kinds import WORKLOADS
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -130,6 +130,8 @@ class Owners:
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name}: its Deployment {ref.name} is not in the snapshot; it may be deleted with it",
             )
+        if _rolled_out(owner, ref):
+            return self._revisions(ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
             together = gangs.of_controller(ref.kind, f"{name} belongs to {ref.kind} {ref.name}")
             return together or Reason(
@@ -138,8 +140,11 @@ class Owners:
                 {},
                 "allow the kind in scope.ownerKindsAllow if it replaces evicted pods at once",
             )
-        if owner.kind != "ReplicaSet":
-            return None
+        return self._revisions(ref) if owner.kind == "ReplicaSet" else None
+
+    def _revisions(self, ref: OwnerReference) -> Reason | None:
+        """That the ReplicaSets of a controller that is not read are between two revisions: a step, a pause, a
+        canary or a preview of a Rollout leaves both with pods."""
         sets = [w for w in self._siblings[ref.uid or ref.name] if w.kind == "ReplicaSet"]
         busy = [w for w in sets if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
@@ -209,6 +214,11 @@ class Owners:
                 {"notReady": waiting},
             )
         return None
+
+
+def _rolled_out(owner: Workload, ref: OwnerReference) -> bool:
+    """Whether the controller is Argo's Rollout, which only scales its ReplicaSets: these make new pods."""
+    return owner.kind == "ReplicaSet" and ref.kind == "Rollout" and ref.api_version.startswith("argoproj.io/")
 
 
 def _unknown(name: str) -> Reason:

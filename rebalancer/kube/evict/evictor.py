@@ -47,6 +47,11 @@ REASON = "rebalancer.io/reason"
 """Annotation of the Eviction: why, in a sentence."""
 REQUESTER = "rebalancer.io/requested-by"
 """Annotation of the Eviction: which program, of which version."""
+EVACUATION = "Eviction triggered evacuation"
+"""What KubeVirt's webhook answers with 429 when the eviction of a launcher begins a live migration
+(pod-eviction-admitter.go); descheduler knows it by the same words."""
+_WEBHOOK = "denied the request"
+"""What the API server says of an admission webhook that refused: asking again later changes nothing."""
 _PODS = RESOURCES["Pod"]
 _SERVER_DEADLINE = 25
 """Seconds after which the server gives up, told by `?timeout=`; it retries budget conflicts for 10 s."""
@@ -210,7 +215,15 @@ class LiveEvictor:
         return self._unknown(pod, e, attempt, sent_at)
 
     def _refused_for_now(self, pod: Pod, e: TooManyRequestsError, attempt: Attempt) -> Eviction | None:
-        """429: by a budget that is exhausted, by one whose status is stale, or by a busy server."""
+        """429: by a webhook, by a budget that is exhausted, by one whose status is stale, or by a busy
+        server."""
+        if EVACUATION in e.text:
+            if self._dry_run:
+                say = f"{pod.key} would be moved by its controller, says the API server"
+                return attempt.done(Result.WOULD_EVICT, say, e.code)
+            return attempt.ended(Result.MIGRATING, f"{pod.key} is moved by its controller: {e.text}", e)
+        if _WEBHOOK in e.text:
+            return attempt.ended(Result.REFUSED, str(e), e)
         asked = e.retry_after or 0
         if e.from_budget and e.retry_after is None:
             return attempt.ended(Result.BLOCKED, f"{pod.key} is blocked by its budget: {_causes(e)}", e)

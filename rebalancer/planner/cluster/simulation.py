@@ -150,6 +150,11 @@ class Simulation:
     def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
         """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end."""
         framework = self.framework(replacement)
+        if replacement.migrates:
+            # The target is placed while the source runs and counts; KubeVirt keeps it off the source's node.
+            there = framework.feasible(replacement).copy()
+            there[self.state.table.index[victim.node_name]] = False
+            return Landing(self.shared.of(there), self.shared.of(there), self.state.table.none)
         with self.without(victim) as leaving:
             held = None if after_gone else framework.feasible(replacement)
             leaving.let_go()

@@ -78,7 +78,7 @@ class Evicting:
             return self._untried(move, eviction)
         at = self._clock.monotonic()
         self._observer.on_eviction(move, eviction)
-        if eviction.result is Result.EVICTED:
+        if eviction.evicted:
             now = replace(move, destinations=self._look.destinations(move))
             return Outcome(
                 move=now, status=MoveStatus.EVICTED, message=eviction.message, eviction=eviction, at=at

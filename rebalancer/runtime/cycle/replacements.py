@@ -20,6 +20,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome.eviction import Result
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.flight import controller_of
@@ -39,6 +40,8 @@ class SettleLimits(Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS = SettleLimits()
+MIGRATION = 1200.0
+"""Seconds that a virtual machine may take to move; descheduler waits as long for one to be over."""
 _PATIENCE = 8.0
 """Seconds for a watch to be brought up to date before a failure is believed."""
 
@@ -134,7 +137,8 @@ class Replacements:
                     pods[p.owner.uid].append(p)
         seen: dict[str, _Seen] = {}
         for owner, moves in by_owner.items():
-            there = {p.uid for p in pods[owner]}
+            # A virtual machine's pod that was moved has Succeeded, and stays.
+            there = {p.uid for p in pods[owner] if not p.finished}
             old = self._old.get(owner, set())
             new = [p for p in pods[owner] if p.uid not in old and not p.terminating and not p.finished]
             given = assign(moves, new)
@@ -176,9 +180,15 @@ class Replacements:
                 return ended(
                     MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {pod.unschedulable}"
                 )
-        if now - since >= self.limits.ready + move.pod.grace_seconds:
+        if now - since >= self._patience(evicted):
             return ended(MoveStatus.FAILED, _late(seen, now - since))
         return None
+
+    def _patience(self, evicted: Outcome) -> float:
+        """Seconds from the eviction until its replacement counts as failed."""
+        usual = self.limits.ready + evicted.move.pod.grace_seconds
+        moves = evicted.eviction is not None and evicted.eviction.result is Result.MIGRATING
+        return max(usual, MIGRATION) if moves else usual
 
     def _to_be_checked(self, victim: str) -> bool:
         """Brings the watch up to date, once, before a failure is believed: its connection may be dead."""

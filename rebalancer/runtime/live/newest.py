@@ -97,7 +97,7 @@ class NewestGate(WatchingGate):
         self._leaves = {m.pod.uid: left(m) for m in plan.moves}
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
-        if eviction.result in (Result.EVICTED, Result.UNKNOWN):
+        if eviction.evicted or eviction.result is Result.UNKNOWN:
             self._done.append((move.pod, self._leaves.get(move.pod.uid, [])))
 
     def closed(self) -> Reason | None:

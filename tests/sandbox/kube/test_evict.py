@@ -326,3 +326,37 @@ def test_the_recording_evictor_sends_nothing(server: ApiServer, time: FakeTime) 
     assert outcome.result is Result.WOULD_EVICT
     assert recorder.pods == [pod]
     assert posts(server) == 0
+
+
+def webhook(message: str) -> Reply:
+    """What the API server answers where an admission webhook refuses with 429."""
+    return Reply(
+        429,
+        {
+            **{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429},
+            "reason": "TooManyRequests",
+            "message": 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the '
+            f"request: {message}",
+        },
+    )
+
+
+BY_WEBHOOKS = [
+    ("a live migration begins", 'Eviction triggered evacuation of VMI "default/vm"', Result.MIGRATING),
+    ("one is under way", 'Evacuation in progress: Eviction triggered evacuation of VMI "default/vm"',
+     Result.MIGRATING),
+    ("the target of a migration", "Eviction request for target Pod", Result.REFUSED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "result"), [w[1:] for w in BY_WEBHOOKS], ids=[w[0] for w in BY_WEBHOOKS])
+def test_a_virtual_machine_moves_by_itself_and_is_asked_once(
+    server: ApiServer, time: FakeTime, message: str, result: Result
+) -> None:
+    server.faults.add(webhook(message), subresource="eviction")
+    with connected(server) as c:
+        outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
+    assert outcome.result is result
+    assert outcome.evicted is (result is Result.MIGRATING)
+    assert outcome.posts == posts(server) == 1
+    assert message in outcome.message

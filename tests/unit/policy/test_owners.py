@@ -55,9 +55,20 @@ def born(*times: str, things: Any) -> list[Json]:
     ]
 
 
-def under(kind: str, *owners: OwnerBuilder) -> list[Json]:
+ARGO = "argoproj.io/v1alpha1"
+
+
+def foreign(owner: OwnerBuilder) -> list[Json]:
+    """Pods of a controller of OpenKruise that has the name of a built-in kind, and is not read."""
+    made = [o for o in owner.build() if o["kind"] == "Pod"]
+    for o in made:
+        o["metadata"]["ownerReferences"][0]["apiVersion"] = "apps.kruise.io/v1beta1"
+    return made
+
+
+def under(kind: str, *owners: OwnerBuilder, group: str = "example.com/v1") -> list[Json]:
     """Owners that belong to one object of a kind that is not read."""
-    above = {"metadata": {"ownerReferences": [reference("example.com/v1", kind, "default", "top")]}}
+    above = {"metadata": {"ownerReferences": [reference(group, kind, "default", "top")]}}
     return [
         merged(o, above) if o["kind"] in ("ReplicaSet", "StatefulSet") else o
         for o in patched("Pod", {}, owners)
@@ -121,6 +132,14 @@ CASES: list[Case] = [
     # Owners of owners that are not read.
     ("a ReplicaSet of a kind nobody knows", under("Rollout", web()), {}, ReasonCode.OWNER_UNKNOWN),
     ("a ReplicaSet of a trusted kind", under("Rollout", web()), TRUSTED, None),
+    ("a ReplicaSet of Argo's Rollout", under("Rollout", web(), group=ARGO), {}, None),
+    (
+        "Argo's Rollout at a step, paused, or with a canary or a preview: two ReplicaSets have pods",
+        under("Rollout", web(), replica_set("zzz").placed({"b-0": 1}), group=ARGO),
+        {},
+        ROLLOUT,
+    ),
+    ("a StatefulSet of another group", foreign(db()), {}, ReasonCode.OWNER_UNKNOWN),
     (
         "a trusted kind between two revisions",
         under("Rollout", web(), replica_set("zzz").placed({"b-0": 1})),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from rebalancer.model.pod import Pod
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.pod import Phase, Pod
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.replacements import assign
-from tests.support.build import nodes, snapshot, stateful_set, workload
+from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign
+from tests.support.build import nodes, pod, snapshot, stateful_set, workload
+from tests.support.servers.api import FakeTime
 
 
 def moves_of(s: Snapshot, **predicted: str) -> list[Move]:
@@ -82,3 +90,58 @@ def test_pods_of_a_stateful_set_come_back_under_their_names() -> None:
     first, second = s.pods[0].name, s.pods[1].name
     moves = moves_of(s, **{first.replace("-", "_"): "b-0", second.replace("-", "_"): "c-0"})
     assert landed(moves, new(s, first, "c-0"), new(s, second, "b-0")) == {first: "c-0", second: "b-0"}
+
+
+class Cluster:
+    """Pods as they are watched."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.there: dict[tuple[str, ...], Pod] = {(p.namespace, p.name): p for p in pods}
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def pods(self) -> dict[tuple[str, ...], Pod]:
+        return dict(self.there)
+
+    def workload(self, *_: str) -> None:
+        return None
+
+    def wait_current(self, *_: object) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("after", "phase", "status"),
+    [
+        (400.0, "Running", None),
+        (400.0, "Succeeded", MoveStatus.DONE),
+        (MIGRATION, "Running", MoveStatus.FAILED),
+    ],
+    ids=["it is still moving", "it has moved, and its old pod stays", "it takes too long"],
+)
+def test_a_virtual_machine_is_in_flight_until_it_has_moved(
+    after: float, phase: Phase, status: MoveStatus | None
+) -> None:
+    vm = pod("vm").on("a-0").owned_by("VirtualMachineInstance", "vm", "kubevirt.io/v1")
+    world = snapshot(*nodes(a=1, b=1), vm)
+    source, time = world.pods[0], FakeTime()
+    owner = Workload(kind="VirtualMachineInstance", metadata=ObjectMeta(name="vm", namespace="default"))
+    move = Move(pod=source, owner=owner, replacement=source.template, destinations=("b-0",), predicted="b-0",
+                certain=False, wave=1, fixes=(), reason="")  # fmt: skip
+    cluster = Cluster(source)
+    replacements = Replacements(cluster, world, time)
+    replacements.before(move)
+    evicted = Outcome(
+        move=move,
+        status=MoveStatus.EVICTED,
+        message="",
+        eviction=Eviction(result=Result.MIGRATING, message=""),
+        at=time.monotonic(),
+    )
+    target = replace(new(world, "vm-2", "b-0", ready=phase == "Succeeded"), owner=source.owner)
+    cluster.there = {("default", "vm"): replace(source, phase=phase), ("default", "vm-2"): target}
+    time.wait(after)
+    replacements.landed([evicted])  # a first look brings the watch up to date
+    found = replacements.landed([evicted])
+    assert [o.status for o in found] == ([status] if status else [])
