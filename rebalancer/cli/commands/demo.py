@@ -64,6 +64,7 @@ def demo(
         screen.conclude(console, board, result)
         if keep and not result.interrupted:
             console.print(f"The cluster stays until you interrupt: KUBECONFIG={kubeconfig}", soft_wrap=True)
+            console.print(f"For example: KUBECONFIG={kubeconfig} rebalancer history", soft_wrap=True)
             stop.clear()
             stop.wait()
     if result.interrupted and not result.converged:

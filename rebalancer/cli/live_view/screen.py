@@ -147,6 +147,7 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
         )
     console.print(Padding(table, (0, 0, 0, 2)))
     _stays(console, board.last)
+    _history(console, result)
     console.print()
     console.print(_verdict(board, result))
 
@@ -173,6 +174,19 @@ def _stays(console: Console, plan: Plan) -> None:
             console.print(Padding(why, (0, 0, 0, 4)))
             if reason.remedy:
                 console.print(Padding(Text(f"→ {clean(reason.remedy)}", "cyan"), (0, 0, 0, 6)))
+
+
+def _history(console: Console, result: DemoResult) -> None:
+    """What is asked for most on the day after."""
+    if not result.history:
+        return
+    console.print()
+    console.print(Text("Why was my pod evicted? The ledger knows", "bold underline"))
+    p = result.history[-1]
+    asked = Text(clean(f"$ rebalancer history {p.namespace}/{p.pod}"), "dim")
+    console.print(Padding(asked, (0, 0, 0, 2)))
+    went = f"{p.replacement} on {p.landed}" if p.landed else "its replacement was not seen"
+    console.print(Padding(Text(clean(f"from {p.node}, {p.predicted} was predicted: {went}")), (0, 0, 0, 4)))
 
 
 def _verdict(board: Board, result: DemoResult) -> Text:

@@ -17,13 +17,17 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome.cycle import CycleReport, End
 from rebalancer.outcome.observer import Observer, Observers
+from rebalancer.runtime.commands.history import HistoryLine, history_of
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.configured import memory_of
 from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.places import places_to_act
 from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.outage import after_outage
+from rebalancer.settings import load_settings
 
 GRACE = 1.5
 READY_AFTER = (1.5, 4.0)
@@ -33,12 +37,14 @@ _LIMITS = SettleLimits(ready=30.0, pending=10.0, poll=0.1)
 
 
 class DemoResult(Struct, frozen=True, eq=False):
-    """All cycles in order. `converged`: the last one found nothing to do, and no pod is left Pending."""
+    """All cycles in order. `converged`: the last one found nothing to do, and no pod is left Pending.
+    `history`: what the ledger tells, oldest first."""
 
     cycles: tuple[CycleReport, ...]
     pending: tuple[str, ...]
     converged: bool
     interrupted: bool
+    history: tuple[HistoryLine, ...] = ()
 
     @property
     def evicted(self) -> int:
@@ -65,10 +71,14 @@ def run_demo(
     timeout: float = 55.0,
 ) -> DemoResult:
     """Runs the daemon as `rebalancer run --execute` does; returns when a cycle has found nothing to do, when
-    one has failed, when `stop` is set, or after `timeout` seconds."""
+    one has failed, when `stop` is set, or after `timeout` seconds. Brake, ledger and events are there."""
     connection = Connection(ClusterOptions(kubeconfig=str(kubeconfig)))
     clock = SystemClock(stop)
-    live = LiveOptions(execute=True, settle=_LIMITS)
+    settings = load_settings(env={}, flags={"evictions": {"enabled": True}})
+    places = places_to_act(settings, connection, wait=clock.wait)
+    # Somebody watches, so nothing has to wait; what is evicted is written down as ever.
+    memory = memory_of(settings, connection, places, clock, attended=True)
+    live = LiveOptions(execute=True, settle=_LIMITS, brake=places.brake, events="all")
     cycles: list[CycleReport] = []
     end = threading.Event()
     given_up = threading.Timer(timeout, _both(end.set, stop.set))
@@ -92,13 +102,14 @@ def run_demo(
     # That a cycle takes longer than the interval is no news here.
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
     cache = WatchCache(connection).start()
-    around = Surroundings(cache=cache)
+    around = Surroundings(cache=cache, memory=memory)
     try:
         cache.wait_ready(timeout)
         given_up.start()
         Daemon(cycle, interval=INTERVAL, stop=stop, observer=Observers(observers)).run()
     finally:
         given_up.cancel()
+        memory.leave()
         cache.stop()
         connection.close()
     pending = tuple(
@@ -107,7 +118,8 @@ def run_demo(
     )
     last = cycles[-1] if cycles else None
     done = last is not None and last.end is End.COMPLETE and not last.evicted
-    return DemoResult(tuple(cycles), pending, done and not pending, not end.is_set())
+    history = tuple(history_of(memory.ledger, ()))
+    return DemoResult(tuple(cycles), pending, done and not pending, not end.is_set(), history)
 
 
 def _both(*calls: Callable[[], None]) -> Callable[[], None]:

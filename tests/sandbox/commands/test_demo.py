@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -127,3 +128,15 @@ def test_nothing_happens_in_the_broken_cluster_by_itself() -> None:
         there = {o["metadata"]["uid"] for o in after_outage() if o["kind"] == "Pod"}
         assert {p["metadata"]["uid"] for p in cluster.store.list("Pod")} == there
         assert len(cluster.store.list("ReplicaSet")) == sum(o["kind"] == "ReplicaSet" for o in after_outage())
+
+
+@pytest.mark.usefixtures("quick")
+def test_history_tells_of_every_eviction_from_ledger_and_events() -> None:
+    with demo.demo_cluster(1) as (cluster, kubeconfig):
+        result = demo.run_demo(cluster, kubeconfig, stop=threading.Event())
+        shown = CliRunner().invoke(app, ["history", "-o", "json", "--kubeconfig", str(kubeconfig)])
+        lines = [json.loads(line) for line in shown.stdout.splitlines()]
+        events = [e for e in cluster.store.list("Event") if e.get("reason") == "EvictedForSpread"]
+    assert len(lines) == len(result.history) == result.evicted
+    assert all(line["landed"] for line in lines)
+    assert len(events) == 2 * result.evicted, "on the pod and on its owner"
