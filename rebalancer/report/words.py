@@ -57,7 +57,9 @@ def zone_says(d: DomainLoss) -> str:
 def grade_says(g: NamespaceGrade) -> str:
     """Why a namespace has its grade."""
     if not g.worst:
-        says = f"{plural(g.workloads, 'workload')} that lose no more than they must"
+        one = g.workloads == 1
+        says = f"{plural(g.workloads, 'workload')}, {'which loses' if one else 'which lose'} no more than "
+        says += "it must" if one else "they must"
     else:
         after = f" → {percent(g.planned_avoidable)}" if g.planned_avoidable != g.avoidable else ""
         name = workload_name(g.worst)

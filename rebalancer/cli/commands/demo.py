@@ -18,6 +18,8 @@ Examples:
   rebalancer demo
   # The same, and each cycle's trace as a tree
   rebalancer demo --trace
+  # The broken cluster without the daemon, to try the other commands on (docs/tutorial.md)
+  rebalancer demo --by-hand
   # Keep the cluster afterwards, and look around with kubectl
   rebalancer demo --keep
 """
@@ -29,6 +31,10 @@ def demo(
     ] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster running afterwards, until interrupted.")
+    ] = False,
+    by_hand: Annotated[
+        bool,
+        typer.Option("--by-hand", help="Evict nothing: leave the broken cluster to you, until interrupted."),
     ] = False,
     trace: acting.Trace = False,
     timeout: Annotated[
@@ -56,6 +62,11 @@ def demo(
         nodes, pods = len(cluster.store.list("Node")), len(cluster.store.list("Pod"))
         figures = f"{plural(nodes, 'node')}, {plural(pods, 'pod')}"
         screen.introduce(console, cluster.url, str(kubeconfig), figures)
+        if by_hand:
+            console.print(f"In another terminal: export KUBECONFIG={kubeconfig}", soft_wrap=True)
+            console.print("It stays until you interrupt.")
+            stop.wait()
+            return
         board = Board(cluster, None if live else lambda line: screen.print_line(console, line))
         telemetry_on = telemetry_for(TelemetryOptions(cluster="demo"), print_traces=trace)
         with screen.shown(console, board) if live else nullcontext(), telemetry_on as telemetry:
