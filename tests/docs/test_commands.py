@@ -84,7 +84,8 @@ def test_what_a_page_shows_is_what_happens(
     monkeypatch.chdir(work)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.delenv("COLUMNS", raising=False)
-    with SURROUNDINGS.get(page.name, lambda _: nullcontext())(tmp_path / "kubeconfig"):
+    around = SURROUNDINGS.get(page.name)
+    with around(tmp_path / "kubeconfig") if around is not None else nullcontext():
         for shown in commands(page, "console"):
             if shown.command in ELSEWHERE:
                 continue

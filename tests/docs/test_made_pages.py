@@ -1,0 +1,36 @@
+"""Pages and pictures that are made by code are as the code makes them."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.docs.pictures import FOLDER, PICTURES
+from tests.docs.reference import PAGE, ROOT, reference
+
+
+def test_the_reference_of_the_json_is_that_of_the_schema() -> None:
+    assert PAGE.read_text() == reference(), "python -m tests.docs.reference"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_as_drawn_says_what_it_shows_and_is_in_the_page(name: str) -> None:
+    drawn = PICTURES[name]()
+    assert (FOLDER / f"{name}.svg").read_text() == drawn, "python -m tests.docs.pictures"
+    root = ET.fromstring(drawn)
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    assert f"![{root.attrib['aria-label']}](pictures/{name}.svg)" in page
+
+
+def test_every_page_is_named_in_the_readme_or_by_a_page_that_is() -> None:
+    pages = {p.name: p.read_text() for p in (ROOT / "docs").glob("*.md")}
+    reached: set[str] = set()
+    todo = [(ROOT / "README.md").read_text()]
+    while todo:
+        for name in re.findall(r"\]\((?:docs/)?([a-z-]+\.md)", todo.pop()):
+            if name in pages and name not in reached:
+                reached.add(name)
+                todo.append(pages[name])
+    assert set(pages) == reached
