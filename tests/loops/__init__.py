@@ -1,0 +1,1 @@
+"""A small model checker: does the rebalancer become quiet, whatever others did before?"""
