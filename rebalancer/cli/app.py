@@ -13,6 +13,7 @@ from rebalancer.cli.acting import ActingCommand
 from rebalancer.cli.commands import demo as demo_command
 from rebalancer.cli.commands import drill as drill_command
 from rebalancer.cli.commands import explain as explain_command
+from rebalancer.cli.commands import fix as fix_command
 from rebalancer.cli.commands import history as history_command
 from rebalancer.cli.commands import lint as lint_command
 from rebalancer.cli.commands import once as once_command
@@ -83,6 +84,7 @@ def _add(command: Callable[..., None], examples: str = "", cls: type[TyperComman
 
 _add(report, EXAMPLES)
 _add(lint_command.lint, lint_command.EXAMPLES)
+_add(fix_command.fix, fix_command.EXAMPLES)
 _add(explain_command.explain, explain_command.EXAMPLES)
 _add(once_command.once, once_command.EXAMPLES, ActingCommand)
 _add(snapshot_command.snapshot, snapshot_command.EXAMPLES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from rebalancer.findings.code import FindingCode, finding
@@ -12,10 +11,7 @@ from rebalancer.findings.survey import Survey, Written
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import canonical
-
-HASH = "pod-template-hash"
-_REVISION = re.compile(r"(?:^|[/_.-])(?:version|revision|rev|release|build|commit|sha|hash)$", re.IGNORECASE)
-"""Label keys that by their name differ from release to release."""
+from rebalancer.prevention.rollouts.rule import HASH, tells_revisions
 
 
 def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
@@ -63,16 +59,11 @@ def _misses(subject: Subject, c: Written) -> Finding:
 
 
 def _tells_revisions(subject: Subject, c: Written) -> bool:
-    """Whether old and new pods of a rollout are counted apart.
-
-    A Deployment's own selector never changes, so a label in it cannot tell revisions apart.
-    """
+    """Whether old and new pods of a rollout are counted apart."""
     own = subject.workload.selector if subject.workload is not None else None
     fixed = {r.key for r in own.requirements} if own is not None else set()
-    if any(key not in fixed for key in c.written.match_label_keys):
-        return True
     wanted = canonical(c.written.label_selector).requirements if c.written.label_selector is not None else ()
-    return any(r.key not in fixed and _REVISION.search(r.key) for r in wanted)
+    return tells_revisions(c.written.match_label_keys, (r.key for r in wanted), fixed)
 
 
 def _no_revision(subject: Subject, c: Written) -> Finding:

@@ -41,25 +41,30 @@ class Located(Struct, frozen=True, eq=False):
         """Whether the object has the field."""
         return self._find(field)[1]
 
+    def node_at(self, field: str) -> yaml.Node | None:
+        """The node of a field; None if it is absent."""
+        _, there, node = self._find(field)
+        return node if there else None
+
     def duplicates(self) -> Iterator[tuple[int, str]]:
         """(line, key) of every key that a mapping has already; YAML readers take the last one."""
         yield from _duplicates(self.node)
 
-    def _find(self, field: str) -> tuple[int, bool]:
+    def _find(self, field: str) -> tuple[int, bool, yaml.Node]:
         node: yaml.Node = self.node
         line = self.line
         for name, index in _STEP.findall(field):
             if name and isinstance(node, yaml.MappingNode):
                 found = next(((k, v) for k, v in node.value if k.value == name), None)
                 if found is None:
-                    return line, False
+                    return line, False, node
                 line, node = found[0].start_mark.line + 1, found[1]
             elif index and isinstance(node, yaml.SequenceNode) and int(index) < len(node.value):
                 node = node.value[int(index)]
                 line = node.start_mark.line + 1
             else:
-                return line, False
-        return line, True
+                return line, False, node
+        return line, True, node
 
 
 def _duplicates(node: yaml.Node) -> Iterator[tuple[int, str]]:

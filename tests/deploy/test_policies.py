@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.deploy.manifests import ROOT
-from tests.support.cel import refusals
+from tests.support.cel import mutated, refusals
+from tests.support.rollouts import CASES, Case
 from tests.support.scheduler.plain import Json
 
 FOLDER = ROOT / "deploy" / "prevention"
@@ -73,3 +74,30 @@ def test_of_a_pod_we_may_change_its_deletion_cost_only(
 def test_others_are_not_restricted() -> None:
     changed = pod(labels={})
     assert not refusals(policy("scale-in-policy.yaml"), pod(), changed, "system:serviceaccount:shop:default")
+
+
+ROLLOUTS = ("rollouts-policy.yaml", "rollouts-policy-kyverno.yaml")
+CREATED = [c for c in CASES if c.kind == "Deployment"]
+
+
+@pytest.mark.parametrize("file", ROLLOUTS)
+@pytest.mark.parametrize("case", CREATED, ids=lambda c: c.name)
+def test_a_deployment_is_created_with_what_tells_its_revisions_apart(case: Case, file: str) -> None:
+    made = mutated(policy(file), case.manifest)
+    assert made == case.fixed
+    assert mutated(policy(file), made) == made, "a second time changes nothing"
+
+
+@pytest.mark.parametrize("file", ROLLOUTS)
+def test_only_deployments_that_are_created_where_somebody_wants_it(file: str) -> None:
+    (rule,) = policy(file)["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["deployments"], ["CREATE"])
+    objects = list(yaml.safe_load_all((FOLDER / file).read_text()))
+    where = objects[-1]["spec"].get("matchResources") or objects[-1]["spec"]["matchConstraints"]
+    assert where["namespaceSelector"] == {"matchLabels": {"rebalancer.io/rollouts": "spread"}}
+
+
+def test_kyverno_has_the_same_expressions() -> None:
+    ours, theirs = (policy(file)["spec"] for file in ROLLOUTS)
+    for part in ("matchConditions", "variables", "mutations"):
+        assert ours[part] == theirs[part]

@@ -15,7 +15,7 @@ from celpy.adapter import CELJSONEncoder, json_to_cel
 from tests.support.sandbox.patch import json_patch
 from tests.support.scheduler.plain import Json
 
-_ENVIRONMENT = celpy.Environment()
+_ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": celpy.celtypes.MapType})
 
 
 @cache
