@@ -32,7 +32,7 @@ def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Writ
     group = survey.group(template, c.meant)
     if group.size < 2 or not group.enough_domains:
         return
-    counts = group.counts(survey.state)
+    counts = group.counts_once(survey.state)
     lowest = counts == counts.min()
     if lowest.all():
         return

@@ -30,7 +30,7 @@ def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
             common = subject.common
             meant = next((w.meant for w in survey.constraints(common) if w.index == c.index), c.meant)
             group = survey.group(common, meant)
-            excess = group.excess(group.counts(survey.state))
+            excess = group.excess(group.counts_once(survey.state))
         skewed = f", which exceeds maxSkew by {excess}" if excess else ""
         yield finding(
             Severity.WARNING if excess else Severity.INFO,

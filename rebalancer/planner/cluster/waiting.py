@@ -19,7 +19,7 @@ from rebalancer.planner.cluster.conflicts import can_conflict
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.terminating import key_of
-from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.arrays import Bools, Ints, first_places
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -160,7 +160,8 @@ class Waiting:
             return False
         for group in (self._groups.all[i] for i in self._groups.counted(waiting)):
             counts = group.counts(self._simulation.state)
-            into = np.unique(group.domain_of[nodes])
+            into = group.domain_of[nodes]
+            into = into[first_places(into)]
             if group.size and (group.excess_after(counts, -1, into) > group.excess(counts)).any():
                 return True
         return False

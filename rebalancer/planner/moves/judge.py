@@ -38,11 +38,20 @@ class Judge:
         certainty: Certainty,
     ) -> None:
         self.simulation = simulation
-        self.order = order
+        self._order = order
+        self._orders: dict[str, Order] = {}
         self.waiting = waiting
         self.certainty = certainty
         self._classes = classes
         self._admitted = not unseen(simulation.state.snapshot)
+
+    def order(self, pod: Pod) -> Order:
+        """A sort key, the best victim first: asked for every pod of a component before each move."""
+        key = pod.key
+        found = self._orders.get(key)
+        if found is None:
+            found = self._orders[key] = self._order(pod)
+        return found
 
     def may_go(self, pod: Pod) -> bool:
         """Whether policy lets the pod be evicted."""
