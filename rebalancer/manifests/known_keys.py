@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rebalancer.planner.cluster.leaving_nodes import CANDIDATE_TAINT, LEAVING_TAINTS, STARTING_TAINTS
+from rebalancer.planner.cluster.leaving_nodes import (
+    CANDIDATE_TAINT,
+    INITIALIZED,
+    LEAVING_TAINTS,
+    STARTING_PREFIXES,
+    STARTING_TAINTS,
+)
+from rebalancer.policy import gangs
 
 
 def _under(domain: str, *names: str) -> set[str]:
@@ -12,7 +19,7 @@ def _under(domain: str, *names: str) -> set[str]:
 KNOWN_KEYS = frozenset(
     {"app", "k8s-app", "job-name", "controller-uid", "metadata.name"}
     | {"pod-template-hash", "pod-template-generation", "controller-revision-hash"}
-    | {"rollouts-pod-template-hash", *LEAVING_TAINTS, *STARTING_TAINTS, CANDIDATE_TAINT}
+    | {"rollouts-pod-template-hash", *LEAVING_TAINTS, *STARTING_TAINTS, CANDIDATE_TAINT, *gangs.LABELS}
     | _under("kubernetes.io", "arch", "os", "hostname", "metadata.name")
     | _under("beta.kubernetes.io", "arch", "os", "instance-type")
     | _under("topology.kubernetes.io", "zone", "region")
@@ -34,7 +41,7 @@ KNOWN_KEYS = frozenset(
     | _under("cloud.google.com", "gke-nodepool")
     | _under("kubernetes.azure.com", "agentpool")
 )
-PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
+PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch", INITIALIZED})
 """Keys whose values do not reveal whose cluster it is."""
 KNOWN_NAMES = (
     "default",
@@ -49,6 +56,12 @@ _KNOWN_VENDORS = frozenset(
     {"nvidia.com", "amd.com", "intel.com", "gpu.intel.com", "habana.ai", "google.com", "aws.amazon.com"}
     | {"vpc.amazonaws.com", "xilinx.com", "rdma", "devices.kubevirt.io", "smarter-devices"}
 )
+
+
+def known_beginning(key: str) -> tuple[str, str]:
+    """A key's beginning that rules go by ("" if it has none), and the rest, which may be anybody's."""
+    found = next((p for p in STARTING_PREFIXES if key.startswith(p)), "")
+    return found, key.removeprefix(found)
 
 
 def known_resource(name: str) -> bool:

@@ -16,7 +16,13 @@ from typing import Any
 
 from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.manifests.kinds import is_read
-from rebalancer.manifests.known_keys import KNOWN_KEYS, KNOWN_NAMES, PLAIN_VALUES, known_resource
+from rebalancer.manifests.known_keys import (
+    KNOWN_KEYS,
+    KNOWN_NAMES,
+    PLAIN_VALUES,
+    known_beginning,
+    known_resource,
+)
 from rebalancer.manifests.pseudonyms import Pseudonyms
 from rebalancer.manifests.redacted_fields import KINDS
 from rebalancer.manifests.redaction_rules import Naming
@@ -86,7 +92,10 @@ class _Collecting:
         return text
 
     def key(self, text: str) -> str:
-        (self._keys if text in KNOWN_KEYS else self._names).add(text)
+        if text in KNOWN_KEYS:
+            self._keys.add(text)
+        else:
+            self._names.add(known_beginning(text)[1])
         return text
 
     def value(self, key: str, text: str) -> str:
@@ -148,8 +157,11 @@ class Pseudonymous:
         return self._uids[text]
 
     def key(self, text: str) -> str:
-        """The key of a label or taint; a well-known one stays."""
-        return text if text in KNOWN_KEYS else self.name(text)
+        """The key of a label or taint; a well-known one stays, and so does a well-known beginning."""
+        if text in KNOWN_KEYS:
+            return text
+        beginning, rest = known_beginning(text)
+        return beginning + self.name(rest)
 
     def value(self, key: str, text: str) -> str:
         """The value of a label; each of several zones in one value gets its pseudonym."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rebalancer.engine.storage import BETA_CLASS, BIND_COMPLETED
+from rebalancer.policy import gangs
 from rebalancer.policy.annotations import PAUSE, STEERING
 
 
@@ -176,7 +177,7 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
     return found or None
 
 
-_NAMING_ANNOTATIONS = frozenset({"volume.kubernetes.io/selected-node", BETA_CLASS})
+_NAMING_ANNOTATIONS = frozenset({"volume.kubernetes.io/selected-node", BETA_CLASS, *gangs.ANNOTATIONS})
 _READ_ANNOTATIONS = frozenset(
     {
         *STEERING,

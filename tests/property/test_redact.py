@@ -21,7 +21,9 @@ from rebalancer.manifests.redacted_fields import KINDS as REDACTED
 from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
 from rebalancer.planner.plan import Plan
+from rebalancer.policy import gangs
 from rebalancer.spread.layout import natural
+from tests.support.build import NodeBuilder, node, nodes, objects, workload
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -130,6 +132,40 @@ def test_so_is_one_with_names_as_people_give_them(seed: int) -> None:
     for pattern, new in (REAL[0], REAL[1 + seed % 2], *REAL[3:]):
         text = re.sub(pattern, new, text)
     check(json.loads(text))
+
+
+def in_a_gang(o: Json, part: str, key: str) -> Json:
+    if o["kind"] == "Pod":
+        o["metadata"].setdefault(part, {})[key] = "acme-ring"
+    return o
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [*(("labels", k) for k in gangs.LABELS), *(("annotations", k) for k in gangs.ANNOTATIONS)],
+)
+def test_so_is_one_with_gangs(part: str, key: str) -> None:
+    skewed = objects(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    check([in_a_gang(o, part, key) for o in skewed])
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        node("b-0").zone("b").label("karpenter.sh/nodepool", "acme"),
+        node("b-0")
+        .zone("b")
+        .label("karpenter.sh/nodepool", "acme")
+        .label("karpenter.sh/initialized", "true"),
+        node("b-0").zone("b").taint("startup-taint.cluster-autoscaler.kubernetes.io/acme-disk"),
+        node("b-0").zone("b").taint("DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),
+    ],
+    ids=["not initialized", "initialized", "with a startup taint", "a candidate for removal"],
+)
+def test_so_is_one_with_nodes_that_come_and_go(there: NodeBuilder) -> None:
+    web = workload("web").spread("zone", 1)
+    web._spec["tolerations"] = [{"operator": "Exists"}]
+    check(objects(node("a-0").zone("a"), there, web.placed({"a-0": 4})))
 
 
 PARTS = st.sampled_from(["web", "we", "kube", "kubelet", "zeta", "Ab", "a_b", "é", "-", ".", "/"])
