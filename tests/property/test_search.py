@@ -83,3 +83,10 @@ def test_certainty(scheduler: str, certainty: Certainty, expected: list[bool]) -
 def test_no_move_is_predicted_to_land_where_another_victim_of_its_wave_still_holds_the_room() -> None:
     found = judge_plan(random_cluster(Random(8), "full"), plan, compare=False, cycles=False)
     assert "predicted-astray" not in dict(found.findings)
+
+
+def test_a_move_into_room_that_a_likely_move_has_to_leave_first_is_likely_too() -> None:
+    found = judge_plan(random_cluster(Random(166), "small"), plan, compare=False, cycles=False)
+    assert "pending" not in dict(found.findings)
+    assert found.plan is not None
+    assert [m.certain for m in found.plan.moves] == [False, False]

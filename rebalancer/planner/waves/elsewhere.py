@@ -34,8 +34,12 @@ class Elsewhere:
         self._members: dict[bool, dict[tuple[int, int], tuple[PodTemplate, Bools]]] = {True: {}, False: {}}
 
     def add(self, move: JudgedMove) -> None:
-        """One more replacement that may land on any of its destinations."""
-        others = move.destinations[move.destinations != move.landed]
+        """One more replacement that may land on any of its destinations.
+
+        A move that is not certain may also not be made: then its pod stays where it is.
+        """
+        nodes = move.destinations if move.certain else np.union1d(move.destinations, [move.candidate.node])
+        others = nodes[nodes != move.landed]
         if not len(others):
             return
         replacement = move.replacement
@@ -50,7 +54,7 @@ class Elsewhere:
         members, kind = self._members[conflicting], (id(move.component), id(replacement))
         if kind not in members:
             members[kind] = (replacement, self._simulation.state.table.none.copy())
-        members[kind][1][move.destinations] = True
+        members[kind][1][nodes] = True
 
     def opens(self, move: JudgedMove, anywhere: Bools, free: Mapping[str, Ints]) -> Bools:
         """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""

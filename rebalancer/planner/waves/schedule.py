@@ -83,12 +83,11 @@ class Scheduler:
                 queues = [q for q in queues if q.moves]
                 wave = []
                 for move in members:
-                    elsewhere.add(move)
-                for move in members:
                     if not move.certain:
                         unsure.add(id(move.component))
                     # What follows a move that may end otherwise may, too.
                     wave.append(replace(move, certain=id(move.component) not in unsure))
+                    elsewhere.add(wave[-1])
                 waves.append(wave)
                 made.enter_context(self._simulation.after(wave))
         return Schedule(tuple(waves), tuple(move for q in queues for move in q.moves))
