@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
-JOBS   ?= 2
+# Twice as many as two cores: tests over HTTP wait more than they work.
+JOBS   ?= 4
 
 .PHONY: demo trace test nightly check conformance bench lint clean lock
 
