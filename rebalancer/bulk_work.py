@@ -32,8 +32,3 @@ def bulk_work() -> Iterator[None]:
             _at_work -= 1
             if _at_work == 0 and _was_on:
                 gc.enable()
-
-
-def keep_for_good() -> None:
-    """Whatever is there now is left out of later collections: for a process that makes one thing and ends."""
-    gc.freeze()

@@ -11,6 +11,7 @@ import typer
 
 from rebalancer.cli import options
 from rebalancer.cli.habits import KubectlCommand
+from rebalancer.cli.reach import Reach
 
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
@@ -70,17 +71,15 @@ def settings_file(config: Path | None) -> Path | None:
     return config or (Path(path) if (path := os.environ.get("REBALANCER_CONFIG")) else None)
 
 
-def cluster_options(
-    kubeconfig: str | None, context: str | None, impersonate: str | None, groups: list[str] | None
-) -> ClusterOptions:
+def cluster_options(reach: Reach) -> ClusterOptions:
     """Which cluster to connect to, and as which user."""
     from rebalancer.kube.client.config import ClusterOptions
 
     return ClusterOptions(
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=impersonate or "",
-        impersonate_groups=tuple(groups or ()),
+        kubeconfig=reach.kubeconfig or "",
+        context=reach.context or "",
+        impersonate=reach.impersonate or "",
+        impersonate_groups=tuple(reach.groups or ()),
     )
 
 

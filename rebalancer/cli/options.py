@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebalancer.cli.reach import Reach
+
 if TYPE_CHECKING:
     from rebalancer.runtime.commands.source import Source
-
-_CLUSTER = "Cluster"
 
 
 def parse_time(text: str) -> float:
@@ -65,34 +65,12 @@ Now = Annotated[
         "for a live cluster, now.",
     ),
 ]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="As in kubectl.", rich_help_panel=_CLUSTER)
-]
-Context = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="As in kubectl.", rich_help_panel=_CLUSTER)
-]
-Impersonate = Annotated[
-    str | None,
-    typer.Option("--as", metavar="USER", help="Impersonate a user, as in kubectl.", rich_help_panel=_CLUSTER),
-]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--as-group",
-        metavar="GROUP",
-        help="Impersonate a member of this group (repeatable).",
-        rich_help_panel=_CLUSTER,
-    ),
-]
 Debug = Annotated[bool, typer.Option("--debug", hidden=True, help="Show a traceback with an error.")]
 
 
 def source_of(
     snapshots: list[str] | None,
-    kubeconfig: str | None,
-    context: str | None,
-    impersonate: str | None,
-    groups: list[str] | None,
+    reach: Reach,
     now: float | None = None,
 ) -> Source:
     """The source of the cluster: files or an API server."""
@@ -101,10 +79,10 @@ def source_of(
     return Source(
         snapshots=tuple(snapshots or ()),
         now=now,
-        kubeconfig=kubeconfig or "",
-        context=context or "",
-        impersonate=impersonate or "",
-        groups=tuple(groups or ()),
+        kubeconfig=reach.kubeconfig or "",
+        context=reach.context or "",
+        impersonate=reach.impersonate or "",
+        groups=tuple(reach.groups or ()),
     )
 
 
@@ -118,10 +96,7 @@ def scope_of(namespaces: list[str] | None, every: bool = False) -> dict[str, Any
 def given(
     *,
     config: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-    impersonate: str | None,
-    groups: list[str] | None,
+    reach: Reach,
     namespaces: list[str] | None,
     every: bool,
 ) -> tuple[str, ...]:
@@ -129,10 +104,10 @@ def given(
     said: list[str] = []
     for name, value in (
         ("--config", config),
-        ("--kubeconfig", kubeconfig),
-        ("--context", context),
-        ("--as", impersonate),
-        *(("--as-group", group) for group in groups or ()),
+        ("--kubeconfig", reach.kubeconfig),
+        ("--context", reach.context),
+        ("--as", reach.impersonate),
+        *(("--as-group", group) for group in reach.groups or ()),
         *(("-n", namespace) for namespace in namespaces or ()),
     ):
         said += (name, str(value)) if value else ()

@@ -60,7 +60,6 @@ class ReasonCode(StrEnum):
     CIRCUIT_OPEN = "circuit-breaker"
     CLUSTER_UNWELL = "cluster-unwell"
     SCHEDULER_SILENT = "scheduler-silent"
-    NO_LEDGER = "no-ledger"
     STABILIZING = "stabilizing"
     DID_NOT_HELP = "did-not-help"
     EVICTION_LOOP = "eviction-loop"
@@ -83,7 +82,6 @@ class ReasonCode(StrEnum):
     NOT_CARRIED = "not-carried"
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"
-    NOT_SIMULATED = "not-simulated"
     NOT_NEEDED = "not-needed"
 
 

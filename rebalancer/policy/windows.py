@@ -16,9 +16,6 @@ from msgspec import Struct
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.cron import Cron
 
-LONGEST = 7 * 86_400.0
-"""Seconds that a window may last. What is longer than a week is better written as the opposite window."""
-
 
 class Window(Struct, frozen=True, eq=False):
     """A recurring span of time; `duration` is in seconds."""

@@ -11,6 +11,7 @@ import typer
 from rebalancer.cli import options
 from rebalancer.cli.exits import ExitCode
 from rebalancer.cli.progress import progress
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -32,6 +33,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
+@reaches_a_cluster
 def drill(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
@@ -70,11 +72,7 @@ def drill(
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Let every node and every domain fail, one at a time, and show which pods find no other node.
 
@@ -92,9 +90,7 @@ def drill(
     from rebalancer.settings import load_settings, plan_options
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())], kubeconfig, context, impersonate, groups, now
-    )
+    source = options.source_of([*(files or ()), *(snapshot or ())], reach, now)
     with progress("reading the cluster"):
         loaded = load_snapshot(source)
     check_namespaces(loaded.snapshot, namespace or ())

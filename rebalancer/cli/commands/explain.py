@@ -12,6 +12,7 @@ import typer
 from rebalancer.cli import options
 from rebalancer.cli.commands.explain_compare import explain_compare
 from rebalancer.cli.progress import progress
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -36,6 +37,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
+@reaches_a_cluster
 def explain(
     pod: Annotated[
         str, typer.Argument(metavar="[NAMESPACE/]POD", help="Optional with --pod-file.", show_default=False)
@@ -73,11 +75,7 @@ def explain(
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace, if POD does not name one.")
     ] = "",
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Show which nodes take a pod, which reject it and why, and how the scheduler scores those that take it.
 
@@ -88,7 +86,7 @@ def explain(
             raise typer.BadParameter(
                 "--compare [--watch DURATION] goes with a live cluster, not with one pod"
             )
-        live = options.source_of(None, kubeconfig, context, impersonate, groups)
+        live = options.source_of(None, reach)
         explain_compare(live, config, watch, json=output is Form.JSON)
         return
     if not pod and pod_file is None:
@@ -110,7 +108,7 @@ def explain(
     from rebalancer.settings import load_settings, plan_options
 
     planning = plan_options(load_settings(config))
-    source = options.source_of(snapshot, kubeconfig, context, impersonate, groups)
+    source = options.source_of(snapshot, reach)
     with progress("reading the cluster"):
         loaded = load_snapshot(source).snapshot
     if pod_file is not None:

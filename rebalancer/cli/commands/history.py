@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebalancer.cli import acting, options
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
     from rebalancer.runtime.commands.history import HistoryLine
@@ -23,6 +24,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def history(
     what: Annotated[
         str,
@@ -36,11 +38,7 @@ def history(
     ] = "text",
     namespace: options.Namespaces = None,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Show which pods were evicted, why, and how it went, from the ledger and from events."""
     import msgspec
@@ -57,7 +55,7 @@ def history(
 
     settings = load_settings(config)
     acting.set_up_logging(settings, least="error")
-    connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
+    connection = Connection(acting.cluster_options(reach))
     wait = threading.Event().wait
     place = places_of(settings, connection, wait=wait).ledger
     problems: list[KubeError] = []

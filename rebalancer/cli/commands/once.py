@@ -11,6 +11,7 @@ import typer
 
 from rebalancer.cli import acting, options
 from rebalancer.cli.exits import ExitCode
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -28,6 +29,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def once(
     plan: Annotated[
         Path | None,
@@ -46,11 +48,7 @@ def once(
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Run one cycle: plan and evict until nothing is left to do.
 
@@ -83,7 +81,7 @@ def once(
     settings = load_settings(config, flags=said)
     acting.set_up_logging(settings, least="warning")
     reviewed = read_reviewed(plan) if plan is not None else None
-    connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
+    connection = Connection(acting.cluster_options(reach))
     if reviewed is not None:
         for warning in acting.doubts(reviewed, connection.context, time.time()):
             typer.echo(f"warning: {warning}", err=True)

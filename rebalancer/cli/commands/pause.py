@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebalancer.cli import acting, options
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
@@ -28,6 +29,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def pause(
     for_: Annotated[
         str | None,
@@ -37,11 +39,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="Why; reports and logs show it.")
     ] = "",
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Pause all evictions in the cluster, of the daemon, the CronJob and `once`.
 
@@ -59,21 +57,18 @@ def pause(
         if lasts <= 0:
             raise typer.BadParameter("it must be longer than 0s", param_hint="--for")
     value = pause_value(None if lasts is None else time.time() + lasts, " ".join(reason.split()))
-    where, _ = _set(value, config, acting.cluster_options(kubeconfig, context, impersonate, groups))
+    where, _ = _set(value, config, acting.cluster_options(reach))
     until = "until `rebalancer resume`" if lasts is None else f"for {format_duration(lasts)}"
     typer.echo(f"evictions are paused {until}: {where}")
 
 
+@reaches_a_cluster
 def resume(
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """End the pause of all evictions. Creates the brake where an installation lacks it."""
-    where, before = _set(None, config, acting.cluster_options(kubeconfig, context, impersonate, groups))
+    where, before = _set(None, config, acting.cluster_options(reach))
     typer.echo(f"the pause is over: {where}" if before else f"nothing was paused: {where}")
 
 

@@ -10,6 +10,7 @@ import typer
 from rebalancer.cli import acting, options
 from rebalancer.cli.exits import ExitCode
 from rebalancer.cli.habits import KubectlCommand
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 app = typer.Typer(
     help="Steer scale-ins so that they keep the spread.",
@@ -32,6 +33,7 @@ Examples:
 
 
 @app.command(epilog=_SHOW, cls=KubectlCommand)
+@reaches_a_cluster
 def show(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
@@ -40,11 +42,7 @@ def show(
     ] = False,
     config: options.ConfigFile = None,
     namespace: options.Namespaces = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Show which pods would get which deletion cost, so that scale-ins keep the spread.
 
@@ -68,9 +66,7 @@ def show(
     if scope.mode == "off":
         typer.echo("prevention.scaleIn is off: no scale-in is steered; --all shows what could be")
         return
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())] or None, kubeconfig, context, impersonate, groups
-    )
+    source = options.source_of([*(files or ()), *(snapshot or ())] or None, reach)
     found = steer(load_snapshot(source).snapshot, scope, planning.scheduler)
     outcomes = tuple(CostOutcome(c, CostResult.RECORDED) for o in found.owners for c in o.changes)
     for line in steering_lines(SteeringReport(steering=found, outcomes=outcomes)):
@@ -80,16 +76,13 @@ def show(
 
 
 @app.command(epilog=_OFF, cls=KubectlCommand)
+@reaches_a_cluster
 def off(
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="In this namespace only.")
     ] = "",
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Remove every deletion cost that this tool has written. Set prevention.scaleIn: off first.
 
@@ -113,7 +106,7 @@ def off(
             typer.echo(clean(f"  failed: {outcome.change.pod.key}: {outcome.message}"), err=True)
 
     stop = threading.Event()
-    connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
+    connection = Connection(acting.cluster_options(reach))
     with stop_on_signals(stop):
         removed, left = take_back(connection, namespace, SystemClock(stop), tell)
     connection.close()

@@ -12,6 +12,7 @@ import typer
 from rebalancer.cli import options
 from rebalancer.cli.exits import ExitCode, program_name
 from rebalancer.cli.progress import progress
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 from rebalancer.report.formats import Color, Format, format_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def report(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
@@ -60,8 +62,6 @@ def report(
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
     contexts: Annotated[
         str,
         typer.Option(
@@ -79,9 +79,7 @@ def report(
             help="One report of several clusters: each file and folder in DIR is one.",
         ),
     ] = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Show what is out of balance and the fewest evictions that repair it.
 
@@ -95,9 +93,7 @@ def report(
     from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())], kubeconfig, context, impersonate, groups, now
-    )
+    source = options.source_of([*(files or ()), *(snapshot or ())], reach, now)
     form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
     to_file = output_file is not None and str(output_file) != "-"
     if contexts or fleet is not None:
@@ -108,10 +104,7 @@ def report(
         program_name(sys.argv[0]),
         options.given(
             config=config,
-            kubeconfig=kubeconfig,
-            context=context,
-            impersonate=impersonate,
-            groups=groups,
+            reach=reach,
             namespaces=namespace,
             every=all_namespaces,
         ),

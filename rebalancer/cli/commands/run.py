@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from rebalancer.cli import acting, options
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -15,17 +16,14 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def run(
     execute: acting.Execute = False,
     dry_run: acting.DryRun = "",
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Run cycles on a schedule. A signal ends it between two evictions.
 
@@ -53,7 +51,7 @@ def run(
 
     settings = load()
     acting.set_up_logging(settings)
-    connection = Connection(acting.cluster_options(kubeconfig, context, impersonate, groups))
+    connection = Connection(acting.cluster_options(reach))
     stop = threading.Event()
     telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context))
     with telemetry_on as telemetry, notifying(settings, context=connection.context) as told:

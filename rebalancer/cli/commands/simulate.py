@@ -11,6 +11,7 @@ import typer
 
 from rebalancer.cli import options
 from rebalancer.cli.exits import ExitCode
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 from rebalancer.cli.sandbox_extra import sandbox_needed
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def _domain(text: str) -> str:
     return text
 
 
+@reaches_a_cluster
 def simulate(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
@@ -84,11 +86,7 @@ def simulate(
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Carry out the plan in an embedded copy of the cluster, and show how that ends.
 
@@ -112,9 +110,7 @@ def simulate(
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
     acting.set_up_logging(settings, least="error")
-    captured = capture(
-        options.source_of([*(files or ()), *(snapshot or ())], kubeconfig, context, impersonate, groups)
-    )
+    captured = capture(options.source_of([*(files or ()), *(snapshot or ())], reach))
     check_namespaces(captured.snapshot, namespace or ())
     stop = threading.Event()
     with stop_on_signals(stop):

@@ -9,6 +9,7 @@ import typer
 
 from rebalancer.cli import options
 from rebalancer.cli.progress import progress
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +23,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def snapshot(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE|-", help="Compressed if the name ends with .gz.")
@@ -32,11 +34,7 @@ def snapshot(
     ] = False,
     snapshot: options.Snapshots = None,
     now: options.Now = None,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Write everything that a plan depends on into one file, with the time at which it was read.
 
@@ -45,7 +43,7 @@ def snapshot(
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.capture import write_captured
 
-    source = options.source_of(snapshot, kubeconfig, context, impersonate, groups, now)
+    source = options.source_of(snapshot, reach, now)
     with progress(f"writing the cluster to {output}"):
         written = write_captured(source, output, redact=redact, stdout=lambda: sys.stdout.buffer)
     for warning in written.warnings:

@@ -28,7 +28,6 @@ QUARANTINE = "quarantine"
 """Where content that cannot be read is kept for people to look at; only the last one."""
 _READ_TIMEOUT = 15.0
 _MOST_QUARANTINED = 256 * 1024
-CONSENT = "evictions without memory need consent: ledger.mode: memory"
 
 
 class LedgerError(KubeError):

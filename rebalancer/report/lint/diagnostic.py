@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from rebalancer.model.finding import Severity
 
-DOCUMENTATION = "docs/findings.md"
-
 
 class Diagnostic(Struct, frozen=True, rename="camel"):
     """A finding and where it is. Lines count from 1."""

@@ -17,7 +17,6 @@ Object = dict[str, Any]
 # What generateName appends: no vowels, so that no words form, and nothing that looks like another.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
-PRECONDITION_UID = "the UID in the precondition ({}) does not match the UID in record ({}). "
 DNS_SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation "

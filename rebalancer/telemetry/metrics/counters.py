@@ -41,7 +41,7 @@ _RESULTS: dict[str, tuple[str, ...]] = {
 """What may come of an eviction that was due, and the reasons that usually go with it."""
 _HELD = (
     *("maintenance-window", "paused-by-annotation", "circuit-breaker", "not-leading", "cycle-time"),
-    *("no-brake", "no-ledger", "stabilizing", "cluster-unwell", "scheduler-silent"),
+    *("no-brake", "stabilizing", "cluster-unwell", "scheduler-silent"),
 )
 _REJECTED = ("changed-since-plan", "not-needed", "terminating")
 _PREDICTIONS = ("hit", "alternative", "miss")
