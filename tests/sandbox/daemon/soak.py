@@ -1,4 +1,4 @@
-"""The daemon for a long time, under faults, in a cluster that changes: `python -m tests.sandbox.daemon.soak`.
+"""The daemon for a long time, beside faults, autoscalers, rollouts: `python -m tests.sandbox.daemon.soak`.
 
 After every cycle: nothing was evicted outside of a plan, nothing twice, no cycle ended in a bug. At the end,
 with the faults gone and the cluster at rest: what can be mended is mended, and memory has not grown.
@@ -27,7 +27,7 @@ from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
 
 _ROOT = Path(__file__).parents[3]
-_AT_REST = 180.0
+_AT_REST = 300.0
 """Seconds within which it must be, also on a machine with other things to do."""
 THINGS = (
     *nodes(a=3, b=3, c=3),
@@ -74,6 +74,7 @@ class Soak:
         self.problems: list[str] = []
         self._added: list[str] = []
         self._waiting = 0
+        self._version = 0
         self.quiet = 0
         self.last = ""
 
@@ -168,6 +169,9 @@ class Soak:
                 self._relabel,
                 self._cordon,
                 self._node,
+                self._consolidate,
+                self._autoscale,
+                self._rollout,
                 self._outage,
                 self._delete,
                 self._taint,
@@ -188,6 +192,33 @@ class Soak:
     def _scale(self) -> None:
         name = self.rng.choice(("web", "api", "db", "w0", "w1", "w2"))
         self.cluster.scale("default", name, self.rng.randrange(2, 9))
+
+    def _autoscale(self) -> None:
+        """A HorizontalPodAutoscaler goes one up or down."""
+        name = self.rng.choice(("web", "api", "w0", "w3"))
+        found = self.cluster.store.get("Deployment", name, "default")["spec"]["replicas"]
+        self.cluster.scale("default", name, min(8, max(2, found + self.rng.choice((-1, 1)))))
+
+    def _rollout(self) -> None:
+        """A workload gets another image, and its pods are replaced."""
+        self._version += 1
+        image = f"registry.example/app:{self._version}"
+
+        def change(o: dict[str, Any]) -> None:
+            o["spec"]["template"]["spec"]["containers"][0]["image"] = image
+
+        self.cluster.store.modify(
+            "Deployment", self.rng.choice(("web", "api", "w1", "w4")), "default", change
+        )
+
+    def _consolidate(self) -> None:
+        """An autoscaler of nodes removes that of its own which has fewest pods."""
+        if not self._added:
+            return
+        pods = Counter(p["spec"].get("nodeName") for p in self.cluster.store.list("Pod"))
+        emptiest = min(self._added, key=lambda n: (pods[n], n))
+        self._added.remove(emptiest)
+        self.cluster.remove_node(emptiest)
 
     def _relabel(self) -> None:
         """A node changes its zone, and its pods their domain: the quickest way out of balance."""
