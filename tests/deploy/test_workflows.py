@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+
+from rebalancer import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -62,3 +68,68 @@ def test_the_kind_cluster_has_three_zones() -> None:
 def test_the_collector_fits_the_schema() -> None:
     for obj in yaml.safe_load_all((ROOT / "tests/e2e/collector.yaml").read_text()):
         kubernetes_validate.validate(obj, "1.36", strict=True)
+
+
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+KREW = ROOT / "deploy" / "krew"
+
+
+def run_of(name: str) -> str:
+    """The script of a step."""
+    (job,) = read(RELEASE)["jobs"].values()
+    return str(next(s["run"] for s in job["steps"] if s.get("name", "").startswith(name)))
+
+
+def test_whatever_is_released_is_signed() -> None:
+    text = RELEASE.read_text()
+    for made in ("docker/build-push-action", "helm push", "python -m build", "kubectl-rebalancer.tar.gz"):
+        assert made in text
+    assert text.count("cosign sign --yes") == len(("image", "chart"))
+    signing = text.index("cosign sign-blob")
+    assert (
+        max(text.index("python -m build"), text.index("sbom-action"), text.index("dist/rebalancer.yaml"))
+        < signing
+    )
+    assert signing < text.index("gh release create")
+    assert text.count("sbom") >= len(("image", "package"))
+
+
+def test_the_plugin_that_the_workflow_packs_starts_the_package(tmp_path: Path) -> None:
+    """The script of the step, run: what it packs, the digest in the manifest, and what the plugin calls."""
+    wheel = f"kube_rebalancer-{__version__}-py3-none-any.whl"
+    for folder in ("dist", "temp", "bin", "installed"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "LICENSE").symlink_to(ROOT / "LICENSE")
+    (tmp_path / "dist" / wheel).write_bytes(b"a package")
+    env = os.environ | {
+        "RUNNER_TEMP": str(tmp_path / "temp"),
+        "SOURCE_DATE_EPOCH": "0",
+        "VERSION": __version__,
+        "GITHUB_REPOSITORY": "me/it",
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+    }
+    subprocess.run(
+        ["bash", "-ec", run_of("The plugin for krew")], cwd=tmp_path, env=env, check=True, timeout=60
+    )
+    archive = tmp_path / "dist" / "kubectl-rebalancer.tar.gz"
+    (platform,) = (plugin := yaml.safe_load((tmp_path / "dist" / "rebalancer.yaml").read_text()))["spec"][
+        "platforms"
+    ]
+    assert plugin["spec"]["version"] == f"v{__version__}"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert platform["uri"] == f"https://github.com/me/it/releases/download/v{__version__}/{archive.name}"
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "installed", filter="data")
+    pipx = tmp_path / "bin" / "pipx"
+    pipx.write_text('#!/bin/sh\necho "$@"\n')
+    pipx.chmod(0o755)
+    script = tmp_path / "installed" / platform["bin"]
+    done = subprocess.run(
+        [script, "report", "-n", "a b"], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"run --spec {tmp_path}/installed/{wheel} kubectl-rebalancer report -n a b\n"
+
+
+def test_the_krew_manifest_is_of_this_version() -> None:
+    assert f"version: v{__version__}" in (KREW / "rebalancer.yaml").read_text()
