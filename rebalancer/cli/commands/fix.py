@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import threading
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli import options
+from rebalancer.cli import acting, options
 from rebalancer.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client.config import ClusterOptions
 
 EXAMPLES = """\b
 Examples:
   # What would be changed
   rebalancer fix deploy/
+\b
   # Change the files; comments and layout stay
   rebalancer fix --write deploy/
+  # Two Deployments of the cluster, one after the other; this rolls them out
+  rebalancer fix --apply shop/web shop/api
+\b
   # A filter
   rebalancer fix - < deployment.yaml > fixed.yaml
 """
@@ -22,29 +30,54 @@ Examples:
 
 def fix(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE|DIR|-...", help="YAML or JSON; - is standard input.")
+        list[str],
+        typer.Argument(
+            metavar="FILE|DIR|-|NAMESPACE/NAME...",
+            help="YAML or JSON; - is standard input. With --apply: Deployments of the cluster.",
+        ),
     ],
     write: Annotated[bool, typer.Option("--write", help="Change the files, instead of showing how.")] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Change these Deployments in the cluster. This rolls each of them out."),
+    ] = False,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    impersonate: options.Impersonate = None,
+    groups: options.Groups = None,
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
     """Add matchLabelKeys: [pod-template-hash] to manifests, so that rollouts keep the spread.
 
     Deployments only, and only constraints that select their own pods and by which nothing tells revisions
-    apart yet. Comments and layout stay. The exit code is 1 if something has to be changed by hand.
+    apart yet. Comments and layout stay. With --apply Deployments are changed in the cluster, which rolls them
+    out: one at a time, each rolled out before the next; not those that are paused, rolling, or kept by a
+    GitOps tool. The exit code is 1 if something has to be done by hand.
     """
-    from rebalancer.manifests.files import Text, texts
+    if write and apply:
+        raise typer.BadParameter("--write and --apply exclude each other")
+    if apply:
+        done = _apply(files, acting.cluster_options(kubeconfig, context, impersonate, groups))
+    else:
+        done = _files(files, write)
+    if not done:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _files(paths: list[str], write: bool) -> bool:
+    """Whether all was done that is to be done."""
+    from rebalancer.manifests.files import texts
     from rebalancer.report.text import clean, plural
     from rebalancer.runtime.commands.fix import fixed
 
     mended, trouble = 0, False
-    for text in texts(files):
-        piped = text.name == "stdin"
-        found = fixed(Text(text.name, bytes(text.data)))
+    for text in texts(paths):
+        found = fixed(text)
         for problem in found.problems:
             trouble = True
             typer.echo(clean(f"error: {problem}"), err=True)
         mended += len(found.workloads)
-        if piped:
+        if text.name == "stdin":
             typer.echo(found.after, nl=False)
         elif write and found.workloads:
             _write(found.file, found.after)
@@ -53,8 +86,45 @@ def fix(
             typer.echo(found.diff, nl=False)
     said = "mended" if write else "would be mended; --write does it" if mended else "would be mended"
     typer.echo(f"{plural(mended, 'workload')} {said}", err=True)
-    if trouble:
-        raise typer.Exit(ExitCode.ERROR)
+    return not trouble
+
+
+def _apply(names: list[str], cluster: ClusterOptions) -> bool:
+    """Whether all of them are as they should be; the first that does not get there ends it."""
+    from rebalancer.kube.client.connection import Connection
+    from rebalancer.kube.patch.deployments import Deployments
+    from rebalancer.report.text import clean
+    from rebalancer.runtime.commands.fix_live import ROLLED_OUT, apply, wanted
+    from rebalancer.runtime.cycle.clock import SystemClock
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+
+    wrong = [n for n in names if n.count("/") != 1 or not all(n.split("/"))]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} is not NAMESPACE/NAME of a Deployment")
+    stop = threading.Event()
+    connection = Connection(cluster)
+    live, done = Deployments(connection), True
+    with stop_on_signals(stop):
+        for name in names:
+            found = wanted(live.get(*name.split("/")))
+            if not found.constraints:
+                typer.echo(clean(f"{name}: nothing is missing"))
+                continue
+            typer.echo(clean(f"Deployment {name}"))
+            for line in found.added:
+                typer.echo(clean(f"  {line}"))
+            if found.refused:
+                typer.echo(clean(f"  left alone: {found.refused}"))
+                done = False
+                continue
+            said = ""
+            for said in apply(live, found, SystemClock(stop)):
+                typer.echo(clean(f"  {said}"))
+            if said != ROLLED_OUT:
+                done = False
+                break
+    connection.close()
+    return done
 
 
 def _write(path: str, text: str) -> None:

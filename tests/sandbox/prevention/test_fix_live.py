@@ -1,0 +1,104 @@
+"""`rebalancer fix --apply`: Deployments that get `matchLabelKeys`, and those that are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from rebalancer.kube.errors import ConflictError
+from rebalancer.kube.patch.deployments import MANAGER, Deployments
+from rebalancer.prevention.rollouts.live import why_not
+from rebalancer.runtime.commands.fix_live import ROLLED_OUT, apply, wanted
+from tests.support.build import nodes, objects
+from tests.support.processes.command import call
+from tests.support.rollouts import CASES, HASH
+from tests.support.sandbox import Cluster
+from tests.support.scheduler.plain import Json
+from tests.support.servers.api import FakeTime, connected
+
+SPREAD = next(c for c in CASES if c.keys == {0: [HASH]})
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = SPREAD.manifest
+    made["metadata"]["namespace"] = "default"
+    made["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    with Cluster([*objects(nodes(a=1, b=1, c=1)), made], ready_after=0.02, grace=0.02) as running:
+        running.settle()
+        yield running
+
+
+def there(cluster: Cluster) -> Json:
+    found: Json = cluster.store.get("Deployment", "web", "default")
+    return found
+
+
+def test_a_deployment_is_changed_and_rolled_out(cluster: Cluster, tmp_path: Path) -> None:
+    done = call(cluster.server, tmp_path, "fix", "--apply", "default/web")
+    assert done.returncode == 0, done.stderr
+    assert "+ topologySpreadConstraints[0].matchLabelKeys: [pod-template-hash]" in done.stdout
+    assert done.stdout.endswith(f"{ROLLED_OUT}\n")
+    (constraint,) = there(cluster)["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert constraint["matchLabelKeys"] == [HASH]
+    pods = cluster.store.list("Pod", "default")
+    assert {p["spec"]["topologySpreadConstraints"][0]["matchLabelKeys"][0] for p in pods} == {HASH}
+    again = call(cluster.server, tmp_path, "fix", "--apply", "default/web")
+    assert again.stdout == "default/web: nothing is missing\n"
+
+
+def test_what_somebody_has_changed_meanwhile_is_not_overwritten(cluster: Cluster) -> None:
+    with connected(cluster.server) as connection:
+        live = Deployments(connection)
+        seen = live.get("default", "web")
+        cluster.store.modify("Deployment", "web", "default", lambda o: o["spec"].update(replicas=2))
+        with pytest.raises(ConflictError):
+            list(apply(live, wanted(seen), FakeTime()))
+    assert "matchLabelKeys" not in there(cluster)["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
+    assert MANAGER
+
+
+def changed(seen: Json, **changes: object) -> Json:
+    made = deepcopy(seen)
+    for path, value in changes.items():
+        at = made
+        *parents, last = path.split("__")
+        for step in parents:
+            at = at.setdefault(step, {})
+        at[last] = value
+    return made
+
+
+OPERATOR = {"kind": "App", "name": "a", "controller": True}
+REFUSED = [
+    ("paused", {"spec__paused": True}, "paused"),
+    ("rolling", {"status__updatedReplicas": 1}, "rolled out"),
+    ("not seen yet", {"metadata__generation": 9}, "rolled out"),
+    ("kept by Argo CD, by a label", {"metadata__labels": {"argocd.argoproj.io/instance": "x"}}, "repository"),
+    ("by an annotation", {"metadata__annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "repository"),
+    ("kept by Flux", {"metadata__labels": {"kustomize.toolkit.fluxcd.io/name": "x"}}, "repository"),
+    ("by a field manager", {"metadata__managedFields": [{"manager": "kustomize-controller"}]}, "repository"),
+    ("managed by an operator", {"metadata__ownerReferences": [OPERATOR]}, "App a"),
+    ("going", {"metadata__deletionTimestamp": "2026-01-01T00:00:00Z"}, "deleted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "changes", "why"), REFUSED, ids=[c[0] for c in REFUSED])
+def test_left_alone(case: str, changes: dict[str, object], why: str) -> None:
+    assert case
+    counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 3)
+    seen = {**SPREAD.manifest, "status": {**counts, "observedGeneration": 1}}
+    seen["metadata"]["generation"] = 1
+    assert why_not(seen) == ""
+    assert why in why_not(changed(seen, **changes))
+
+
+def test_one_that_is_paused_is_named_and_ends_in_an_error(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.store.modify("Deployment", "web", "default", lambda o: o["spec"].update(paused=True))
+    cluster.settle()
+    done = call(cluster.server, tmp_path, "fix", "--apply", "default/web")
+    assert done.returncode == 1
+    assert "left alone: it is paused" in done.stdout
