@@ -34,8 +34,8 @@ class Live(Protocol):
 class Wanted(Struct, frozen=True):
     """What is to be done to a Deployment.
 
-    `constraints`: as they should be; empty if nothing is missing. `added`: the same for people. `refused`: why
-    it is left alone, "" if it may be changed.
+    `constraints`: as they should be; empty if nothing is missing. `added`: the same for people. `refused`:
+    why it is left alone, "" if it may be changed.
     """
 
     seen: Json
