@@ -23,6 +23,9 @@ Examples:
   rebalancer simulate --snapshot cluster.json.gz
   # What if a zone failed, with twice as many pods of one workload?
   rebalancer simulate --snapshot cluster.json.gz --scale shop/web=12 --fail-domain zone=eu-west-1a
+  # Would a restart repair what evictions cannot? It replaces all pods, and takes no budget into account
+  rebalancer simulate --snapshot cluster.json.gz --restart shop/web
+\b
   # Would three more nodes help?
   rebalancer simulate --snapshot cluster.json.gz --add-nodes 3 --like node-7
 """
@@ -62,6 +65,14 @@ def simulate(
             help="First scale a workload to N replicas (repeatable).",
         ),
     ] = None,
+    restart: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--restart",
+            metavar="NS/NAME",
+            help="First restart a Deployment or StatefulSet: a rolling update of all its pods (repeatable).",
+        ),
+    ] = None,
     drain: Annotated[
         list[str] | None,
         typer.Option("--drain", metavar="NODE", help="First drain a node, within budgets (repeatable)."),
@@ -90,8 +101,8 @@ def simulate(
 ) -> None:
     """Carry out the plan in an embedded copy of the cluster, and show how that ends.
 
-    No real cluster is changed. Changes are made in this order: nodes are added, workloads scaled, nodes
-    drained, domains failed.
+    No real cluster is changed. Changes are made in this order: nodes are added, workloads scaled and
+    restarted, nodes drained, domains failed.
     """
     if (add_nodes is None) != (not like):
         raise typer.BadParameter("--add-nodes N and --like NODE go together")
@@ -121,6 +132,7 @@ def simulate(
             changes=Changes(
                 add_nodes=(add_nodes, like) if add_nodes else None,
                 scale=tuple(scale or ()),
+                restart=tuple(restart or ()),
                 drain=tuple(drain or ()),
                 fail_domains=tuple(fail_domain or ()),
             ),

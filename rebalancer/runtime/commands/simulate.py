@@ -117,6 +117,8 @@ def simulate(
                 tell("making the changes")
                 notes += apply(cluster, changes, patience=patience)
             changed = look()
+            if changes is not None and changes.restart:
+                notes.append(_compared(before.plan, changed.plan))
             live = LiveOptions(execute=True, planning=options, settle=_LIMITS)
             for number in range(1, max_cycles + 1):
                 report = run_once(
@@ -146,6 +148,16 @@ def simulate(
         cycles=tuple(cycles),
         after=after,
         interrupted=interrupted,
+    )
+
+
+def _compared(before: Plan, restarted: Plan) -> str:
+    """What a restart came to, beside what evictions could do instead."""
+    left, without = restarted.excess, before.residual_excess
+    better = "less than" if left < without else "as much as" if left == without else "more than"
+    return (
+        f"restarted, an excess of {left} is left: {better} the {without} that {len(before.moves)} evictions "
+        "would leave"
     )
 
 

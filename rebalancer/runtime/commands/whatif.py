@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from msgspec import Struct
 
@@ -11,18 +13,22 @@ from rebalancer.report.text import plural
 from rebalancer.runtime.commands.topology_keys import full_key
 from rebalancer.sandbox import ApiError, Cluster
 
+_ROLLED = ("Deployment", "StatefulSet")
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 
 
 class Changes(Struct, frozen=True, kw_only=True):
     """Made in this order; the cluster settles after each.
 
-    `add_nodes`: (how many, like which node). `scale`: namespace/name=replicas. `drain`: nodes.
+    `add_nodes`: (how many, like which node). `scale`: namespace/name=replicas. `restart`: namespace/name of
+    Deployments and StatefulSets, whose pods are all replaced. `drain`: nodes.
     `fail_domains`: key=value, with "zone" and the like for the well-known keys.
     """
 
     add_nodes: tuple[int, str] | None = None
     scale: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
     fail_domains: tuple[str, ...] = ()
 
@@ -48,6 +54,9 @@ def apply(cluster: Cluster, changes: Changes, *, patience: float) -> list[str]:
                 f"no workload {namespace}/{name} that scales", _similar(cluster, namespace, name)
             ) from e
         done.append(f"scaled {namespace}/{name} to {replicas:,}")
+        done += settled(cluster, patience)
+    for text in changes.restart:
+        done.append(_restart(cluster, text))
         done += settled(cluster, patience)
     for node in changes.drain:
         _known_node(cluster, node)
@@ -83,6 +92,35 @@ def _drain(cluster: Cluster, node: str, patience: float) -> str:
     return ""
 
 
+def _restart(cluster: Cluster, text: str) -> str:
+    """Rolls a workload out as `kubectl rollout restart` does. A sentence about it."""
+    namespace, _, name = text.rpartition("/")
+    namespace = namespace or "default"
+    for kind in _ROLLED:
+        owner = cluster.store.find(kind, name, namespace)
+        if owner is None:
+            continue
+
+        def change(found: Any) -> None:
+            metadata = found["spec"]["template"].setdefault("metadata", {})
+            metadata.setdefault("annotations", {})[_RESTARTED] = "simulated"
+
+        cluster.store.modify(kind, name, namespace, change)
+        if _how(owner) == "Recreate":
+            return f"restarted {namespace}/{name}: by Recreate, all of its pods are gone at once"
+        if _how(owner) == "OnDelete" or owner["spec"].get("paused"):
+            return f"restarted {namespace}/{name}: nothing follows, it is paused or updates by OnDelete"
+        return f"restarted {namespace}/{name}: all of its pods are replaced, without any budget"
+    raise UserError(
+        f"no Deployment or StatefulSet {namespace}/{name}", _similar(cluster, namespace, name, _ROLLED)
+    )
+
+
+def _how(owner: Any) -> str:
+    spec = owner["spec"]
+    return str((spec.get("strategy") or spec.get("updateStrategy") or {}).get("type") or "RollingUpdate")
+
+
 def _scaled(text: str) -> tuple[str, str, int]:
     workload, _, number = text.rpartition("=")
     namespace, _, name = workload.rpartition("/")
@@ -98,10 +136,10 @@ def _known_node(cluster: Cluster, name: str) -> None:
         raise UserError(f"no node {name} among {len(every):,}", _alike(name, every))
 
 
-def _similar(cluster: Cluster, namespace: str, name: str) -> str:
+def _similar(cluster: Cluster, namespace: str, name: str, kinds: Iterable[str] = _SCALED) -> str:
     every = [
         f"{o['metadata']['namespace']}/{o['metadata']['name']}"
-        for kind in _SCALED
+        for kind in kinds
         for o in cluster.store.list(kind)
         if not o["metadata"].get("ownerReferences")
     ]

@@ -65,6 +65,42 @@ def test_it_ends_as_the_plan_says(name: str, seed: int) -> None:
     assert all(c["reasons"] for c in found["constraints"] if c["excess"]["after"])
 
 
+def skewed(folder: Path, *, keys: tuple[str, ...] = ("pod-template-hash",)) -> Path:
+    """A Deployment that no eviction may touch, as its budget is exhausted."""
+    machines = [node(f"{z}-0").zone(z) for z in "abc"]
+    web = workload("web", "Deployment").spread("zone", 1, match_label_keys=keys)
+    placed = web.placed({"a-0": 4, "b-0": 1, "c-0": 1})
+    return written(folder, machines, placed, pdb("web", {"app": "web"}, max_unavailable=0))
+
+
+def test_a_restart_repairs_what_evictions_may_not(tmp_path: Path) -> None:
+    found = simulated("--snapshot", skewed(tmp_path), "--restart", "default/web")
+    assert found["notes"] == [
+        "restarted default/web: all of its pods are replaced, without any budget",
+        "restarted, an excess of 0 is left: less than the 2 that 0 evictions would leave",
+    ]
+    assert [found[m]["excess"] for m in ("before", "changed", "after")] == [2, 0, 0]
+    assert not any(c["evicted"] for c in found["cycles"])
+
+
+def test_a_restart_by_recreate_is_told_as_what_it_is(tmp_path: Path) -> None:
+    path = skewed(tmp_path)
+    cluster = json.loads(path.read_text())
+    for o in cluster["items"]:
+        if o["kind"] == "Deployment":
+            o["spec"]["strategy"] = {"type": "Recreate"}
+    path.write_text(json.dumps(cluster))
+    found = simulated("--snapshot", path, "--restart", "default/web")
+    assert found["notes"][0] == "restarted default/web: by Recreate, all of its pods are gone at once"
+    assert found["after"]["excess"] == 0
+
+
+def test_a_restart_of_nothing_names_what_is_alike(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no Deployment or StatefulSet default/wep") as e:
+        run("--snapshot", skewed(tmp_path), "--restart", "default/wep")
+    assert "default/web" in e.value.remedy
+
+
 def test_nodes_are_added_and_a_workload_scaled_first() -> None:
     found = simulated(
         "--snapshot",
