@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rebalancer.cli import acting, options
+from rebalancer.cli import acting
 from rebalancer.cli.exits import ExitCode
+from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
@@ -28,6 +29,7 @@ Examples:
 """
 
 
+@reaches_a_cluster
 def fix(
     files: Annotated[
         list[str],
@@ -41,11 +43,7 @@ def fix(
         bool,
         typer.Option("--apply", help="Change these Deployments in the cluster. This rolls each of them out."),
     ] = False,
-    kubeconfig: options.Kubeconfig = None,
-    context: options.Context = None,
-    impersonate: options.Impersonate = None,
-    groups: options.Groups = None,
-    debug: options.Debug = False,  # noqa: ARG001
+    reach: Reach = USUAL,
 ) -> None:
     """Add matchLabelKeys: [pod-template-hash] to manifests, so that rollouts keep the spread.
 
@@ -57,7 +55,7 @@ def fix(
     if write and apply:
         raise typer.BadParameter("--write and --apply exclude each other")
     if apply:
-        done = _apply(files, acting.cluster_options(kubeconfig, context, impersonate, groups))
+        done = _apply(files, acting.cluster_options(reach))
     else:
         done = _files(files, write)
     if not done:
