@@ -59,10 +59,11 @@ _FAULTS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
 
 
 class Soak:
-    """One run. `say` gets a line now and then."""
+    """One run. `say` gets a line now and then. `quiet`: the same work without faults, and without noise."""
 
-    def __init__(self, seed: int, folder: Path, say: Callable[[str], None]) -> None:
-        self.rng = random.Random(seed)
+    def __init__(self, seed: int, folder: Path, say: Callable[[str], None], *, quiet: bool = False) -> None:
+        self.rng, self.luck = random.Random(seed), random.Random(seed)
+        self.is_quiet = quiet
         self.say = say
         self.cluster = Cluster(
             objects(*THINGS), seed=seed, ready_after=0.1, grace=0.1, patience=1.0, history=500
@@ -154,12 +155,14 @@ class Soak:
         return sizes
 
     def _fault(self) -> None:
-        if self.rng.random() < 0.4:
+        if self.is_quiet:
+            return
+        if self.luck.random() < 0.4:
             self.cluster.faults.clear()
             return
-        rule = self.rng.choice(_FAULTS)(self.rng)
+        rule = self.luck.choice(_FAULTS)(self.luck)
         self.faults[type(rule["action"]).__name__] += 1
-        self.cluster.faults.add(times=self.rng.randrange(1, 6), **rule)
+        self.cluster.faults.add(times=self.luck.randrange(1, 6), **rule)
 
     def _change(self) -> None:
         what = self.rng.choice(
@@ -180,6 +183,8 @@ class Soak:
                 self._nothing,
             )
         )
+        if self.is_quiet and what in (self._annotate, self._batch, self._taint):
+            return
         try:
             what()
             self.changes[what.__name__.strip("_")] += 1
@@ -319,14 +324,15 @@ class Soak:
 
 
 def main() -> None:
-    """Arguments: --seconds, --seed."""
+    """Arguments: --seconds, --seed, --quiet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--quiet", action="store_true", help="the same work without faults, to compare with")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True))
+        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True), quiet=given.quiet)
         soak.run(given.seconds)
     print(f"fine: {soak}; changes {dict(soak.changes)}")
 
