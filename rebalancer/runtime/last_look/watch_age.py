@@ -13,6 +13,9 @@ from typing import Protocol
 from rebalancer.model.reason import Reason, ReasonCode
 
 _KINDS = ("Node", "Pod")
+_BESIDE = ("PodDisruptionBudget", "ResourceQuota")
+"""Kinds by which a plan waits and goes on. What they say of one pod is read just before it goes, or kept by
+the API server. So nothing waits for them; but a dead connection is found out as soon."""
 _WITHIN = 5.0
 """Seconds that the watch may be behind the API server; a close watch confirms it every two or so."""
 _PATIENCE = 8.0
@@ -50,7 +53,7 @@ class WatchAge:
 
     def begin(self) -> None:
         """Begins to follow closely: some time before the first question, which then need not wait."""
-        self._watch.follow_closely(_KINDS, _AHEAD)
+        self._watch.follow_closely((*_KINDS, *_BESIDE), _AHEAD)
 
     def why_not(self) -> Reason | None:
         """What is not known to be up to date; None if all is. Waits for some seconds at most."""

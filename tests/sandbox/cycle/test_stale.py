@@ -250,3 +250,25 @@ def test_no_matter_how_large_the_cluster_a_current_watch_costs_two_short_ones_ev
             cache.stop()
     assert Counter(a.verb for a in asked)["list"] <= 2, "of one object, when the long watches end"
     assert len(asked) <= 20
+
+
+def test_a_half_open_watch_of_budgets_is_found_out_and_holds_nothing_up() -> None:
+    """What a budget says of the pod is read before it goes; that it has room again is seen by the watch."""
+    with ApiServer(objects(*ONE_BY_ONE), bookmark_every=0.1) as server, connected(server) as c:
+        server.faults.add(
+            Delay(float("inf"), after_events=0), verb="watch", resource="poddisruptionbudgets", times=1
+        )
+        cache = WatchCache(c, options=replace(SILENT, close_silence=1.0))
+        cache.start()
+        try:
+            assert cache.wait_ready(60)
+            time = FakeTime()
+            time.during = lambda _: real.sleep(0.05)
+            run = Run(server, EXECUTE, time=time, around=Surroundings(cache=cache))
+            seen = {b.metadata.name: b.metadata.resource_version for b in cache.budgets("default")}
+            there = server.store.get("PodDisruptionBudget", "web", "default")["metadata"]["resourceVersion"]
+        finally:
+            cache.stop()
+    assert run.evictions() == 4
+    assert run.report.end is End.COMPLETE
+    assert seen == {"web": there}

@@ -72,7 +72,7 @@ def batch_node(cluster: Cluster, number: int) -> None:
         cluster.store.delete("Node", name, None, grace=0)
 
 
-def annotations(cluster: Cluster, number: int) -> None:
+def status_annotations(cluster: Cluster, number: int) -> None:
     """An operator writes the state of ten pods."""
 
     def write(pod: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def history_lost(cluster: Cluster, _: int) -> None:
     cluster.faults.add(Gone(), verb="watch", resource="pods", times=1)
 
 
-ELSEWHERE: Mapping[Happen, float] = {batch_node: 0.75, annotations: 1.25, batch_pod: 1.0}
+ELSEWHERE: Mapping[Happen, float] = {batch_node: 0.75, status_annotations: 1.25, batch_pod: 1.0}
 """What happens → every so many seconds: four times as often as the noise that once stopped everything."""
 FAULTS: Mapping[Happen, float] = {busy_server: 60.0, half_open: 10.0, history_lost: 7.0}
 NOISE: Mapping[str, Mapping[Happen, float]] = {

@@ -58,12 +58,21 @@ _FAULTS: tuple[Callable[[random.Random], dict[str, Any]], ...] = (
 )
 
 
-class Soak:
-    """One run. `say` gets a line now and then. `quiet`: the same work without faults, and without noise."""
+_MILD = _FAULTS[1], _FAULTS[6]
+"""Evictions that are answered 429 with Retry-After, and half-open watches of nodes, pods and budgets."""
+WEATHER = {"storm": (_FAULTS, 0.6), "noise": (_MILD, 0.1), "quiet": ((), 0.0)}
+"""Which faults, and how likely one is at each turn. "noise" has those of a bad day, and others that keep the
+cluster busy; "quiet" has neither: the same work, to compare with."""
 
-    def __init__(self, seed: int, folder: Path, say: Callable[[str], None], *, quiet: bool = False) -> None:
+
+class Soak:
+    """One run. `say` gets a line now and then. `weather`: of WEATHER."""
+
+    def __init__(
+        self, seed: int, folder: Path, say: Callable[[str], None], *, weather: str = "storm"
+    ) -> None:
         self.rng, self.luck = random.Random(seed), random.Random(seed)
-        self.is_quiet = quiet
+        self.kinds, self.likely = WEATHER[weather]
         self.say = say
         self.cluster = Cluster(
             objects(*THINGS), seed=seed, ready_after=0.1, grace=0.1, patience=1.0, history=500
@@ -155,12 +164,10 @@ class Soak:
         return sizes
 
     def _fault(self) -> None:
-        if self.is_quiet:
-            return
-        if self.luck.random() < 0.4:
+        if self.luck.random() >= self.likely:
             self.cluster.faults.clear()
             return
-        rule = self.luck.choice(_FAULTS)(self.luck)
+        rule = self.luck.choice(self.kinds)(self.luck)
         self.faults[type(rule["action"]).__name__] += 1
         self.cluster.faults.add(times=self.luck.randrange(1, 6), **rule)
 
@@ -183,7 +190,7 @@ class Soak:
                 self._nothing,
             )
         )
-        if self.is_quiet and what in (self._annotate, self._batch, self._taint):
+        if not self.kinds and what in (self._annotate, self._batch, self._taint):
             return
         try:
             what()
@@ -324,15 +331,15 @@ class Soak:
 
 
 def main() -> None:
-    """Arguments: --seconds, --seed, --quiet."""
+    """Arguments: --seconds, --seed, --weather."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--quiet", action="store_true", help="the same work without faults, to compare with")
+    parser.add_argument("--weather", choices=WEATHER, default="storm")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True), quiet=given.quiet)
+        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True), weather=given.weather)
         soak.run(given.seconds)
     print(f"fine: {soak}; changes {dict(soak.changes)}")
 
