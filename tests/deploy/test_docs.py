@@ -92,3 +92,37 @@ def test_the_table_of_installations_names_their_roles() -> None:
     for way in ("cronjob", "daemon"):
         assert named(f"`{way}`") == roles(way)
         assert named(f"`{way}`") | named(f"with evictions, {way}") == roles(f"{way}-evicting")
+
+
+WITH_TESTS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "operations", "planning", "security")),
+]
+
+
+@pytest.mark.parametrize("page", WITH_TESTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_tests_that_show_what_a_page_promises_are_there(page: Path) -> None:
+    named = set(re.findall(r"`?(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text()))
+    for path, name in named:
+        assert (ROOT / path).exists(), path
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
+PROMISES = {
+    ROOT / "docs" / "operations.md": "## What it guarantees when things fail",
+    ROOT / "docs" / "security.md": "## Threats",
+}
+
+
+@pytest.mark.parametrize("page", PROMISES, ids=lambda p: p.name)
+def test_each_promise_names_its_test(page: Path) -> None:
+    _, _, after = page.read_text().partition(f"{PROMISES[page]}\n")
+    section = after.partition("\n## ")[0]
+    promises = re.split(r"^- ", section, flags=re.M)[1:] or [
+        row
+        for row in section.splitlines()
+        if row.startswith("|") and not re.match(r"\|[-| ]+$|\| who \|", row)
+    ]
+    assert len(promises) > 5
+    for promise in promises:
+        assert re.search(r"`tests/[\w/]+\.py`", promise), promise

@@ -83,8 +83,9 @@ class HealthGate(Gate):
             self._silent = {s.scheduler: s.silent for s in silence if s.silent is not None}
             ours = (r for name, r in sorted(self._silent.items()) if not name or self._config.places(name))
             return next(ours, None) or self._unwell()
-        except CacheNotReadyError:
-            return None  # the last look says so
+        except CacheNotReadyError as e:
+            say = f"how well the cluster is cannot be seen: {e.message}"
+            return Reason(ReasonCode.NOT_CURRENT, say, remedy=e.remedy)
 
     # -- the scheduler
 

@@ -1,0 +1,52 @@
+"""What is not known counts against evicting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rebalancer.engine.config import DEFAULT_CONFIG
+from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.options import Limit
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.last_look.health import HealthGate
+from tests.support.build import nodes, pod, snapshot
+from tests.support.servers.api import FakeTime
+
+
+class Blind:
+    """A watch that knows nodes and pods, and has lost another kind."""
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self._cluster = cluster
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self._cluster.nodes
+
+    def pods(self) -> Mapping[Identity, Pod]:
+        return {(p.namespace, p.name): p for p in self._cluster.pods}
+
+    def snapshot(self, now: float) -> Snapshot:  # noqa: ARG002
+        raise CacheNotReadyError("ReplicaSet: nothing heard for 300 s", kinds=("ReplicaSet",))
+
+
+def gate(*things: object) -> HealthGate:
+    time = FakeTime()
+    memory = Memory(time, HistoryRules(), limits=CircuitLimits(displaced=Limit(number=0)))
+    return HealthGate(Blind(snapshot(*things)), memory, time, DEFAULT_CONFIG, None)
+
+
+def test_pending_pods_of_which_it_cannot_be_said_whose_doing_they_are_stop_evictions() -> None:
+    reason = gate(*nodes(a=1, b=1), pod("x")).closed()
+    assert reason is not None
+    assert reason.code is ReasonCode.NOT_CURRENT
+    assert "ReplicaSet: nothing heard for 300 s" in reason.message
+
+
+def test_without_pending_pods_nothing_else_needs_to_be_known() -> None:
+    assert gate(*nodes(a=1, b=1)).closed() is None
