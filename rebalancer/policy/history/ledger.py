@@ -19,7 +19,7 @@ from rebalancer.policy.history.tally import Count, added
 VERSION = 1
 MOST_ENTRIES = 1000
 MOST_BYTES = 512 * 1024
-"""Half of what a ConfigMap may hold."""
+"""Of everything but counts: half of what a ConfigMap may hold."""
 MOST_VIOLATIONS = 2000
 
 
@@ -148,14 +148,14 @@ def within_limits(ledger: Ledger) -> Ledger:
 def encode(ledger: Ledger) -> bytes:
     """The ledger as JSON, within the limits.
 
-    Counts are not limited: where they alone are too many, the API server refuses the ConfigMap, and nothing
-    is evicted that cannot be written down.
+    Counts have the other half of the ConfigMap, and are not limited: where they are more, the API server
+    refuses it, and nothing is evicted that cannot be written down.
     """
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     small = within_limits(msgspec.structs.replace(ledger, version=VERSION, violated=violated))
     while True:
         data = msgspec.json.encode(_written(small), order="sorted")
-        if len(data) <= MOST_BYTES or not small.entries:
+        if len(data) - len(msgspec.json.encode(small.counted)) <= MOST_BYTES or not small.entries:
             return data
         small = _without(small, len(small.entries) // 10 + 1)
 

@@ -37,7 +37,6 @@ SETTINGS: dict[str, Any] = {
         "stabilization": "500ms",
         "coolDown": "500ms",
         "retryAfter": "5s",
-        "maxPerOwnerPerDay": 1_000_000,
         "perSecond": 20,
         "readyTimeout": "8s",
         "pendingTimeout": "2s",
