@@ -95,12 +95,14 @@ class Room:
                 "been marked for removal, or is not set up yet",
                 nodes=len(barred),
             )
-        if not move.certain and (self._certainty == "likely" or self._soft(move)):
+        # On a version newer than all known rules every move is likely, and was judged on all nodes even so.
+        by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
+        if not move.certain and (by_scores or self._soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
             if not self._soft(move):
                 # Only a policy that trusts the scores lets them say where the replacement may not go.
-                return self._worse(move, simulation, pod, best)
+                return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
             astray = sorted({table.names[n] for n in best} - set(move.destinations))
             if astray:
                 return _changed(
