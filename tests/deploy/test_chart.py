@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rebalancer import __version__
-from tests.deploy.manifests import CHART, NAMESPACE, ON, Object, chart, notes, pod_template, settings_in
+from tests.deploy.manifests import CHART, NAMESPACE, ON, ROOT, Object, chart, notes, pod_template, settings_in
 from tests.support.sandbox import ApiServer
 
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -74,9 +74,14 @@ def test_profiles_and_settings_are_merged_and_evictions_decide_last() -> None:
         made: Object = yaml.safe_load(settings_in(chart(values)))
         return made
 
+    def profile(name: str) -> Object:
+        made: Object = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
+        return made
+
     assert settings({}) == {"evictions": {"enabled": False}}
-    assert settings(ON)["evictions"]["maxTotal"] == 5
-    assert settings({**ON, "profile": "standard"})["evictions"]["maxTotal"] == "10%"
+    for name, values in (("careful", ON), ("standard", {**ON, "profile": "standard"})):
+        assert settings(values) == profile(name)
+        assert settings(values)["evictions"]["enabled"]
     sly = settings({"config": {"evictions": {"enabled": True, "maxTotal": 1}}})
     assert sly["evictions"] == {"enabled": False, "maxTotal": 1}
     assert settings({"evictions": {"enabled": True, "namespaces": ["a"]}})["scope"] == {

@@ -24,8 +24,6 @@ NEED_SANDBOX = [
     *(f"rebalancer.runtime.commands.{name}" for name in ("demo", "simulate", "simulation_report", "whatif")),
 ]
 """What only `demo` and `simulate` import."""
-IN_ONE_WORKER = pytest.mark.xdist_group("image")
-"""The image is built once."""
 OFFLINE = re.compile(
     r"NewConnectionError|Temporary failure|ConnectTimeout|ProxyError|No matching distribution"
 )
@@ -98,10 +96,7 @@ def started(image: Path, *arguments: str, entry: list[str] | None = None) -> sub
     )
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@IN_ONE_WORKER
-def test_every_module_can_be_imported_from_what_is_in_the_image(image: Path) -> None:
+def check_every_module_can_be_imported_from_what_is_in_the_image(image: Path) -> None:
     version = started(image, "--version")
     assert (version.returncode, version.stdout) == (0, f"rebalancer {__version__}\n"), version.stderr
     program = """
@@ -122,10 +117,7 @@ print(sorted({m.split(".")[0] for m in sys.modules} & {"aiohttp", "yarl", "pytes
     assert foreign == "[]"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@IN_ONE_WORKER
-def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
+def check_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
     packages = next(image.glob("opt/rebalancer/lib/python*/site-packages"))
     there = {entry.name for entry in packages.iterdir()} | {
         e.name for e in (packages / "rebalancer").iterdir()
@@ -137,10 +129,7 @@ def test_the_embedded_cluster_is_not_in_the_image(image: Path) -> None:
     assert "pip install 'kube-rebalancer[sandbox]'" in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@IN_ONE_WORKER
-def test_the_image_has_neither_shell_nor_installer_and_starts_by_itself(image: Path) -> None:
+def check_the_image_has_neither_shell_nor_installer_and_starts_by_itself(image: Path) -> None:
     """As its own root, with nothing of this machine below it."""
     there = {p.name for p in (image / "image").rglob("*")}
     assert not there & {"sh", "bash", "dash", "busybox", "apt", "dpkg", "pip", "ensurepip"}
@@ -161,10 +150,7 @@ def test_the_image_has_neither_shell_nor_installer_and_starts_by_itself(image: P
     assert done.stdout == "up\n", done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@IN_ONE_WORKER
-def test_a_report_from_the_image(image: Path) -> None:
+def check_a_report_from_the_image(image: Path) -> None:
     done = started(
         image, "report", "--snapshot", str(ROOT / "tests/scenarios/one_slot.json.gz"), "--exit-code"
     )
@@ -172,11 +158,19 @@ def test_a_report_from_the_image(image: Path) -> None:
     assert "1 of 1 constraints violated" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@IN_ONE_WORKER
-def test_nothing_is_written_where_the_program_lies(image: Path) -> None:
+def check_nothing_is_written_where_the_program_lies(image: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in image.rglob("*") if not p.is_symlink()}
     started(image, "demo", "--help")
     started(image, "report", "--snapshot", str(ROOT / "tests/scenarios/one_slot.json.gz"))
     assert {p: p.stat().st_mtime_ns for p in image.rglob("*") if not p.is_symlink()} == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_image(image: Path) -> None:
+    """One test of all, so that one worker builds the image, and once."""
+    check_every_module_can_be_imported_from_what_is_in_the_image(image)
+    check_the_embedded_cluster_is_not_in_the_image(image)
+    check_the_image_has_neither_shell_nor_installer_and_starts_by_itself(image)
+    check_a_report_from_the_image(image)
+    check_nothing_is_written_where_the_program_lies(image)
