@@ -11,13 +11,14 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
     """How kinds are watched; all times in seconds.
 
     `timeout`: the server ends a watch after a random time between these. `silence`: without a byte for so
-    long the connection is dead; servers send a bookmark about every 60 s. `healthy`: what lasts that long
+    long the connection is dead. It is longer than `timeout`, as a server has no bookmark for a watch that
+    began with the newest version it knows of this kind. `healthy`: what lasts that long
     counts as success. `backoff`: between attempts, and within a list between the tries of a page. `denied`:
     until a kind that may not be read is tried again. `streaming`: lists are streamed where offered.
     `close_timeout`, `close_silence`: the same of a watch that follows closely.
     """
 
-    timeout: tuple[int, int] = (300, 600)
+    timeout: tuple[int, int] = (90, 140)
     silence: float = 150.0
     healthy: float = 10.0
     page_size: int = 500

@@ -13,14 +13,15 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Backoff
 from rebalancer.kube.client.status import error_of, quoted
 from rebalancer.kube.client.stream import Stream
-from rebalancer.kube.errors import ResponseError, ServerError, StatusError, Target
+from rebalancer.kube.errors import ResponseError, StatusError, Target
 from rebalancer.kube.read.head import head
+from rebalancer.kube.read.pager import pages
 from rebalancer.kube.resources import Resource
 
 INITIAL_END = "k8s.io/initial-events-end"
-_TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class WatchEvent(Struct, frozen=True, eq=False):
@@ -36,6 +37,7 @@ class _Code(Struct, frozen=True):
 
 _EVENT = msgspec.json.Decoder(WatchEvent)
 _CODE = msgspec.json.Decoder(_Code)
+_ONCE = Backoff(tries=1)
 _CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
@@ -121,21 +123,15 @@ def version_known(connection: Connection, resource: Resource, version: str) -> b
     """Whether the server's history has come as far as this version.
 
     A server that lost history (etcd restored from a backup) is behind it, and answers a watch from there with
-    silence; only a list tells (504). Raises KubeError.
+    silence. A consistent list of one object tells. It is not asked for a list "not older than" the version: a
+    server before 1.31 whose cache of a quiet kind is older than that refuses it (ResourceVersionTooLarge),
+    although nothing is lost. A newer one brings that cache up to date for it, and so has news for the watch
+    that follows (cacher.go, RequestWatchProgress). Versions are compared as numbers (KEP-5504).
+    Raises KubeError.
     """
-    try:
-        connection.request(
-            "GET",
-            resource.path(),
-            Target("list", resource),
-            query={"limit": 1, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"},
-            accept=resource.accept,
-        )
-    except ServerError as e:
-        if any(c.reason == _TOO_LARGE for c in e.causes):
-            return False
-        raise
-    return True
+    page = next(pages(connection, resource, wait=lambda _: True, limit=1, backoff=_ONCE))
+    now = page.metadata.resource_version
+    return not (now.isdigit() and version.isdigit()) or int(now) >= int(version)
 
 
 def initial_end(event: WatchEvent) -> bool:

@@ -161,10 +161,7 @@ class KindStore:
             self._seen(version)
 
     def confirmed(self, as_of: float) -> None:
-        """A watch that was opened at `as_of` has brought all that the server had by then.
-
-        A bookmark tells it: it comes after the events before it, and is sent by the server of now.
-        """
+        """A watch that was opened at `as_of` has brought all that the server had by then."""
         with self._lock:
             self._as_of = as_of
 

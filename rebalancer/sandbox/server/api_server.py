@@ -29,6 +29,7 @@ class ApiServer:
     version         of Kubernetes, as /version gives it
     fresh_timeout   seconds that a list waits for a resourceVersion to come
     bookmark_every  seconds between bookmarks of a watch
+    progress_notify whether bookmarks come although nothing happens (`watch.stream`)
     tls             (certificate file, key file) to serve HTTPS
 
     Whoever reaches it is the administrator: it listens on loopback alone.
@@ -45,13 +46,19 @@ class ApiServer:
         version: str = "1.36.2",
         fresh_timeout: float = 0.2,
         bookmark_every: float = 60.0,
+        progress_notify: bool = True,
         history: int = 10_000,
         seed: int | None = None,
         clock: Callable[[], float] = time.time,
         tls: tuple[str, str] | None = None,
     ) -> None:
         self.store = store or Store(objects, clock=clock, seed=seed, history=history)
-        self.api = self.make_api(version=version, fresh_timeout=fresh_timeout, bookmark_every=bookmark_every)
+        self.api = self.make_api(
+            version=version,
+            fresh_timeout=fresh_timeout,
+            bookmark_every=bookmark_every,
+            progress_notify=progress_notify,
+        )
         self._port = port
         self._tls = tls
         self._socket: socket.socket | None = None

@@ -29,7 +29,7 @@ _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 class Api:
     """The application's state. `fresh_timeout`: seconds that a list waits for a version to come;
-    `bookmark_every`: seconds between bookmarks of a watch.
+    `bookmark_every`: seconds between bookmarks of a watch; `progress_notify`: as `watch.stream`.
 
     Every request is the administrator's. A subclass may come in between at `endpoint` and `respond`, and
     answer to more `verbs`.
@@ -44,11 +44,12 @@ class Api:
         version: str = "1.36.2",
         fresh_timeout: float = 0.2,
         bookmark_every: float = 60.0,
+        progress_notify: bool = True,
     ) -> None:
         self.store = store
         self.version = version
         self.fresh_timeout = fresh_timeout
-        self.bookmark_every = bookmark_every
+        self.bookmark_every, self.progress_notify = bookmark_every, progress_notify
         self.bell: Bell | None = None
         self._answered = {*self.verbs, "watch"}
         self.app = Starlette(routes=[Route("/{path:path}", self.endpoint, methods=_METHODS)])
@@ -83,7 +84,9 @@ class Api:
         )
         call = handlers.Call(self.store, resource, target, request.query_params, form, request.headers)
         if target.verb == "watch":
-            lines = handlers.watch(call, self.bell, self.bookmark_every)
+            lines = handlers.watch(
+                call, self.bell, bookmark_every=self.bookmark_every, progress_notify=self.progress_notify
+            )
             return StreamingResponse(lines, headers={**CACHE, "content-type": "application/json"})
         if target.verb in _WRITES:
             call.body = await body_of(request)

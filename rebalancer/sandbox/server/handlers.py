@@ -90,12 +90,21 @@ class Call:
 Handler = Callable[[Call], Answer]
 
 
-def watch(call: Call, bell: Bell | None, bookmark_every: float) -> AsyncIterator[bytes]:
+def watch(
+    call: Call, bell: Bell | None, *, bookmark_every: float, progress_notify: bool
+) -> AsyncIterator[bytes]:
     if "watch" not in call.resource.verbs or bell is None:
         raise method_not_allowed(call.resource, "")
     options = call.options()
     return stream(
-        call.store, bell, call.resource, call.namespace, options, call.form, bookmark_every=bookmark_every
+        call.store,
+        bell,
+        call.resource,
+        call.namespace,
+        options,
+        call.form,
+        bookmark_every=bookmark_every,
+        progress_notify=progress_notify,
     )
 
 

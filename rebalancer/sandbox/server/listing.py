@@ -160,6 +160,8 @@ def page(store: Store, resource: Resource, namespace: str | None, options: Optio
         collection = store.collection(resource)
         now = store.revision
         limit, version, after, slash = options.limit, now, "", "/"
+        if options.version is None and not options.token:
+            collection.progress = now
         if options.token:
             version, start = _read_token(options.token)
             after, slash = f"{namespace}/{start}" if namespace else start, ""

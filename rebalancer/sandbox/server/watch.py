@@ -83,8 +83,14 @@ async def stream(
     form: Form,
     *,
     bookmark_every: float,
+    progress_notify: bool,
 ) -> AsyncIterator[bytes]:
-    """Lines of a watch. `bookmark_every` in seconds; one more comes 2 s before the timeout."""
+    """Lines of a watch. `bookmark_every` in seconds; one more comes 2 s before the timeout.
+
+    As the real one, the server sends no bookmark that is not newer than the version that the watch began with
+    (`process` of cache_watcher.go). `progress_notify`: there always is a newer one, as where other kinds
+    are written all the time and etcd tells of its progress (kubeadm's does, every 5 s).
+    """
     loop = asyncio.get_running_loop()
     collection = store.collection(resource)
     prefix = f"{namespace}/" if namespace else ""
@@ -96,14 +102,14 @@ async def stream(
             yield line
         if version is None:
             return
-        next_bookmark = loop.time() + bookmark_every
+        began, next_bookmark = version, loop.time() + bookmark_every
         final_bookmark = end - 2 if options.timeout > 2 else end + 1
         while not bell.closed:
             waiter.clear()
             with store.lock:
                 behind = version < collection.floor
                 news = [] if behind else collection.since(version)
-                current = store.revision
+                current, progress = store.revision, collection.progress
             if behind:
                 yield error_event(watch_too_old(version, collection.floor))
                 return
@@ -115,7 +121,8 @@ async def stream(
             version = max(version, current)
             now = loop.time()
             if options.bookmarks and now >= min(next_bookmark, final_bookmark):
-                yield form.bookmark(version)
+                if progress_notify or progress > began:
+                    yield form.bookmark(current if progress_notify else progress)
                 if now >= final_bookmark:
                     final_bookmark = end + 1
                 next_bookmark = now + bookmark_every
@@ -143,6 +150,8 @@ def _start(
             if version and version < collection.floor:
                 return None, [error_event(watch_too_old(version, collection.floor))]
             return version or now, []
+        if options.initial_events:
+            collection.progress = now
         records = [r for r in collection.scan(namespace) if not options.selective or options.selects(r)]
     lines = [form.event("ADDED", record) for record in records]
     if options.initial_events and options.bookmarks:

@@ -62,13 +62,15 @@ class Event(NamedTuple):
 class Collection:
     """The objects of one resource by key, in key order, with a ring of their last changes.
 
-    `floor` is the oldest version from which changes can still be told.
+    `floor` is the oldest version from which changes can still be told. `progress` is the version up to which
+    a server's cache of this resource would know that it is complete: that of its last change, or of the
+    last consistent read, for which the server asks etcd (cacher.go, RequestWatchProgress).
     """
 
     def __init__(self, resource: Resource, floor: int, depth: int) -> None:
         self.resource = resource
         self.records: dict[str, Record] = {}
-        self.floor = floor
+        self.floor = self.progress = floor
         self._keys: list[str] = []
         self._events: deque[Event] = deque()
         self._depth = depth
@@ -92,6 +94,7 @@ class Collection:
 
     def log(self, event: Event) -> None:
         self._events.append(event)
+        self.progress = event.rv
         if len(self._events) > self._depth:
             self.floor = self._events.popleft().rv
 

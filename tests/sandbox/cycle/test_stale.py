@@ -16,7 +16,7 @@ from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, once
-from tests.support.sandbox import ApiServer, Delay
+from tests.support.sandbox import ApiServer, Delay, Reply
 from tests.support.servers.api import FakeTime, connected
 from tests.support.servers.hands import Hands
 
@@ -272,3 +272,46 @@ def test_a_half_open_watch_of_budgets_is_found_out_and_holds_nothing_up() -> Non
     assert run.evictions() == 4
     assert run.report.end is End.COMPLETE
     assert seen == {"web": there}
+
+
+def test_where_nothing_happens_and_no_bookmark_comes_the_end_of_a_short_watch_tells_as_much() -> None:
+    """As from a real API server: it sends none that is not newer than the version the watch began with."""
+    with ApiServer(objects(*DEAD), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=replace(WatchOptions(), close_timeout=1))
+        cache.start()
+        try:
+            assert cache.wait_ready(60)
+            before = len(server.accesses)
+            for _ in range(3):
+                assert not cache.wait_current(("Node", "Pod"), cache.monotonic(), 60.0, lambda: False)
+            asked = [a for a in server.accesses[before:] if a.resource in ("nodes", "pods")]
+        finally:
+            cache.stop()
+    assert Counter(a.verb for a in asked)["list"] <= len(asked) / 2 + 1, "of one object each"
+
+
+def test_evictions_go_on_where_nothing_happens_and_no_bookmark_comes() -> None:
+    with ApiServer(objects(*SKEWED), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=replace(WatchOptions(), close_timeout=1))
+        cache.start()
+        try:
+            assert cache.wait_ready(60)
+            time = FakeTime()
+            time.during = lambda _: real.sleep(0.01)
+            run = Run(server, EXECUTE, time=time, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.report.end is End.COMPLETE
+    assert run.evictions() == 4
+
+
+def test_a_short_watch_that_a_proxy_ends_too_soon_tells_nothing() -> None:
+    with ApiServer(objects(*DEAD), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=replace(WatchOptions(), close_timeout=30))
+        cache.start()
+        try:
+            assert cache.wait_ready(60)
+            server.faults.add(Reply(200, b""), verb="watch", resource="pods")
+            assert cache.wait_current(("Pod",), cache.monotonic(), 3.0, lambda: False)
+        finally:
+            cache.stop()

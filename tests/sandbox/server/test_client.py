@@ -144,12 +144,18 @@ def test_a_watch_from_a_forgotten_version_is_410(server: ApiServer, api: client.
 
 
 def test_bookmarks_come_in_between(api: client.ApiClient, server: ApiServer) -> None:
-    server.api.bookmark_every = 0.1
-    stream = watch.Watch().stream(
-        client.CoreV1Api(api).list_node, allow_watch_bookmarks=True, timeout_seconds=1
-    )
-    kinds = [event["type"] for event in stream]
-    assert kinds[:2] == ["ADDED", "ADDED"]
+    server.api.bookmark_every, server.api.progress_notify = 0.1, False
+    core = client.CoreV1Api(api)
+
+    def seen(version: str) -> list[str]:
+        options = {"resource_version": version, "allow_watch_bookmarks": True, "timeout_seconds": 1}
+        return [event["type"] for event in watch.Watch().stream(core.list_node, **options)]
+
+    before = core.list_node().metadata.resource_version
+    assert seen(before) == [], "there is none that is newer"
+    server.store.modify("Node", "n1", None, lambda o: o["spec"].update(unschedulable=True))
+    kinds = seen(before)
+    assert kinds[0] == "MODIFIED"
     assert kinds.count("BOOKMARK") >= 3
 
 
