@@ -116,7 +116,7 @@ class Run:
             if self._arguments[0] == "run":
                 self._until(lambda: self._worked() or process.poll() is not None)
                 process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=240)
         assert process.returncode == 0, said
 
     def _worked(self) -> bool:
@@ -135,7 +135,7 @@ class Run:
         )
 
     @staticmethod
-    def _until(done: Callable[[], bool], seconds: float = 60) -> None:
+    def _until(done: Callable[[], bool], seconds: float = 240) -> None:
         end = time.monotonic() + seconds
         while not done() and time.monotonic() < end:
             time.sleep(0.1)

@@ -35,8 +35,8 @@ class Kubectl:
         self.home = home
         self.real = real
         self.namespace = "default"
-        # Images have to be pulled on a real cluster.
-        self.patience = 180.0 if real else 20.0
+        # On a real cluster images have to be pulled; elsewhere the machine may have other things to do.
+        self.patience = 180.0
 
     @property
     def environment(self) -> dict[str, str]:
