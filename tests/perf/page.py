@@ -14,9 +14,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 PLOT = DOCS / "performance.svg"
 _DRAWN = {
     "bare transfer of the pods, one list": "#767676",
-    "snapshot -o FILE.json.gz": "#0b6e4f",
+    "snapshot -o FILE.json": "#0b6e4f",
     "report -o json": "#b3261e",
-    "run: sync": "#1f5fbf",
+    "run: first cycle, balanced": "#1f5fbf",
 }
 """What is drawn, and how."""
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 720, 380, 60, 50, 20, 230
