@@ -53,6 +53,11 @@ document.addEventListener("DOMContentLoaded", () => {
       return typeof item === "string" ? item.slice(0, item.indexOf(">")).includes(` ${attribute}="${value}"`)
         : item.getAttribute(attribute) === value;
     }
+    function named(index) {
+      const item = items[index], source = typeof item === "string" ? item : item.outerHTML;
+      const found = /class="name"[^>]*>([^<]+)/.exec(source);
+      return found ? decoded(found[1]) : "";
+    }
     const indices = () => Object.keys(upTo(total)).map(Number);
     const place = (chosen) => {
       list.replaceChildren(...(shown = chosen.map(elementOf)));
@@ -74,6 +79,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const where = element("span", { role: "status" });
     const tools = element("div", { className: "tools" }, search);
     if (kinds.length > 1) tools.append(kind);
+    const order = element("select", {}, new Option("As reported", ""), new Option("By name", "name"));
+    order.setAttribute("aria-label", "Order");
+    if (named(0)) tools.append(order);
     if (list.querySelector("details")) {
       const all = element("button", { type: "button", textContent: "Open all" });
       all.onclick = () => {
@@ -97,20 +105,24 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     function filter() {
       const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      matching = wanted.length || kind.value ? indices().filter((i) =>
+      matching = wanted.length || kind.value || order.value ? indices().filter((i) =>
         (!kind.value || is(i, "data-k", kind.value)) && wanted.every((w) => says(i).includes(w))) : null;
+      if (order.value) {
+        const names = new Map(matching.map((i) => [i, named(i)]));
+        matching.sort((a, b) => names.get(a).localeCompare(names.get(b), undefined, { numeric: true }) || a - b);
+      }
       page = 0;
       show();
     }
     function narrow() {
       filter();
       const kept = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-      for (const [key, value] of [[noun, search.value], [noun + ".is", kind.value]])
+      for (const [key, value] of [[noun, search.value], [noun + ".is", kind.value], [noun + ".by", order.value]])
         if (value) kept.set(key, value); else kept.delete(key);
       history.replaceState(null, "", "#" + kept);
     }
     search.oninput = narrow;
-    kind.onchange = narrow;
+    kind.onchange = order.onchange = narrow;
     back.onclick = () => { page -= 1; show(); };
     next.onclick = () => { page += 1; show(); };
     show();
@@ -118,7 +130,7 @@ document.addEventListener("DOMContentLoaded", () => {
       reveal(attribute, id) {
         const index = indices().findIndex((i) => is(i, attribute, id));
         if (index < 0) return null;
-        search.value = kind.value = "";
+        search.value = kind.value = order.value = "";
         matching = null;
         page = Math.floor(index / size);
         show();
@@ -127,7 +139,8 @@ document.addEventListener("DOMContentLoaded", () => {
       restore(kept) {
         search.value = kept.get(noun) || "";
         kind.value = kinds.includes(kept.get(noun + ".is")) ? kept.get(noun + ".is") : "";
-        if (search.value || kind.value) filter();
+        order.value = kept.get(noun + ".by") === "name" ? "name" : "";
+        if (search.value || kind.value || order.value) filter();
       },
       all() { place(matching || indices()); },
       some: show,

@@ -70,6 +70,17 @@ def test_a_filter_is_part_of_the_address(report: Path, tmp_path: Path) -> None:
     assert "(300 in all)" in page
 
 
+def test_the_order_by_name_is_part_of_the_address_too(tmp_path: Path) -> None:
+    made = build_report(*stuck(), generated_at=0.0, seconds=0.0)
+    names = [f"w{i}" for i in range(30, 0, -1)]
+    many = tuple(replace(made.constraints[0], workloads=(f"ReplicaSet/{name}",)) for name in names)
+    path = tmp_path / "report.html"
+    path.write_text(render(replace(made, constraints=many), Format.HTML))
+    page = dom(f"{path.as_uri()}#constraints.by=name&constraints=w", tmp_path / "user")
+    assert CARD.findall(page)[:3] == ["c29", "c28", "c27"], "w1, w2, w3: numbers as numbers"
+    assert CARD.findall(dom(path.as_uri(), tmp_path / "user"))[:2] == ["c29", "c20"], "w1, w10"
+
+
 def test_columns_sort_and_remedies_copy(tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(
         render(build_report(*stuck(), generated_at=0.0, seconds=0.0), Format.HTML)
