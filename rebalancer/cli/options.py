@@ -23,9 +23,21 @@ def parse_time(text: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
+def existing_file(path: Path | None) -> Path | None:
+    """A file that is there: one that is not is wrong usage, said before anything starts."""
+    if path is not None and not path.exists():
+        raise typer.BadParameter(f"{path}: no such file")
+    return path
+
+
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings (YAML); see `rebalancer config show`."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings (YAML); see `rebalancer config show`.",
+        callback=existing_file,
+    ),
 ]
 Namespaces = Annotated[
     list[str] | None,

@@ -66,7 +66,12 @@ def _parse_selector(value: object) -> LabelSelector:
     try:
         selector = msgspec.convert(value, LabelSelector)
     except msgspec.ValidationError as e:
-        raise ValueError(f"{e}: a label selector has matchLabels and matchExpressions") from e
+        place = re.search(r"`\$\.?([^`]*)`", str(e))
+        where = f"{place.group(1)}: " if place and place.group(1) else ""
+        raise ValueError(
+            f"{where}a value of the wrong kind: a label selector has matchLabels, a mapping of texts, and "
+            "matchExpressions, a list of {key, operator, values}"
+        ) from e
     if isinstance(value, dict) and (unknown := set(value) - {"matchLabels", "matchExpressions"}):
         raise ValueError(f"{min(unknown)} is none of matchLabels, matchExpressions")
     return selector

@@ -133,3 +133,9 @@ def test_a_cycle_in_a_namespace_that_does_not_exist_is_an_error(tmp_path: Path) 
         done = execute("once", "--kubeconfig", config, "-n", "defalt")
     assert done.returncode == 1
     assert "error: no namespace defalt in " in done.stderr
+
+
+def test_a_settings_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    done = execute("report", "--config", tmp_path / "nowhere.yaml")
+    assert done.returncode == 2
+    assert "no such file" in " ".join(done.stderr.split())

@@ -377,3 +377,21 @@ def test_a_cycle_has_a_cap_unless_somebody_lifts_it() -> None:
     assert policy_options(load_settings(env={})).max_total == Limit(number=50)
     lifted = load_settings(env={}, flags={"evictions": {"maxTotal": None}})
     assert policy_options(lifted).max_total is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "place"),
+    [
+        ({"matchLabels": ["a"]}, "matchLabels: "),
+        ({"matchExpressions": [{"key": 1}]}, "matchExpressions"),
+        ("a", ""),
+    ],
+)
+def test_what_is_wrong_with_a_selector_is_said_in_our_words(selector: object, place: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(env={}, flags={"scope": {"labelSelector": selector}})
+    said = str(caught.value)
+    assert place in said
+    assert "a value of the wrong kind: a label selector has matchLabels" in said
+    assert "Expected" not in said
+    assert "$" not in said
