@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from tests.docs.pictures import FOLDER, PICTURES
+from tests.docs.recording import CAST, PICTURE, cast, lines_of, picture
 from tests.docs.reference import PAGE, ROOT, reference
 
 
@@ -22,6 +24,21 @@ def test_a_picture_is_as_drawn_says_what_it_shows_and_is_in_the_page(name: str) 
     root = ET.fromstring(drawn)
     page = (ROOT / "docs" / "concepts.md").read_text()
     assert f"![{root.attrib['aria-label']}](pictures/{name}.svg)" in page
+
+
+def test_the_recording_is_a_cast_of_a_whole_demo_and_the_picture_is_made_of_it() -> None:
+    text = CAST.read_text()
+    lines = lines_of(text)
+    assert json.loads(text.splitlines()[0])["version"] == 2
+    assert cast(lines) == text
+    assert PICTURE.read_text() == picture(lines), "python -m tests.docs.recording"
+    assert [t for t, _ in lines] == sorted(t for t, _ in lines)
+    said = " ".join(line for _, line in lines)
+    for part in ("An embedded Kubernetes cluster after a zone outage", "wave 1 of 4", "Before and after"):
+        assert part in said
+    assert "Done: excess 22 → 3 with 13 evictions (at least 13 were needed)" in said
+    assert "/work" not in said
+    ET.fromstring(PICTURE.read_text())
 
 
 def test_every_page_is_named_in_the_readme_or_by_a_page_that_is() -> None:
