@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
 
     Domains are the eligible ones, in natural order of their names. `worst_domain_loss` is the share of the
     counted pods that go with the fullest domain, `best_domain_loss` the smallest share that any placement
-    over the eligible domains can have.
+    over the eligible domains can have. `least_excess`: no placement leaves less; None: it was not asked.
     """
 
     constraint: Constraint
@@ -58,6 +59,7 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
     worst_domain_loss: float
     best_domain_loss: float
     in_scope: bool = True
+    least_excess: int | None = None
 
 
 class Refusal(Struct, frozen=True, eq=False):
@@ -100,13 +102,41 @@ class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
         return max(0, self.moves - self.bound)
 
 
+class Cause(StrEnum):
+    """Why an excess stays that some placement would not have."""
+
+    FORBIDDEN = "forbidden"
+    NOT_WALKABLE = "not-walkable"
+    GAVE_UP = "search-gave-up"
+
+    @property
+    def words(self) -> str:
+        """In plain words, after "of it"."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Cause.FORBIDDEN: "is forbidden: its moves are not certain, or would serve Pending pods or leaving nodes",
+    Cause.NOT_WALKABLE: "cannot be removed by single evictions of which each does no harm",
+    Cause.GAVE_UP: "is left because the search, or the proof, gave up (planner.effort)",
+}
+
+
+class Between(Struct, frozen=True):
+    """How much excess lies between what stays and what no placement can beat, for one cause."""
+
+    cause: Cause
+    excess: int
+
+
 class Plan(Struct, frozen=True, eq=False, kw_only=True):
     """The outcome of planning one snapshot.
 
     `lower_bound`: evictions that the best final state needs at least; `optimal`: no plan does better, proved.
     `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
-    `demands`: why it takes more than one wave. `findings` are none of the planner's:
-    `findings.plan_with_findings` joins them.
+    `least_excess`: no placement leaves less excess of hard constraints in scope; `least_exact`: one leaves as
+    much. `between`: why more stays. `demands`: why it takes more than one wave. `findings` are none of the
+    planner's: `findings.plan_with_findings` joins them.
     """
 
     constraints: tuple[ConstraintResult, ...]
@@ -118,6 +148,9 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     assumptions: tuple[str, ...] = ()
     components: tuple[ComponentFigures, ...] = ()
     demands: tuple[Demand, ...] = ()
+    least_excess: int = 0
+    least_exact: bool = True
+    between: tuple[Between, ...] = ()
 
     @property
     def excess(self) -> int:

@@ -18,6 +18,7 @@ from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.phases.hard import TURNS
 from rebalancer.planner.phases.phase import Planned
 from rebalancer.planner.plan import Move, Plan, Refusal
+from rebalancer.planner.results.least import Stays, least
 from rebalancer.planner.results.shown import shown_move
 from rebalancer.planner.waves.caps import waiting_moves
 from rebalancer.planner.waves.demands import demands
@@ -83,8 +84,14 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         for c in r.constraints
     )
     left = any(c.residual_excess for c in results[0].constraints)
+    bound = least(view.simulation, _stays(view, hard, results[0]), hard.classes.all)
     return Plan(
-        constraints=constraints,
+        constraints=tuple(
+            replace(c, least_excess=bound.by_group[g.index])
+            if c.residual_excess and c.constraint.hard and g.index in bound.by_group
+            else c
+            for c, g in zip(constraints, (g for r in results for g in r.groups), strict=True)
+        ),
         moves=_moves(view, options, waves, results),
         blocked=_blocked(moves, results),
         lower_bound=sum(s.walk.bound for s in solved),
@@ -100,7 +107,23 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         assumptions=(*view.simulation.assumptions(), *((_RESTS_ON_SCORES,) if soft is not None else ())),
         components=tuple(s.figures() for s in solved),
         demands=demands(waves, view.evictable, wave_limits(view.simulation, view.evictable)),
+        least_excess=bound.excess,
+        least_exact=bound.exact,
+        between=bound.between,
     )
+
+
+def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:
+    """The components in view that keep an excess."""
+    of_group = {g.index: c for g, c in zip(results.groups, results.constraints, strict=True)}
+    found = []
+    for solved in hard.solved.values():
+        own = [of_group.get(g.index) for g in solved.groups]
+        residual = tuple(c.residual_excess if c is not None else 0 for c in own)
+        if any(residual) and view.evictable.in_view(solved.groups[0].constraint.namespace):
+            codes = frozenset(r.code for c in own if c is not None for r in c.reasons)
+            found.append(Stays(solved.groups, solved.classes, residual, codes))
+    return found
 
 
 def _moves(view: View, options: PlanOptions, waves: list[Wave], results: list[Results]) -> tuple[Move, ...]:

@@ -10,6 +10,9 @@ Single-threaded and bounded by nodes of the search tree, not by the clock: the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import highspy
 import numpy as np
 from msgspec import Struct
@@ -32,6 +35,13 @@ class FinalState(Struct, frozen=True, eq=False):
     residual: int
     moves: int
     placed: Ints
+    exact: bool
+
+
+class LeastExcess(Struct, frozen=True):
+    """No placement has less. `exact`: one has as much; False when the search was cut short."""
+
+    excess: int
     exact: bool
 
 
@@ -63,11 +73,20 @@ def solve(
     `residual`: at most this excess in all, then the fewest moves; None: the least excess, then the fewest.
     """
     program = _Program(component, placed, cells, residual)
-    found, steps = _run(program.rows, program.lower, program.upper, program.cost)
-    if found is None:
-        return None, steps
-    values, exact, bound = found
-    return program.target(values, exact=exact, bound=bound), steps
+    found = _run(program.rows, program.lower, program.upper, program.cost)
+    if found.values is None:
+        return None, found.steps
+    return program.target(found.values, exact=found.optimal, bound=found.bound), found.steps
+
+
+def least_excess(component: Component, cells: Cells, groups: Sequence[int]) -> LeastExcess:
+    """The least excess that these groups of the component can have in sum, whatever becomes of the others."""
+    program = _Program(component, component.start, cells, None, only=groups)
+    found = _run(program.rows, program.lower, program.upper, program.cost)
+    # A bound that is no number, or below 0, says nothing.
+    proved = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
+    now = sum(component.excesses(component.start)[i] for i in groups)
+    return LeastExcess(min(proved, now), found.optimal or proved >= now)
 
 
 class _Program:
@@ -78,8 +97,18 @@ class _Program:
     and for each group its lowest count, its highest count, and its excess.
     """
 
-    def __init__(self, component: Component, placed: Ints, cells: Cells, residual: int | None) -> None:
+    def __init__(
+        self,
+        component: Component,
+        placed: Ints,
+        cells: Cells,
+        residual: int | None,
+        *,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        """`only`: groups whose excess alone is asked about, whatever moves it takes and whom they harm."""
         self.component, self.cells, self.residual = component, cells, residual
+        self.only = only
         self.placed = placed
         self.rows = _Rows()
         self.now = cells.sums(placed)
@@ -90,6 +119,8 @@ class _Program:
         self.upper = np.full(len(self.lower), highspy.kHighsInf)
         self.cost = np.zeros(len(self.lower))
         self.weight, self.eviction = objective.weights(int(self.total.sum()))
+        if only is not None:
+            self.weight, self.eviction = 1.0, 0.0
         self._classes()
         self._room()
         for i, excess in enumerate(component.excesses(placed)):
@@ -145,8 +176,9 @@ class _Program:
             # Wherever its pods go they are counted: the mean lies between lowest and highest.
             self.lower[hi] = float(-(-counted // g.size))
             self.upper[lo] = min(self.upper[lo], float(counted // g.size))
-        self.cost[over] = self.weight if self.residual is None else 0.0
-        self.upper[over] = excess
+        wanted = self.residual is None and (self.only is None or i in self.only)
+        self.cost[over] = self.weight if wanted else 0.0
+        self.upper[over] = excess if self.only is None else everybody
         self.rows.add([(over, 1.0), (hi, -1.0), (lo, 1.0)], -float(g.constraint.max_skew), highspy.kHighsInf)
         self._domains(i)
 
@@ -185,9 +217,17 @@ class _Program:
         return FinalState(least, moves, placed, exact)
 
 
-def _run(
-    rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray
-) -> tuple[tuple[np.ndarray, bool, float] | None, int]:
+class _Found(NamedTuple):
+    """`values` of the best solution found, None without one; `optimal`: there is no better one; `bound`: what
+    is proved of the objective; the `steps` of the simplex algorithm that it took."""
+
+    values: np.ndarray | None
+    optimal: bool
+    bound: float
+    steps: int
+
+
+def _run(rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray) -> _Found:
     lp = highspy.HighsLp()
     lp.num_col_ = len(cost)
     lp.num_row_ = len(rows.lower)
@@ -215,8 +255,10 @@ def _run(
     solver.run()
     status = solver.getModelStatus()
     info = solver.getInfo()
-    if status == highspy.HighsModelStatus.kInfeasible or info.primal_solution_status != 2:
-        return None, info.simplex_iteration_count
+    infeasible = status == highspy.HighsModelStatus.kInfeasible
+    if infeasible or info.primal_solution_status != 2:
+        bound = float("inf") if infeasible else float(info.mip_dual_bound)
+        return _Found(None, False, bound, info.simplex_iteration_count)
     values = np.array(solver.getSolution().col_value)
     optimal = status == highspy.HighsModelStatus.kOptimal
-    return (values, optimal, info.mip_dual_bound), info.simplex_iteration_count
+    return _Found(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)

@@ -1,0 +1,165 @@
+"""What no placement can beat: the least excess with pods, room, volumes and policy as they are.
+
+Asked only where a plan leaves an excess. Pods that carry a hard constraint and may be evicted stand anywhere
+they find room, those of other constraints out of their way; order, budgets and harm on the way are left out.
+So it is a lower bound of what any plan can reach, and the rest of the excess that stays has a cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.engine.cluster import PODS
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner.bounds.cells import CellStructure
+from rebalancer.planner.bounds.closed_form import ClosedForm, closed_form_applies
+from rebalancer.planner.bounds.program import LeastExcess, least_excess
+from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.plan import Between, Cause
+from rebalancer.spread.arrays import Ints
+
+_TOGETHER = 4000
+"""Classes times nodes up to which all constraints are bounded by one program: they share room."""
+_SINGLE = 20
+"""Constraints that are bounded by a program each."""
+
+_FORBIDDEN = frozenset({ReasonCode.NOT_CERTAIN, ReasonCode.PENDING_PODS, ReasonCode.NODE_LEAVING})
+"""Reasons by which a move is forbidden that could be made."""
+
+
+class Stays(Struct, frozen=True, eq=False):
+    """A component that keeps an excess: its groups and classes, the excess that stays of each group, and the
+    codes of the reasons given."""
+
+    groups: tuple[Group, ...]
+    classes: tuple[PodClass, ...]
+    residual: tuple[int, ...]
+    codes: frozenset[ReasonCode]
+
+
+class Least(Struct, frozen=True, eq=False):
+    """`excess`: no placement has less in all; `exact`: one has as little. `by_group`: the same of single
+    groups, by index, as far as it was asked. `between`: what keeps the plan from it, by cause."""
+
+    excess: int = 0
+    exact: bool = True
+    by_group: Mapping[int, int] = {}
+    between: tuple[Between, ...] = ()
+
+
+def least(simulation: Simulation, stays: Sequence[Stays], every: Sequence[PodClass]) -> Least:
+    """The bound over all components that keep an excess, in the state before any move. `every`: all classes
+    of pods that carry a hard constraint."""
+    if not stays:
+        return Least()
+    found = [_of(simulation, s, every) for s in stays]
+    excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
+    together = _together(simulation, stays, every) if len(stays) > 1 else None
+    if together is not None and together.excess > excess:
+        excess, exact = together.excess, together.exact
+    return Least(
+        excess=excess,
+        exact=exact,
+        by_group=_single(simulation, stays, found, every),
+        between=_between(stays, found, excess),
+    )
+
+
+def _of(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> LeastExcess:
+    """The bound of one component, all pods of others out of its way."""
+    if not stays.classes:
+        return LeastExcess(sum(stays.residual), True)
+    component = _component(simulation, stays.groups, stays.classes, every)
+    if closed_form_applies(component):
+        return LeastExcess(ClosedForm(component).start_least(), True)
+    return _program(component, range(len(component.groups)))
+
+
+def _component(
+    simulation: Simulation,
+    groups: tuple[Group, ...],
+    classes: tuple[PodClass, ...],
+    every: Sequence[PodClass],
+) -> Component:
+    """Groups with their classes, the pods of all other classes out of their way."""
+    own = set(map(id, classes))
+    others = _requests(simulation, (c for c in every if c.carried and id(c) not in own))
+    return Component(groups, classes, simulation, others)
+
+
+def _together(
+    simulation: Simulation, stays: Sequence[Stays], every: Sequence[PodClass]
+) -> LeastExcess | None:
+    """The bound of all of them, which compete for room; None where that is too much to ask."""
+    classes = tuple(c for s in stays for c in s.classes)
+    if not classes or len(classes) * simulation.state.table.size > _TOGETHER:
+        return None
+    component = _component(simulation, tuple(g for s in stays for g in s.groups), classes, every)
+    return _program(component, range(len(component.groups)))
+
+
+def _program(component: Component, groups: Sequence[int]) -> LeastExcess:
+    return least_excess(component, CellStructure(component).cells(component.start), groups)
+
+
+def _single(
+    simulation: Simulation, stays: Sequence[Stays], found: Sequence[LeastExcess], every: Sequence[PodClass]
+) -> dict[int, int]:
+    """The bounds of single groups, those that keep most first."""
+    known: dict[int, int] = {}
+    asked: list[tuple[int, int, int]] = []
+    for s, (stay, bound) in enumerate(zip(stays, found, strict=True)):
+        for i, (group, left) in enumerate(zip(stay.groups, stay.residual, strict=True)):
+            if not left:
+                known[group.index] = 0
+            elif len(stay.groups) == 1 or not stay.classes:
+                known[group.index] = min(bound.excess, left) if stay.classes else left
+            else:
+                asked.append((-left, s, i))
+    for _, s, i in sorted(asked)[:_SINGLE]:
+        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, every), [i])
+        known[stays[s].groups[i].index] = min(bound.excess, stays[s].residual[i])
+    return known
+
+
+def _between(stays: Sequence[Stays], found: Sequence[LeastExcess], least: int) -> tuple[Between, ...]:
+    """What lies between the bound and what stays, by cause."""
+    total = sum(sum(s.residual) for s in stays)
+    by: dict[Cause, int] = {}
+    for stay, bound in zip(stays, found, strict=True):
+        gap = sum(stay.residual) - bound.excess
+        if gap > 0:
+            cause = _cause(stay, bound)
+            by[cause] = by.get(cause, 0) + gap
+    # Where components compete for room, their bounds in sum are below that of all together.
+    over = sum(by.values()) - max(0, total - least)
+    for cause in reversed(Cause):
+        cut = min(max(over, 0), by.get(cause, 0))
+        by[cause] = by.get(cause, 0) - cut
+        over -= cut
+    return tuple(Between(cause, by[cause]) for cause in Cause if by.get(cause))
+
+
+def _cause(stay: Stays, bound: LeastExcess) -> Cause:
+    if ReasonCode.SIMULATION_LIMIT in stay.codes or not bound.exact:
+        return Cause.GAVE_UP
+    return Cause.FORBIDDEN if stay.codes & _FORBIDDEN else Cause.NOT_WALKABLE
+
+
+def _requests(simulation: Simulation, classes: Iterable[PodClass]) -> dict[str, Ints]:
+    """int64[N] by resource: what all pods of these classes ask for. Whether they may move is not asked."""
+    given: dict[str, Ints] = {}
+    for c in classes:
+        rows = np.fromiter(c.by_node, dtype=np.intp)
+        number = np.fromiter(map(len, c.by_node.values()), dtype=np.int64)
+        for resource, amount in (*c.template.requests.items(), (PODS, 1)):
+            if resource not in given:
+                given[resource] = np.zeros(simulation.state.table.size, dtype=np.int64)
+            given[resource][rows] += number * amount
+    return given
