@@ -103,7 +103,7 @@ class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Cause(StrEnum):
-    """Why an excess stays that some placement would not have."""
+    """Why an excess stays that some placement would not have; `words` says it after "for 3 of it"."""
 
     FORBIDDEN = "forbidden"
     NOT_WALKABLE = "not-walkable"
@@ -111,14 +111,14 @@ class Cause(StrEnum):
 
     @property
     def words(self) -> str:
-        """In plain words, after "of it"."""
+        """In plain words."""
         return _WORDS[self]
 
 
 _WORDS = {
-    Cause.FORBIDDEN: "is forbidden: its moves are not certain, or would serve Pending pods or leaving nodes",
-    Cause.NOT_WALKABLE: "cannot be removed by single evictions of which each does no harm",
-    Cause.GAVE_UP: "is left because the search, or the proof, gave up (planner.effort)",
+    Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
+    Cause.NOT_WALKABLE: "no order of single evictions was found in which none does harm",
+    Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",
 }
 
 

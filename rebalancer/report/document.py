@@ -28,6 +28,15 @@ from rebalancer.spread.constraint import resolve
 API_VERSION = "rebalancer/v1"
 
 
+class BetweenReport(Struct, frozen=True, rename="camel"):
+    """How much excess stays that some placement would not have, for one cause: "forbidden", "not-walkable" or
+    "search-gave-up"; `message` says it in words."""
+
+    cause: str
+    excess: int
+    message: str
+
+
 class Summary(Struct, frozen=True, rename="camel"):
     """Figures of the whole cluster.
 
@@ -36,6 +45,8 @@ class Summary(Struct, frozen=True, rename="camel"):
     `soft_ignored`: ScheduleAnyway constraints that settings leave out. `expected_seconds`: how long carrying
     out the plan may take; `takes_longest`: why no less, "" if nothing keeps it to more than one wave.
     `waves_bound`: waves that budgets, shares of owners, and moves that depend on landings take at least.
+    `least_excess`: no placement of the pods that may move leaves less excess of hard constraints;
+    `least_exact`: one leaves as little, as far as room goes. `between`: why the plan leaves more, by cause.
     """
 
     nodes: int
@@ -54,6 +65,9 @@ class Summary(Struct, frozen=True, rename="camel"):
     waves: int = 0
     waves_bound: int = 0
     takes_longest: str = ""
+    least_excess: int = 0
+    least_exact: bool = True
+    between: tuple[BetweenReport, ...] = ()
 
 
 class Why(Struct, frozen=True, rename="camel"):
@@ -69,7 +83,8 @@ class ConstraintReport(Struct, frozen=True, rename="camel"):
     """A constraint now and after the plan. `selector` is in kubectl's -l syntax, None if absent.
 
     `worst_domain_loss`: the share of its pods that are lost if the fullest domain fails. `best_domain_loss`:
-    the smallest such share that a placement can have.
+    the smallest such share that a placement can have. `least_excess`: no placement leaves this constraint
+    less, whatever becomes of others; there only where some excess stays.
     """
 
     namespace: str
@@ -89,6 +104,7 @@ class ConstraintReport(Struct, frozen=True, rename="camel"):
     worst_domain_loss: float
     best_domain_loss: float
     in_scope: bool
+    least_excess: int | UnsetType = UNSET
 
 
 class Destination(Struct, frozen=True, rename="camel"):
@@ -228,6 +244,9 @@ def build_report(
             waves=len(took.waves),
             waves_bound=plan.waves_bound,
             takes_longest=took.longest,
+            least_excess=plan.least_excess,
+            least_exact=plan.least_exact,
+            between=tuple(BetweenReport(b.cause.value, b.excess, b.cause.words) for b in plan.between),
         ),
         constraints=tuple(map(_constraint, plan.constraints)),
         evictions=tuple(
@@ -291,6 +310,7 @@ def _constraint(result: ConstraintResult) -> ConstraintReport:
         worst_domain_loss=round(result.worst_domain_loss, 4),
         best_domain_loss=round(result.best_domain_loss, 4),
         in_scope=result.in_scope,
+        least_excess=result.least_excess if result.least_excess is not None else UNSET,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rebalancer.report import text, words
+from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
@@ -128,9 +129,10 @@ def _stays(report: Report, left: Sequence[ConstraintReport]) -> Iterator[str]:
     if not left:
         return
     yield from _heading("What stays, and why")
-    if said := text.moment(report):
-        yield escape(said)
-        yield ""
+    for said in (beyond_reach(report), text.moment(report)):
+        if said:
+            yield escape(said)
+            yield ""
     for c in left[:_MOST_ROWS]:
         whose = f"{code(text.name_of(c))} {code(text.short_key(c.topology_key))}"
         yield f"- {whose}, excess {c.residual_excess}"

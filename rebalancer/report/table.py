@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rebalancer.report import overview, text, words
+from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, EvictionReport, Report
 from rebalancer.report.next_steps import next_steps
 from rebalancer.report.rows import INDENT, Rows, plain
@@ -140,6 +141,8 @@ class _View:
         left = [c for c in text.worst_first(self.report.constraints) if c.reasons]
         if left:
             self._title("What stays, and why")
+            if said := beyond_reach(self.report):
+                self._print(plain(said))
             self._moment()
             for c in self._first(left):
                 head = f"{text.name_of(c)}, {text.short_key(c.topology_key)}"

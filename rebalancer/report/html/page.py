@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from rebalancer import __version__
 from rebalancer.report import text, words
+from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.html.picture import WIDTH, Panel, panels
 from rebalancer.report.next_steps import AS_CALLED, Command, next_steps
@@ -84,6 +85,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             stays=_stays(report),
             found=text.found_groups(report.findings),
             moment=text.moment(report),
+            beyond=beyond_reach(report),
             steps=next_steps(report, command),
             width=WIDTH,
         )

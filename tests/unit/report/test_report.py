@@ -71,6 +71,9 @@ def test_the_json_of_a_plan() -> None:
         "waves": 2,
         "wavesBound": 1,
         "takesLongest": "",
+        "leastExcess": 0,
+        "leastExact": True,
+        "between": [],
     }
     eviction = document["evictions"][1]
     assert eviction["owner"] == "ReplicaSet/web"
@@ -164,7 +167,7 @@ def test_at_rest_one_friendly_line_and_the_figures() -> None:
 def test_thousands_of_blocked_pods_are_grouped_by_reason() -> None:
     plan, cluster = stuck(5000)
     shown = table((plan, cluster))
-    assert len(shown.splitlines()) < 40
+    assert len(shown.splitlines()) <= 40
     assert "Not evicted: 5,000 pods" in shown
     assert re.search(
         r"4,999  no-feasible-node  default/web-\d+, default/web-\d+, default/web-\d+ and 4,996 more", shown

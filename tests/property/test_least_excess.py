@@ -1,0 +1,66 @@
+"""What the plan says no placement can beat, held to an independent integer program over final placements."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from rebalancer.planner import plan
+from rebalancer.planner.plan import Cause
+from tests.support.build import decoded, node, objects, snapshot, workload
+from tests.support.clusters.random_clusters import clusters, random_cluster
+from tests.support.judge.bound import bound
+from tests.support.judge.cells import Cells, UnsupportedError
+from tests.support.scheduler.plain import Json
+from tests.support.scheduler.state import State
+
+
+@given(clusters("small"))
+def test_no_placement_beats_it(listed: list[Json]) -> None:
+    made = plan(decoded(listed))
+    assert made.least_excess <= made.residual_excess
+    assert made.residual_excess - made.least_excess == sum(b.excess for b in made.between)
+    assert made.residual_excess or (made.least_excess, made.least_exact) == (0, True)
+    try:
+        independent = bound(Cells.of(State.of(listed)))
+    except UnsupportedError:
+        return
+    assert made.least_excess <= independent.excess
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_what_the_independent_program_reaches(seed: int) -> None:
+    listed = list(random_cluster(Random(f"least/{seed}"), ("small", "full", "tiny")[seed % 3]))
+    made, independent = plan(decoded(listed)), bound(Cells.of(State.of(listed)))
+    assert independent.proved
+    assert (made.least_excess, made.least_exact) == (independent.excess, True)
+
+
+def test_each_constraint_has_its_own() -> None:
+    for seed in range(1, 8, 3):
+        listed = list(random_cluster(Random(f"least/{seed}"), "full"))
+        made = plan(decoded(listed))
+        assert made.residual_excess
+        for c in made.constraints:
+            if c.residual_excess:
+                assert c.least_excess is not None
+                assert 0 <= c.least_excess <= c.residual_excess
+            else:
+                assert c.least_excess is None
+
+
+def test_a_swap_between_full_zones_is_not_walkable_in_steps_that_do_no_harm() -> None:
+    machines = [node("a-0").zone("a").pods(8), node("b-0").zone("b").pods(8)]
+    left = workload("left").spread("zone", 1).placed({"a-0": 5, "b-0": 3})
+    right = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
+    made = plan(snapshot(machines, left, right))
+    assert (made.residual_excess, made.least_excess) == (2, 0)
+    assert [(b.cause, b.excess) for b in made.between] == [(Cause.NOT_WALKABLE, 2)]
+
+
+def test_what_has_no_room_cannot_be_had_by_any_placement() -> None:
+    machines = [node("a-0").zone("a"), node("b-0").zone("b").pods(1)]
+    made = plan(decoded(objects(machines, workload("web").spread("zone", 1).placed({"a-0": 4}))))
+    assert (made.residual_excess, made.least_excess, made.between) == (1, 1, ())
