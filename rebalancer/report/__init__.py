@@ -9,6 +9,7 @@ formats    the names of the formats
 output     the report in a format
 explain/   the content of `explain`, and the same for a terminal
 simulation the content of `simulate`
+drilled/   the content of `drill`, and the same for a terminal
 failing_domains/  what a failure would cost workloads and namespaces
 """
 

@@ -18,14 +18,14 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Status
 from rebalancer.planner.results.pace import pace
+from rebalancer.report.api_version import API_VERSION
+from rebalancer.report.drilled.document import DrillReport
 from rebalancer.report.failing_domains.grades import NamespaceGrade, grades
 from rebalancer.report.failing_domains.risk import Risk, risks
 from rebalancer.report.failing_domains.workload_pods import workload_pods
 from rebalancer.report.failing_domains.zones import DomainLoss, domain_losses
 from rebalancer.report.pace import WaveReport, waves
 from rebalancer.spread.constraint import resolve
-
-API_VERSION = "rebalancer/v1"
 
 
 class BetweenReport(Struct, frozen=True, rename="camel"):
@@ -169,7 +169,8 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     """The whole report.
 
     `warnings`: what could not be read, with the consequences. `cluster_id`: the uid of namespace kube-system,
-    "" if it is not known. `captured_at`: the time that the report speaks of.
+    "" if it is not known. `captured_at`: the time that the report speaks of. `drill`: there only where it was
+    asked for.
     """
 
     api_version: str = API_VERSION
@@ -190,6 +191,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     waves: tuple[WaveReport, ...] = ()
     domains: tuple[DomainLoss, ...] = ()
     namespaces: tuple[NamespaceGrade, ...] = ()
+    drill: DrillReport | UnsetType = UNSET
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
@@ -209,12 +211,14 @@ def build_report(
     cluster: str = "",
     around: Iterable[Finding] = (),
     namespaces: Collection[str] = (),
+    drill: DrillReport | None = None,
 ) -> Report:
     """The report of a plan for a snapshot.
 
     `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
-    of the plan. `namespaces`: whose workloads the zones are about, all if there are none.
+    of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
+    failures leave Pending, where it was asked for.
     """
     labels = {n.name: n.labels for n in snapshot.nodes}
     workloads = workload_pods(plan, snapshot)
@@ -267,6 +271,7 @@ def build_report(
         waves=waves(took),
         domains=domain_losses(in_view, snapshot),
         namespaces=grades(at_risk, plan.constraints),
+        drill=drill if drill is not None else UNSET,
     )
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from rebalancer.report import text, words
 from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
+from rebalancer.report.drilled.document import DrillReport
+from rebalancer.report.drilled.words import headline
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
 _MOST_ROWS = 50
@@ -88,6 +92,8 @@ def _lines(report: Report) -> Iterator[str]:
             ("pods", "reason", "for example", "message"),
             ((str(len(g.pods)), g.reason, code(text.listing(g.pods)), escape(g.message)) for g in groups),
         )
+    if report.drill is not UNSET:
+        yield from _drill(report.drill)
     if report.findings:
         yield from _heading("Findings")
         for g in text.found_groups(report.findings):
@@ -102,6 +108,26 @@ def _lines(report: Report) -> Iterator[str]:
         if sentences:
             yield from _heading(title)
             yield from (f"- {escape(s)}" for s in sentences)
+
+
+def _drill(drill: DrillReport) -> Iterator[str]:
+    yield from _heading("If a node or a domain fails")
+    yield escape(headline(drill))
+    if drill.worst:
+        yield ""
+        planned = ("Pending after the plan",) if drill.planned else ()
+        yield from _table(
+            ("if it fails", "nodes", "pods lost", "Pending", *planned, "budgets breached"),
+            (
+                (
+                    code(f.name),
+                    *(str(n) for n in (f.nodes, f.lost, f.pending)),
+                    *((str(f.planned_pending),) if drill.planned else ()),
+                    str(f.budgets),
+                )
+                for f in drill.worst
+            ),
+        )
 
 
 def _overview(report: Report) -> Iterator[str]:

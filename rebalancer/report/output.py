@@ -81,6 +81,8 @@ def json_pieces(document: Struct) -> Iterator[bytes]:
     between = b"{"
     for field in msgspec.structs.fields(document):
         value = getattr(document, field.name)
+        if value is msgspec.UNSET:
+            continue
         yield between + b"\n  " + msgspec.json.encode(field.encode_name) + b": "
         between = b","
         if isinstance(value, tuple) and value:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.columns import columns
-from rebalancer.report.document import API_VERSION
 from rebalancer.report.text import clean, counts, listing, percent, plural, short_key
 
 _MOST = 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -11,6 +12,7 @@ from rich.text import Text
 from rebalancer.report import overview, text, words
 from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, EvictionReport, Report
+from rebalancer.report.drilled.table import section as drilled
 from rebalancer.report.next_steps import next_steps
 from rebalancer.report.rows import INDENT, Rows, plain
 from rebalancer.report.showing import Showing
@@ -37,6 +39,7 @@ def write_table(
         view.plan()
         view.stays()
         view.risks()
+        view.drill()
         view.findings()
         view.rests_on()
     view.next()
@@ -185,6 +188,13 @@ class _View:
             for pod, b in zip(pods, self.report.blocked, strict=True)
         )
         self.console.print(Text("\n".join(lines)), soft_wrap=True)
+
+    def drill(self) -> None:
+        """Writes what failures would leave Pending, where it was asked for."""
+        if self.report.drill is not UNSET:
+            self._title("If a node or a domain fails")
+            for line in drilled(self.report.drill):
+                self.console.print(plain(line), soft_wrap=True)
 
     def findings(self) -> None:
         """Writes the findings: by code, or, if `wide`, each with its remedy."""

@@ -81,8 +81,8 @@ def drill(
     if each and (node or domain):
         raise typer.BadParameter("--each is --node and every --domain: give it alone")
     from rebalancer.planner import plan as plan_of
-    from rebalancer.report.drill import build_drill
-    from rebalancer.report.drill_table import to_table
+    from rebalancer.report.drilled.document import build_drill
+    from rebalancer.report.drilled.table import to_table
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.drill import drilled
     from rebalancer.runtime.commands.source import load_snapshot

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from rebalancer.model.reason import Reason
     from rebalancer.model.snapshot import Snapshot
+    from rebalancer.planner import PlanOptions
+    from rebalancer.planner.plan import Plan
     from rebalancer.report import Report
+    from rebalancer.report.drilled.document import DrillReport
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -30,6 +33,7 @@ Examples:
   rebalancer report cluster.json -o wide
   kubectl get nodes,pods,rs,deploy,sts,pdb,pv,pvc -A -o json | rebalancer report --snapshot -
   rebalancer report -n shop --exit-code -o json --output-file report.json
+  rebalancer report --drill -o html --output-file report.html
   rebalancer report --contexts prod-eu,prod-us
 """
 
@@ -55,6 +59,12 @@ def report(
     color: Annotated[
         Color, typer.Option("--color", help="Colour tables; auto: on a terminal without NO_COLOR.")
     ] = Color.AUTO,
+    drill: Annotated[
+        bool,
+        typer.Option(
+            "--drill", help="Add what the failure of each node and each domain would leave Pending."
+        ),
+    ] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 3 if a constraint in scope is violated.")
     ] = False,
@@ -99,7 +109,7 @@ def report(
     if contexts or fleet is not None:
         _report_fleet(settings, source, contexts, fleet, form, output_file if to_file else None, exit_code)
         return
-    document = _document(settings, source, namespace or ())
+    document = _document(settings, source, namespace or (), drill=drill)
     command = Command(
         program_name(sys.argv[0]),
         options.given(
@@ -121,8 +131,10 @@ def report(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _document(settings: Settings, source: Source, named: Sequence[str] = ()) -> Report:
-    """The report of one cluster. `named`: namespaces that must exist."""
+def _document(
+    settings: Settings, source: Source, named: Sequence[str] = (), *, drill: bool = False
+) -> Report:
+    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave."""
     import msgspec
 
     from rebalancer.findings import plan_with_findings
@@ -151,9 +163,20 @@ def _document(settings: Settings, source: Source, named: Sequence[str] = ()) -> 
         cluster=loaded.cluster,
         around=neighbours(loaded.snapshot),
         namespaces=settings.scope.namespaces.include,
+        drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
     )
     only = settings.scope.namespaces.include
     return in_namespaces(document, only) if only else document
+
+
+def _drilled(settings: Settings, snapshot: Snapshot, planning: PlanOptions, planned: Plan) -> DrillReport:
+    """What the failure of each node and each domain comes to."""
+    from rebalancer.report.drilled.document import build_drill
+    from rebalancer.runtime.commands.drill import drilled
+
+    with progress(f"letting {len(snapshot.nodes):,} nodes fail, one at a time"):
+        found = drilled(snapshot, planning, plan=planned)
+    return build_drill(found, source=snapshot.source, namespaces=settings.scope.namespaces.include)
 
 
 def _report_fleet(

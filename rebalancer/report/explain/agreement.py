@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from rebalancer.engine.agreement import Comparison, Result
-from rebalancer.report.document import API_VERSION
+from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.text import clean, plural
 
 

@@ -24,7 +24,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.policy.replacement import Replacements
-from rebalancer.report.document import API_VERSION
+from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.explain.pod_in_plan import PodInPlan
 
 PRE_FILTER = "PreFilter"

@@ -13,12 +13,14 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from rebalancer import __version__
 from rebalancer.report import text, words
 from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
+from rebalancer.report.drilled.picture import picture
+from rebalancer.report.drilled.words import headline
 from rebalancer.report.html.picture import WIDTH, Panel, panels
 from rebalancer.report.next_steps import AS_CALLED, Command, next_steps
 
@@ -57,6 +59,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     """The whole report as one HTML file."""
     violated = text.worst_first(report.constraints)
     anchors = {id(c): f"c{i}" for i, c in enumerate(report.constraints)}
+    drill = report.drill if report.drill is not UNSET else None
     script, style = _source("script.js"), _source("style.css")
     page = (
         _environment()
@@ -88,6 +91,9 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             beyond=beyond_reach(report),
             steps=next_steps(report, command),
             width=WIDTH,
+            drill=drill,
+            drill_says=headline(drill) if drill else "",
+            drill_picture=picture(drill) if drill else None,
         )
     )
     # ASCII with character references: browsers store that with one byte a character and open it faster.

@@ -18,6 +18,8 @@ from rebalancer.drill.failure import NODE
 from rebalancer.drill.replay import replayed
 from rebalancer.drill.surely import surely_fine
 from rebalancer.planner import plan
+from rebalancer.report.drilled.document import build_drill
+from rebalancer.report.drilled.picture import picture
 from tests.support.build import (
     daemon_set,
     decoded,
@@ -162,3 +164,29 @@ def test_a_label_that_no_node_has_is_an_error() -> None:
         app, ["drill", "--domain", "rack", "--snapshot", str(FOLDER / "one_slot.json.gz")]
     )
     assert "no node has the label rack" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("table", "zone a       4      44    36       29"),
+        ("markdown", "| `zone a` | 4 | 44 | 36 | 29 | 8 |"),
+        ("html", '<section id="drill"'),
+        ("json", '"kind": "Drill"'),
+    ],
+)
+def test_the_report_has_it_on_request(form: str, said: str) -> None:
+    file = str(FOLDER / "zone_outage.json.gz")
+    done = CliRunner().invoke(app, ["report", "--drill", "-o", form, "--snapshot", file])
+    assert said in done.stdout, done.exception or done.stdout
+    done = CliRunner().invoke(app, ["report", "-o", form, "--snapshot", file])
+    assert said not in done.stdout
+
+
+def test_the_picture_has_a_pair_of_bars_for_each_failure() -> None:
+    cluster = snapshot(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 2}))
+    shown = build_drill(drill(cluster, keys=(ZONE,), plan=plan(cluster)))
+    drawn = picture(shown)
+    assert [r.says for r in drawn.rows] == ["4 → 3 planned", "2 → 3 planned"]
+    assert drawn.rows[0].today > drawn.rows[0].planned > 0
+    assert "zone a 4 → 3 planned" in drawn.says

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.report.columns import columns
-from rebalancer.report.drill import DrillReport, FailureReport, LossReport, headline
+from rebalancer.report.drilled.document import DrillReport, FailureReport, LossReport
+from rebalancer.report.drilled.words import headline
 from rebalancer.report.text import clean, listing, plural, short_key
 
 _WORKLOADS = 5
@@ -26,6 +27,20 @@ def to_table(report: DrillReport) -> str:
     return "\n".join(clean(line).rstrip() for line in _lines(report)) + "\n"
 
 
+def section(report: DrillReport) -> Iterator[str]:
+    """The lines of a section of the report, indented."""
+    yield f"  {headline(report)}"
+    if report.worst:
+        yield from _worst(report)
+
+
+def _worst(report: DrillReport) -> list[str]:
+    after = ["AFTER THE PLAN"] if report.planned else []
+    rows = [["IF IT FAILS", "NODES", "LOST", "PENDING", *after, "HELD", "GONE", "BUDGETS BREACHED"]]
+    rows += (_row(f, planned=report.planned) for f in report.worst)
+    return columns(rows)
+
+
 def _lines(report: DrillReport) -> Iterator[str]:
     yield headline(report)
     tried = ", ".join("every node" if k == "node" else f"every {short_key(k)}" for k in report.keys)
@@ -37,10 +52,7 @@ def _lines(report: DrillReport) -> Iterator[str]:
     yield ""
     more = f" of {len(report.failures):,}" if len(report.failures) > len(report.worst) else ""
     yield f"The worst {len(report.worst)}{more}"
-    after = ["AFTER THE PLAN"] if report.planned else []
-    rows = [["IF IT FAILS", "NODES", "LOST", "PENDING", *after, "HELD", "GONE", "BUDGETS BREACHED"]]
-    rows += (_row(f, planned=report.planned) for f in report.worst)
-    yield from columns(rows)
+    yield from _worst(report)
     for failure in report.worst:
         yield from _failure(failure)
 

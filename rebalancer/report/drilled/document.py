@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.results import Breach, WorkloadLoss
-from rebalancer.report.document import API_VERSION
-from rebalancer.report.text import plural, short_key
+from rebalancer.report.api_version import API_VERSION
 
 WORST = 10
 
@@ -73,7 +72,7 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     @property
     def name(self) -> str:
         """As in `zone b`."""
-        return f"{short_key(self.key)} {self.value}"
+        return f"{self.key.rpartition('/')[2]} {self.value}"
 
 
 class DrillReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -118,29 +117,6 @@ def build_drill(
         worst=tuple(_failure(*pairs[i], full=True) for i in shown),
         failures=tuple(_failure(today, after, full=False) for today, after in pairs),
     )
-
-
-def headline(report: DrillReport) -> str:
-    """The worst failure in a sentence, and what the plan makes of it."""
-    if not report.failures:
-        return "No node can fail: there is none."
-    tried = f"{plural(len(report.failures), 'failure')} tried"
-    if not report.worst:
-        return f"{tried}: whatever fails, every replacement finds a node."
-    first = report.worst[0]
-    now = f"losing {first.name} leaves {plural(first.pending, 'pod')} Pending"
-    if not first.pending:
-        now = (
-            f"losing {first.name} takes {plural(first.lost - first.replaced, 'pod')} that nothing makes again"
-        )
-        return f"{tried}: every replacement finds a node; {now}."
-    if not report.planned:
-        return f"{tried}. Today {now}."
-    worst = max(report.failures, key=lambda f: f.planned_pending)
-    then = f"after the plan {first.planned_pending:,}"
-    if worst.planned_pending > first.planned_pending:
-        then += f" (the worst will be {worst.name} with {worst.planned_pending:,})"
-    return f"{tried}. Today {now}, {then}."
 
 
 def _worst(today: Drilled, after: Drilled | None) -> tuple[int, ...]:
