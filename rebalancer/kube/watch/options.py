@@ -12,7 +12,8 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
 
     `timeout`: the server ends a watch after a random time between these. `silence`: without a byte for so
     long the connection is dead. It is longer than `timeout`, as a server has no bookmark for a watch that
-    began with the newest version it knows of this kind. `healthy`: what lasts that long
+    began with the newest version it knows of this kind. `list_silence`: the same of a streaming list, in
+    which there is always something to come. `healthy`: what lasts that long
     counts as success. `backoff`: between attempts, and within a list between the tries of a page. `denied`:
     until a kind that may not be read is tried again. `streaming`: lists are streamed where offered.
     `close_timeout`, `close_silence`: the same of a watch that follows closely.
@@ -20,6 +21,7 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
 
     timeout: tuple[int, int] = (90, 140)
     silence: float = 150.0
+    list_silence: float = 30.0
     healthy: float = 10.0
     page_size: int = 500
     backoff: Backoff = Backoff(tries=3, first=0.5, cap=30.0)

@@ -16,11 +16,10 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import (
@@ -156,25 +155,26 @@ class Reflector:
         self._swap(objects, broken, version, began)
 
     def _watch(self, version: str) -> None:
-        """Until its end. From "" it is a streaming list at first."""
+        """Until its end. From "" it is a streaming list, which ends with the last of what there is."""
         close, began = bool(version) and self._attention.close(), self._monotonic()
+        silence = self._options.silence if version else min(self._options.silence, self._options.list_silence)
         watch = Watch(
             self._connection,
             self._resource,
             version,
             timeout=self._options.close_timeout if close else self._rng.randint(*self._options.timeout),
-            silence=self._options.close_silence if close else self._options.silence,
+            silence=self._options.close_silence if close else silence,
         )
         try:
-            if version:
-                self._store.watching()
-                rest: Iterable[list[WatchEvent]] = watch.batches()
-            else:
-                rest = self._streamed(watch, began)
+            if not version:
+                self._streamed(watch, began)
+                self._confirmed = True
+                return
+            self._store.watching()
             if close:
-                self._follow(watch, rest, began)
+                self._follow(watch, watch.batches(), began)
             elif self._attention.lasting(watch):
-                for batch in rest:
+                for batch in watch.batches():
                     self._apply(watch, batch)
             else:
                 self._confirmed = True
@@ -199,20 +199,18 @@ class Reflector:
             self._store.confirmed(began)
             self._orderly = True
 
-    def _streamed(self, watch: Watch, began: float) -> Iterator[list[WatchEvent]]:
-        """Reads a streaming list to its end; what comes after it."""
+    def _streamed(self, watch: Watch, began: float) -> None:
+        """Reads a streaming list to its end. What comes after it is for a watch, whose silence may last."""
         self._store.listing()
         objects: dict[Identity, Object] = {}
         broken: dict[Identity, str] = {}
-        batches = watch.batches()
-        for batch in batches:
+        for batch in watch.batches():
             end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
             changes = (self._changes.event(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
             self._collect(changes, objects, broken)
             if end < len(batch):
                 self._swap(objects, broken, self._changes.bookmark(watch, batch[end]), began)
-                self._store.watching()
-                return itertools.chain([batch[end + 1 :]] if batch[end + 1 :] else [], batches)
+                return
         self._offer.streaming = False
         raise watch.garbage("the end of a streaming list that was none")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
@@ -139,6 +140,21 @@ def test_a_streaming_list_that_is_cut_is_begun_again_and_shows_nothing_partial(
         until(lambda: seen(cache) is not None)
         assert seen(cache) == truth(server)
         assert pods(cache).lists == 2
+
+
+def test_a_streaming_list_that_never_begins_is_given_up_soon(
+    server: ApiServer, connection: Connection
+) -> None:
+    """Silence that is nothing strange in a watch is too long for a list."""
+    server.faults.add(Delay(math.inf, after_events=0), verb="watch", resource="pods", times=1)
+    cache = WatchCache(connection, options=replace(QUICK, silence=600.0, list_silence=0.5))
+    cache.start()
+    try:
+        assert cache.wait_ready(60)
+        touch(server, "p0", mark="after")
+        until(lambda: seen(cache) == truth(server))
+    finally:
+        cache.stop()
 
 
 @pytest.mark.parametrize("code", [400, 422])
