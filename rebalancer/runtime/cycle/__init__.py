@@ -3,10 +3,10 @@
 clock          time, and the wish to stop
 parts          what a cycle is made of
 loop           the cycle itself
-wave           evicting the moves of one wave, each after a fresh look
+carrying_out   a plan, move by move; flight: how far its moves are; evicting: one of them, after a last look
 replacements   waiting until victims are gone and replacements Ready
 domains_left   what a move takes a pod out of
-next_step      what follows a wave
+next_step      what follows a plan
 gates          what may forbid evicting at any moment
 memory         what is known of former cycles
 stabilization  violations that have not lasted long enough

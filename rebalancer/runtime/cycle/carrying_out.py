@@ -14,9 +14,9 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.quota import Charged, Quotas
-from rebalancer.runtime.cycle.chains import chains
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.cycle.evicting import Evicting
 from rebalancer.runtime.cycle.flight import Flight, controller_of
@@ -45,7 +45,7 @@ class CarryingOut:
     ) -> None:
         self._parts, self._memory = parts, memory
         self._snapshot, self._plan, self._most = snapshot, plan, most
-        self.flight = Flight(chains(plan), dry=parts.dry)
+        self.flight = Flight(chains(plan, plan.allowed), dry=parts.dry)
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
         self._replacements = parts.replacements(snapshot)

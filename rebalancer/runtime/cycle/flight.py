@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.chains import Chain
+from rebalancer.planner.results.chains import Chain
 
 _NO_WAVE = 0
 

@@ -31,7 +31,6 @@ class OwnerBuilder(PodShape):
         self._zonal: dict[str, str] | None = None
         self._parallel = False
         self._on_delete = False
-        self._grace = 1
 
     def placed(self, per_node: Mapping[str, int]) -> Self:
         """So many pods on each node; "" for pods that are Pending. Further calls add."""
@@ -46,6 +45,11 @@ class OwnerBuilder(PodShape):
     def replicas(self, count: int) -> Self:
         """spec.replicas, where it differs from the pods placed."""
         self._replicas = count
+        return self
+
+    def grace(self, seconds: int) -> Self:
+        """Its pods' termination grace period."""
+        self._spec["terminationGracePeriodSeconds"] = seconds
         return self
 
     def unready(self, *indices: int) -> Self:

@@ -55,7 +55,8 @@ class GuardedApi(Api):
                 response = await super().endpoint(request)
         except ApiError as error:
             response = failure(error)
-        self.log.append(access._replace(code=response.status_code))
+        size = len(getattr(response, "body", b""))
+        self.log.append(access._replace(code=response.status_code, size=size))
         return sabotaged(response, action, transport)
 
     def _user(self, request: Request) -> User:

@@ -21,7 +21,8 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 class Access(NamedTuple):
-    """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut).
+    """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut), `size`
+    the bytes of its body (0: it was streamed).
 
     `group`, `resource`, `subresource` are empty for paths that are no resources.
     """
@@ -35,6 +36,7 @@ class Access(NamedTuple):
     name: str
     path: str
     code: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.chains import chains
+from rebalancer.planner.results.chains import chains
 from rebalancer.runtime.cycle.flight import Flight
 from tests.support.build import nodes, snapshot, workload
 
@@ -172,8 +172,8 @@ def test_workloads_that_one_constraint_counts_are_one_chain() -> None:
     db = workload("db").spread("zone", 1)
     placed = {"a-0": 3, "b-0": 1}
     made = plan(snapshot(*nodes(a=1, b=1), web.placed(placed), api.placed(placed), db.placed(placed)))
-    found = [sorted({m.owner.name for m in chain}) for chain in chains(made)]
+    found = [sorted({m.owner.name for m in chain}) for chain in chains(made, made.allowed)]
     both = {m.owner.name for m in made.moves} - {"db"}
     assert sorted(found) == sorted([sorted(both), ["db"]])
-    for chain in chains(made):
+    for chain in chains(made, made.allowed):
         assert [m.wave for m in chain] == sorted(m.wave for m in chain)

@@ -11,22 +11,22 @@ Chain = Sequence[Move]
 """Moves in the order of their waves."""
 
 
-def chains(plan: Plan) -> list[Chain]:
-    """The plan's moves that caps allow, apart where they have neither an owner nor a constraint in common.
+def chains(plan: Plan, moves: Sequence[Move]) -> list[Chain]:
+    """Some moves of a plan, apart where they have neither an owner nor a constraint in common.
 
     A constraint joins all moves whose pods it counts, carried or not: where one replacement lands changes
     what the filter leaves to the other. That is a component of the planner, or several of them joined.
     """
     joined = _Joined()
     counting = _Counting(plan)
-    for move in plan.allowed:
+    for move in moves:
         first: Hashable = ("owner", move.owner.key)
         for i in {*move.fixes, *counting.of(move)}:
             joined.join(first, ("constraint", i))
     found: dict[Hashable, list[Move]] = defaultdict(list)
-    for move in plan.allowed:
+    for move in moves:
         found[joined.root(("owner", move.owner.key))].append(move)
-    return [sorted(moves, key=lambda m: m.wave) for moves in found.values()]
+    return [sorted(chain, key=lambda m: m.wave) for chain in found.values()]
 
 
 class _Counting:

@@ -1,0 +1,62 @@
+"""What an eviction asks of the API server, from the plan to the last replacement."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.kube.coordination.ledger import Ledgers
+from rebalancer.outcome.cycle import End
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import Surroundings
+from tests.support.build import node, objects, pdb, workload
+from tests.support.runs.machine import BRAKE, PLACE
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import QUICK, FakeTime, connected
+from tests.support.servers.hands import Hands
+
+EVICTIONS = 3
+ONE_AT_A_TIME = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(number=1)))
+"""Then each is written down by itself."""
+
+
+class Cost(Struct, frozen=True):
+    """Of all evictions of a plan, and of the look after them: requests by verb and resource, and the bytes
+    of their answers. Watches and the scheduler's lease are left out: they are asked as time goes by.
+    """
+
+    requests: Counter[str]
+    size: int
+
+
+def cost(pods: int, ready_after: int = 2) -> Cost:
+    """What three evictions cost with an owner of so many pods, Ready after so many seconds.
+
+    With everything that a daemon does: brake, pauses of namespaces, ledger, events.
+    """
+    wide = [node(f"{zone}-0").zone(zone).cpu(1000).pods(2000) for zone in "ab"]
+    web = workload("web").spread("zone", 1).placed({"a-0": pods // 2 + 3, "b-0": pods // 2 - 3})
+    budget = pdb("web", {"app": "web"}, max_unavailable=3)
+    with ApiServer(objects(*wide, web, budget)) as server, connected(server) as c:
+        time, marks = FakeTime(), list[int]()
+        ledger = Ledgers(c, PLACE, writer="p", wait=time.wait, backoff=QUICK)
+        run = Run(
+            server,
+            replace(EXECUTE, brake=BRAKE, events="all", planning=ONE_AT_A_TIME),
+            hands=Hands(server, ready_after=ready_after),
+            time=time,
+            around=Surroundings(memory=Memory(time, HistoryRules(), store=ledger, writer="p")),
+            after_plan=lambda _: marks.append(len(server.accesses)),
+        )
+        assert (run.report.end, run.report.evicted) == (End.COMPLETE, EVICTIONS)
+        asked = [
+            a for a in server.accesses[marks[0] : marks[1]] if a.verb != "watch" and a.resource != "leases"
+        ]
+    found = Counter(f"{a.verb} {a.resource}/{a.subresource}".rstrip("/") for a in asked)
+    return Cost(found, sum(a.size for a in asked))
