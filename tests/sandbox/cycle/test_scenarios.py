@@ -90,7 +90,7 @@ def check_each_workload(report: CycleReport) -> int:
     for owner, number in planned.items():
         left = left_by(owner, report.last) - left_by(owner, report.first, after=True)
         assert 0 <= left <= UNSURE.get(owner, 0), owner
-        # Where excess is left, the moves are missing that would have mended it, and those that prepare for them.
+        # Where excess is left, so are the moves that would have mended it, and those that prepare for them.
         least = left_by(owner, report.first) - left if left else number
         assert least <= gave[owner] <= number - left + LUCK.get(owner, 0), owner
         unlucky += left
