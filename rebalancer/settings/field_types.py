@@ -70,7 +70,8 @@ def _parse_selector(value: object) -> LabelSelector:
         where = f"{place.group(1)}: " if place and place.group(1) else ""
         raise ValueError(
             f"{where}a value of the wrong kind: a label selector has matchLabels, a mapping of texts, and "
-            "matchExpressions, a list of {key, operator, values}"
+            "matchExpressions, a list of {key, operator, values}; operators are In, NotIn, Exists and "
+            "DoesNotExist"
         ) from e
     if isinstance(value, dict) and (unknown := set(value) - {"matchLabels", "matchExpressions"}):
         raise ValueError(f"{min(unknown)} is none of matchLabels, matchExpressions")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.annotations import PAUSE, STEERING, preference, steering
+from rebalancer.policy.annotations import PAUSE, SCALE_IN, STEERING, preference, steering
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment
 from tests.support.scheduler.plain import Json
@@ -147,9 +147,9 @@ def test_preference_orders_victims(value: str, expected: int) -> None:
 
 def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
     texts = [v for v in vars(import_module("rebalancer.policy.annotations")).values() if isinstance(v, str)]
-    keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)} - {PAUSE}
+    keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)} - {PAUSE, SCALE_IN}
     assert len(keys) > 5
-    assert keys == set(STEERING), "a pause is asked for by itself, of the namespace and the lease"
+    assert keys == set(STEERING), "a pause and scale-in are asked for by themselves, not of pods"
 
 
 def test_what_no_rule_reads_steers_nothing() -> None:

@@ -169,7 +169,7 @@ WRONG_FILES = [
     (
         "a wrong operator",
         "scope: {labelSelector: {matchExpressions: [{key: a, operator: Is}]}}",
-        "invalid enum value 'Is'",
+        "matchExpressions[0].operator: a value of the wrong kind",
     ),
     (
         "a key twice",
