@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
-import msgspec
-
 from rebalancer.errors import UserError
 from rebalancer.report import text
 from rebalancer.report.fleet.document import FleetReport, cells, headline
 from rebalancer.report.formats import Format
 from rebalancer.report.markdown import escape
-from rebalancer.report.output import to_json
+from rebalancer.report.output import to_builtins, to_json
 
 _HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
 
@@ -24,7 +22,7 @@ def render_fleet(fleet: FleetReport, format: Format, *, width: int = 160) -> str
     if format is Format.YAML:
         from rebalancer.yaml import to_yaml
 
-        return to_yaml(msgspec.to_builtins(fleet))
+        return to_yaml(to_builtins(fleet))
     if format is Format.CSV:
         return _csv(fleet)
     if format is Format.MARKDOWN:
