@@ -116,7 +116,7 @@ LABELS = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component":
 
 
 def test_a_pause_meets_a_running_daemon(server: ApiServer, tmp_path: Path) -> None:
-    slow = BRISK.replace("perSecond: 0", "perSecond: 1").replace("interval: 1s", "interval: 2s")
+    slow = BRISK.replace("perSecond: 0", "perSecond: 0.2").replace("interval: 1s", "interval: 2s")
     with moving(server), daemon(server, tmp_path, slow, "--execute") as d:
         until(lambda: evictions(server) == 1)
         assert call(server, tmp_path, "pause").returncode == 0

@@ -26,6 +26,11 @@ def test_a_locale_without_arrows_gets_them_spelled() -> None:
     assert r"\u2192" in done.stdout
 
 
+def interruptible() -> None:
+    """A process that was started in the background of a script has been told to ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     "imported",
     [
@@ -43,7 +48,9 @@ def test_an_interrupt_at_the_start_is_one_word(imported: str, tmp_path: Path) ->
     subprocess.run(["mkfifo", str(slow)], check=True)
     python, *rest = REPORT
     command = [python, "-X", "importtime", *rest, str(slow)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=interruptible
+    ) as process:
         assert process.stderr is not None
         while (line := process.stderr.readline()) and line.rpartition("|")[2].strip() != imported:
             pass
