@@ -125,7 +125,7 @@ def version_known(connection: Connection, resource: Resource, version: str) -> b
     A server that lost history (etcd restored from a backup) is behind it, and answers a watch from there with
     silence. A consistent list of one object tells. It is not asked for a list "not older than" the version: a
     server before 1.31 whose cache of a quiet kind is older than that refuses it (ResourceVersionTooLarge),
-    although nothing is lost. A newer one brings that cache up to date for it, and so has news for the watch
+    although nothing is lost. A recent one brings that cache up to date for it, and so has news for the watch
     that follows (cacher.go, RequestWatchProgress). Versions are compared as numbers (KEP-5504).
     Raises KubeError.
     """
