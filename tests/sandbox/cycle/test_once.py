@@ -217,7 +217,7 @@ def test_a_cluster_that_cannot_be_read_is_an_error() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         server.faults.add(Reply(403), resource="nodes")
         with pytest.raises(ForbiddenError, match="nodes"):
-            Run(server)
+            Run(server, patience=0.5)
 
 
 def test_an_observer_that_fails_does_not_stop_the_loop(caplog: pytest.LogCaptureFixture) -> None:

@@ -84,8 +84,10 @@ class Run:
         hands: Hands | None = None,
         time: FakeTime | None = None,
         after_plan: Callable[[int], object] = lambda _: None,
+        patience: float = 30.0,
         **more: Any,
     ) -> None:
+        """`patience`: seconds to wait for the watch; short where a test keeps it from coming."""
         self.hands = hands or Hands(server)
         self.time = time or FakeTime()
         before = self.time.during
@@ -98,7 +100,7 @@ class Run:
         self.story = Story(after_plan)
         with (
             connected(server) as c,
-            in_time(c, server, options, self.time, more.pop("around", None)) as around,
+            in_time(c, server, options, self.time, more.pop("around", None), patience) as around,
         ):
             self.report = run_once(c, options, clock=self.time, observers=[self.story], around=around, **more)
         self.server = server
@@ -148,6 +150,7 @@ def in_time(
     options: LiveOptions,
     time: FakeTime,
     around: Surroundings | None = None,
+    patience: float = 30.0,
 ) -> Iterator[Surroundings]:
     """A watch cache that is up to date whenever a wait is over: time that does not pass must not outrun it.
 
@@ -159,7 +162,7 @@ def in_time(
         return
     cache = WatchCache(connection).start()
     try:
-        if not cache.wait_ready(1.0):
+        if not cache.wait_ready(patience):
             yield around
             return
         before, behind = time.during, list[bool]()
@@ -167,7 +170,7 @@ def in_time(
         def during(seconds: float) -> None:
             before(seconds)
             # Where a test has broken the watch, waiting for it once is enough.
-            if not behind and not in_step(cache, server):
+            if not behind and not in_step(cache, server, patience):
                 behind.append(True)
 
         time.during = during

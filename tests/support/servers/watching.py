@@ -73,7 +73,7 @@ def touch(server: ApiServer, name: str, **annotations: str) -> None:
 _FOLLOWED = ("Node", "Pod", "PodDisruptionBudget", "ReplicaSet", "StatefulSet")
 
 
-def in_step(cache: WatchCache, server: ApiServer, timeout: float = 2.0) -> bool:
+def in_step(cache: WatchCache, server: ApiServer, timeout: float = 30.0) -> bool:
     """Waits until the cache has what a cycle follows, as the server has it; False if it does not come."""
 
     def there() -> bool:
