@@ -92,7 +92,7 @@ def set_up_logging(settings: Settings, *, least: str = "") -> None:
 
 def doubts(reviewed: Reviewed, context: str, now: float) -> Iterator[str]:
     """What speaks against carrying out a reviewed plan here and now."""
-    from rebalancer.report.text import ago
+    from rebalancer.report.wording.text import ago
 
     if reviewed.cluster and not reviewed.cluster_id and reviewed.cluster != context:
         yield f"{reviewed.source} is of {reviewed.cluster}, this is {context}"

@@ -13,7 +13,7 @@ from rebalancer.outcome.observer import Observer
 from rebalancer.outcome.steering import SteeringReport
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.steering import steering_lines
-from rebalancer.report.text import clean, plural
+from rebalancer.report.wording.text import clean, plural
 
 
 class Lines(Observer):

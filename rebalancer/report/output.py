@@ -12,7 +12,7 @@ from msgspec import Struct
 from rebalancer.report.document import Report
 from rebalancer.report.formats import Color, Format
 from rebalancer.report.showing import Showing
-from rebalancer.report.text import HIDDEN
+from rebalancer.report.wording.text import HIDDEN
 from rebalancer.spread.per_domain import PerDomain
 
 _PIPED_WIDTH = 140
@@ -38,15 +38,15 @@ def render(
 
         return to_yaml(to_builtins(report))
     if format is Format.MARKDOWN:
-        from rebalancer.report.markdown import to_markdown
+        from rebalancer.report.exports.markdown import to_markdown
 
         return to_markdown(report)
     if format is Format.CSV:
-        from rebalancer.report.spreadsheet import to_csv
+        from rebalancer.report.exports.spreadsheet import to_csv
 
         return to_csv(report)
     if format is Format.OPENREPORTS:
-        from rebalancer.report.openreports import to_openreports
+        from rebalancer.report.exports.openreports import to_openreports
         from rebalancer.yaml import to_yaml
 
         return to_yaml(to_openreports(report))
@@ -119,7 +119,7 @@ def harmless(json: str) -> str:
 def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
     from rich.console import Console
 
-    from rebalancer.report.table import write_table
+    from rebalancer.report.terminal.table import write_table
 
     target = Console(file=stream) if stream is not None else Console(file=io.StringIO(), force_terminal=False)
     width = target.width if target.is_terminal else _PIPED_WIDTH

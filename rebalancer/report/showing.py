@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rebalancer.report.formats import Color
-from rebalancer.report.next_steps import AS_CALLED, Command
+from rebalancer.report.wording.next_steps import AS_CALLED, Command
 
 
 class Showing(Struct, frozen=True, kw_only=True):

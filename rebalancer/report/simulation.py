@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from rebalancer.report.api_version import API_VERSION
-from rebalancer.report.columns import columns
-from rebalancer.report.text import clean, counts, listing, percent, plural, short_key
+from rebalancer.report.terminal.columns import columns
+from rebalancer.report.wording.text import clean, counts, listing, percent, plural, short_key
 
 _MOST = 40
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.outcome.steering import CostOutcome, SteeringReport
-from rebalancer.report.text import plural
+from rebalancer.report.wording.text import plural
 
 
 def steering_lines(report: SteeringReport) -> Iterator[str]:

@@ -50,7 +50,7 @@ def demo(
         from rebalancer.cli.live_view import screen
         from rebalancer.cli.live_view.board import Board
         from rebalancer.runtime.commands.demo import demo_cluster, run_demo
-    from rebalancer.report.text import plural
+    from rebalancer.report.wording.text import plural
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.telemetry.options import TelemetryOptions
     from rebalancer.telemetry.start import telemetry_for

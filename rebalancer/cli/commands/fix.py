@@ -65,7 +65,7 @@ def fix(
 def _files(paths: list[str], write: bool) -> bool:
     """Whether all was done that is to be done."""
     from rebalancer.manifests.files import texts
-    from rebalancer.report.text import clean, plural
+    from rebalancer.report.wording.text import clean, plural
     from rebalancer.runtime.commands.fix import fixed
 
     mended, trouble = 0, False
@@ -91,7 +91,7 @@ def _apply(names: list[str], cluster: ClusterOptions) -> bool:
     """Whether all of them are as they should be; the first that does not get there ends it."""
     from rebalancer.kube.client.connection import Connection
     from rebalancer.kube.patch.deployments import Deployments
-    from rebalancer.report.text import clean
+    from rebalancer.report.wording.text import clean
     from rebalancer.runtime.commands.fix_live import ROLLED_OUT, apply, wanted
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals

@@ -48,7 +48,7 @@ def history(
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.events import EventNote, read_events
     from rebalancer.policy.history.ledger import Ledger
-    from rebalancer.report.text import clean
+    from rebalancer.report.wording.text import clean
     from rebalancer.runtime.commands.history import history_of
     from rebalancer.runtime.live.places import places_of
     from rebalancer.settings import load_settings
@@ -92,7 +92,7 @@ def _line(p: HistoryLine) -> str:
     """The lines about one eviction. Control characters in names are made visible."""
     from datetime import UTC, datetime
 
-    from rebalancer.report.text import clean
+    from rebalancer.report.wording.text import clean
 
     when = datetime.fromtimestamp(p.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     parts = [f"{when}  {p.fate:<10}  {p.namespace}/{p.pod} of {p.owner or 'nobody'}"]

@@ -65,7 +65,7 @@ def lint(
     or with --strict a warning. A comment `# rebalancer: ignore CODE` leaves a finding out.
     """
     from rebalancer.model.finding import Severity
-    from rebalancer.report.text import clean
+    from rebalancer.report.wording.text import clean
     from rebalancer.runtime.commands.lint.lint import lint as check
 
     levels = _levels(ignore or (), severity or ())

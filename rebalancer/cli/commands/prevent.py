@@ -53,7 +53,7 @@ def show(
     from rebalancer.outcome.steering import CostOutcome, CostResult, SteeringReport
     from rebalancer.prevention.scale_in.steering import steer
     from rebalancer.report.steering import steering_lines
-    from rebalancer.report.text import clean, plural
+    from rebalancer.report.wording.text import clean, plural
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.live.configured import scale_in_scope
     from rebalancer.settings import load_settings, plan_options
@@ -90,7 +90,7 @@ def off(
     """
     from rebalancer.kube.client.connection import Connection
     from rebalancer.outcome.steering import CostOutcome, CostResult
-    from rebalancer.report.text import clean, plural
+    from rebalancer.report.wording.text import clean, plural
     from rebalancer.runtime.commands.prevent import take_back
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals

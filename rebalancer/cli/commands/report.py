@@ -98,8 +98,8 @@ def report(
     # Imported here, so that --help and --version do not load the engine.
     from rebalancer.output_file import output_file as written
     from rebalancer.report import render, write
-    from rebalancer.report.next_steps import Command
     from rebalancer.report.showing import Showing
+    from rebalancer.report.wording.next_steps import Command
     from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))

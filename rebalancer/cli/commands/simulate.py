@@ -148,7 +148,7 @@ def simulate(
 
 
 def _say(text: str) -> None:
-    from rebalancer.report.text import clean
+    from rebalancer.report.wording.text import clean
 
     typer.echo(clean(text), err=True)
 
@@ -157,7 +157,7 @@ def _progress() -> Observer:
     from rebalancer.outcome.cycle import CycleReport
     from rebalancer.outcome.observer import Observer
     from rebalancer.planner.plan import Move, Plan
-    from rebalancer.report.text import plural
+    from rebalancer.report.wording.text import plural
 
     class Progress(Observer):
         """Prints a line for each cycle, plan and wave."""

@@ -40,7 +40,7 @@ def snapshot(
 
     A report from the file gives the same plan as one from the cluster at that time.
     """
-    from rebalancer.report.text import clean, plural
+    from rebalancer.report.wording.text import clean, plural
     from rebalancer.runtime.commands.capture import write_captured
 
     source = options.source_of(snapshot, reach, now)

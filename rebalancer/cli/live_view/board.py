@@ -14,7 +14,7 @@ from rebalancer.outcome.cycle import CycleReport, MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.report.text import clean, plural, short_key
+from rebalancer.report.wording.text import clean, plural, short_key
 from rebalancer.sandbox import Cluster, is_ready
 
 _KEPT = 200

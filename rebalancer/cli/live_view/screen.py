@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rebalancer.cli.live_view.board import Board, Line, Now, counts_of, name_of
 from rebalancer.planner.plan import ConstraintResult, Plan
-from rebalancer.report.text import clean, plural, short_key
+from rebalancer.report.wording.text import clean, plural, short_key
 from rebalancer.runtime.commands.demo import DemoResult
 
 _PLAIN_WIDTH = 120

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.report.columns import columns
 from rebalancer.report.drilled.document import DrillReport, FailureReport, LossReport
 from rebalancer.report.drilled.words import headline
-from rebalancer.report.text import clean, listing, plural, short_key
+from rebalancer.report.terminal.columns import columns
+from rebalancer.report.wording.text import clean, listing, plural, short_key
 
 _WORKLOADS = 5
 """Workloads that are named of one failure."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.report.drilled.document import DrillReport
-from rebalancer.report.text import plural
+from rebalancer.report.wording.text import plural
 
 
 def headline(report: DrillReport) -> str:

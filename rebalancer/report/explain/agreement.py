@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.report.api_version import API_VERSION
-from rebalancer.report.text import clean, plural
+from rebalancer.report.wording.text import clean, plural
 
 
 class AgreementReport(Struct, frozen=True, kw_only=True, rename="camel"):

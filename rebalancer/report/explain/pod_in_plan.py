@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rebalancer.model.pod import Pod
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.report.text import listing, plural, short_key
+from rebalancer.report.wording.text import listing, plural, short_key
 
 
 class PodInPlan(Struct, frozen=True, rename="camel"):

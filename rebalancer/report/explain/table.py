@@ -14,7 +14,7 @@ from rebalancer.report.explain.placement import (
     rejected,
     scoring,
 )
-from rebalancer.report.text import clean, listing, plural, short_key
+from rebalancer.report.wording.text import clean, listing, plural, short_key
 
 _MOST = 10
 """How many of the nodes that fit are listed if not `wide`."""

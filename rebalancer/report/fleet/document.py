@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rebalancer.report import text, words
 from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.document import Report, rfc3339
+from rebalancer.report.wording import text, words
 
 
 class FleetSummary(Struct, frozen=True, rename="camel"):

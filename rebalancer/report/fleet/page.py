@@ -9,8 +9,8 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rebalancer import __version__
-from rebalancer.report import text
 from rebalancer.report.fleet.document import FleetReport, cells, headline
+from rebalancer.report.wording import text
 
 _STYLE = """
 :root{color-scheme:light dark}

@@ -6,11 +6,11 @@ import io
 from collections.abc import Iterator
 
 from rebalancer.errors import UserError
-from rebalancer.report import text
+from rebalancer.report.exports.markdown import escape
 from rebalancer.report.fleet.document import FleetReport, cells, headline
 from rebalancer.report.formats import Format
-from rebalancer.report.markdown import escape
 from rebalancer.report.output import to_builtins, to_json
+from rebalancer.report.wording import text
 
 _HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
 
@@ -39,7 +39,7 @@ def render_fleet(fleet: FleetReport, format: Format, *, width: int = 160) -> str
 def _table(fleet: FleetReport, width: int) -> str:
     from rich.console import Console
 
-    from rebalancer.report.rows import Rows, plain
+    from rebalancer.report.terminal.rows import Rows, plain
 
     rows = Rows(*_HEADS)
     for c in fleet.clusters:
@@ -74,7 +74,7 @@ def _csv(fleet: FleetReport) -> str:
     """The constraints of all clusters, with the cluster in the first column."""
     import csv
 
-    from rebalancer.report.spreadsheet import cell, columns, rows
+    from rebalancer.report.exports.spreadsheet import cell, columns, rows
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -16,13 +16,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import UNSET, Struct
 
 from rebalancer import __version__
-from rebalancer.report import text, words
-from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.drilled.picture import picture
 from rebalancer.report.drilled.words import headline
 from rebalancer.report.html.picture import WIDTH, Panel, panels
-from rebalancer.report.next_steps import AS_CALLED, Command, next_steps
+from rebalancer.report.wording import text, words
+from rebalancer.report.wording.bounds import beyond_reach
+from rebalancer.report.wording.next_steps import AS_CALLED, Command, next_steps
 
 _FEW = 8
 """How many constraints are shown opened."""

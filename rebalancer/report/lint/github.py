@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.report.lint.diagnostic import Diagnostic, Linted
-from rebalancer.report.text import clean
+from rebalancer.report.wording.text import clean
 
 
 def to_github(linted: Linted) -> str:

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from rebalancer.report.lint.diagnostic import Linted
-from rebalancer.report.text import clean
+from rebalancer.report.wording.text import clean
 
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 

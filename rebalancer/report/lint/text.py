@@ -8,7 +8,7 @@ import msgspec
 
 from rebalancer.report.lint.diagnostic import Diagnostic, Linted
 from rebalancer.report.output import harmless
-from rebalancer.report.text import clean, plural
+from rebalancer.report.wording.text import clean, plural
 
 
 def to_text(linted: Linted) -> str:

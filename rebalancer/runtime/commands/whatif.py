@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.report.text import plural
+from rebalancer.report.wording.text import plural
 from rebalancer.runtime.commands.topology_keys import full_key
 from rebalancer.sandbox import ApiError, Cluster
 

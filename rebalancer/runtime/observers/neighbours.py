@@ -16,7 +16,7 @@ from rebalancer.outcome.observer import Observer
 from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.history.undone_moves import Account
-from rebalancer.report.text import plural
+from rebalancer.report.wording.text import plural
 
 
 class NeighbourCode(StrEnum):

@@ -15,7 +15,7 @@ from rebalancer.errors import UserError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
 from rebalancer.outcome.observer import Observer
-from rebalancer.report.text import clean, duration, plural
+from rebalancer.report.wording.text import clean, duration, plural
 
 WEBHOOK, SLACK = "webhook", "slack"
 _MOST_PODS = 100

@@ -15,7 +15,7 @@ from rebalancer.outcome.cycle import CycleReport
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Plan
 from rebalancer.report import build_report
-from rebalancer.report.openreports import to_openreports
+from rebalancer.report.exports.openreports import to_openreports
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.report import Report, build_report, render
-from rebalancer.report import text as words
+from rebalancer.report.exports.markdown import code, escape
 from rebalancer.report.formats import Format, format_of
-from rebalancer.report.markdown import code, escape
+from rebalancer.report.wording import text as words
 from tests.support.clusters.hand_made import at_rest, mended, move, result, shop, stuck
 
 

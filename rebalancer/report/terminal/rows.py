@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.report import text
+from rebalancer.report.wording import text
 
 INDENT = 2
 _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})

@@ -6,7 +6,7 @@ from rebalancer.report.document import Report
 from rebalancer.report.failing_domains.grades import NamespaceGrade
 from rebalancer.report.failing_domains.risk import Risk
 from rebalancer.report.failing_domains.zones import DomainLoss
-from rebalancer.report.text import duration, percent, plural, short_key
+from rebalancer.report.wording.text import duration, percent, plural, short_key
 
 LEGEND = (
     "Excess: how far domains differ beyond maxSkew, in sum. Grade: the worst workload's avoidable loss; A is "

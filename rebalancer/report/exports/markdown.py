@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from rebalancer.report import text, words
-from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.drilled.document import DrillReport
 from rebalancer.report.drilled.words import headline
+from rebalancer.report.wording import text, words
+from rebalancer.report.wording.bounds import beyond_reach
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
 _MOST_ROWS = 50

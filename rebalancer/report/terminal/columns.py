@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.report.text import clean
+from rebalancer.report.wording.text import clean
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

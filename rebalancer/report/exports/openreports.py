@@ -9,8 +9,8 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from rebalancer.report import text
 from rebalancer.report.document import ConstraintReport, FindingReport, Report
+from rebalancer.report.wording import text
 
 API_VERSION = "openreports.io/v1alpha1"
 _SOURCE = "rebalancer"

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from rebalancer.report import overview, text, words
-from rebalancer.report.bounds import beyond_reach
 from rebalancer.report.document import ConstraintReport, EvictionReport, Report
 from rebalancer.report.drilled.table import section as drilled
-from rebalancer.report.next_steps import next_steps
-from rebalancer.report.rows import INDENT, Rows, plain
 from rebalancer.report.showing import Showing
+from rebalancer.report.terminal import overview
+from rebalancer.report.terminal.rows import INDENT, Rows, plain
+from rebalancer.report.wording import text, words
+from rebalancer.report.wording.bounds import beyond_reach
+from rebalancer.report.wording.next_steps import next_steps
 
 _STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yellow", "unfixable": "red"}
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from rebalancer.report import text, words
 from rebalancer.report.document import EvictionReport, Report
-from rebalancer.report.rows import Rows, plain
+from rebalancer.report.terminal.rows import Rows, plain
+from rebalancer.report.wording import text, words
 
 _GRADE_STYLES = {"A": "green", "B": "green", "C": "yellow", "D": "yellow", "F": "red"}
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-from rebalancer.report import text
 from rebalancer.report.document import Report
+from rebalancer.report.wording import text
 
 _COLUMNS = (
     "namespace",

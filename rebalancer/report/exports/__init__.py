@@ -1,0 +1,1 @@
+"""The report in formats of other tools: Markdown, CSV, openreports.io."""

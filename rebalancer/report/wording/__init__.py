@@ -1,0 +1,1 @@
+"""What all formats say in the same words: figures, names made harmless, sentences, next commands."""
