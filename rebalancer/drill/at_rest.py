@@ -5,8 +5,8 @@ from __future__ import annotations
 from rebalancer.drill.failure import Manner
 from rebalancer.drill.lost import Owned
 from rebalancer.drill.placing import Placing, Waits, by_template
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.terminating import key_of

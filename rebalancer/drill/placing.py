@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Frameworks
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools
 

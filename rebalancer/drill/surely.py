@@ -15,9 +15,9 @@ import numpy as np
 
 from rebalancer.drill.at_rest import AtRest
 from rebalancer.drill.lost import Fate, Lost
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.conflicts import conflicts_at_all
 from rebalancer.planner.cluster.groups import Group

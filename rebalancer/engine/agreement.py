@@ -13,10 +13,10 @@ from enum import StrEnum
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools

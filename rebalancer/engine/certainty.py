@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.volumes.node_volume_limits import LIMIT_PREFIX
-from rebalancer.engine.storage import claim_volumes, reads
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.storage import claim_volumes, reads
 from rebalancer.engine.template_rules import peculiarities
 from rebalancer.engine.version import (
     FIRST,

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
 from rebalancer.engine.plugins.registry import PLUGINS
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.engine.interpod_terms import Kind, Term
+from rebalancer.engine.state.interpod_terms import Kind, Term
 from rebalancer.engine.version import NEGATED_NAMESPACES
 from rebalancer.findings.code import FindingCode, finding
 from rebalancer.findings.paste import selector_as_written, yaml_of

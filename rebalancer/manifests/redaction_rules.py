@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rebalancer.engine.storage import BETA_CLASS, BIND_COMPLETED
+from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.policy import gangs
 from rebalancer.policy.annotations import PAUSE, STEERING
 

@@ -19,8 +19,8 @@ from unittest.mock import patch
 
 import msgspec
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.read import transfer

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.decode import Decoder
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot, build_snapshot

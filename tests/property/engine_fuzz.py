@@ -21,8 +21,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Frameworks
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from tests.conformance.recordings import RECORDED as RECORDINGS
 from tests.conformance.recordings import Json, read_lines, sets, versions

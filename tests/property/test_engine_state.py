@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.engine.cluster import ClusterState, Placed
 from rebalancer.engine.framework import Frameworks
+from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.pod import PodTemplate
 from tests.conformance.recordings import families
 from tests.conformance.replay import Replay

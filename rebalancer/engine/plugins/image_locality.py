@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.plugin import MAX_SCORE, Plugin, Score
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.template_rules import container_images
 from rebalancer.engine.version import IMAGE_VOLUMES
 from rebalancer.model.pod import PodTemplate

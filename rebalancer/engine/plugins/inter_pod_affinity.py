@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
-from rebalancer.engine.interpod_terms import Kind, SelectsAll
 from rebalancer.engine.plugins.plugin import MAX_SCORE, UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.interpod_terms import Kind, SelectsAll
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 from rebalancer.spread.domain_counts import DomainCounts

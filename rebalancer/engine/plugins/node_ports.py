@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.plugins.plugin import UNSCHEDULABLE, Filter, Plugin
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.template_rules import host_ports
 from rebalancer.model.pod import HostPort, PodTemplate
 from rebalancer.spread.arrays import Bools, Rows

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.plugins.plugin import MAX_SCORE, UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
 from rebalancer.spread.constraint import Constraint

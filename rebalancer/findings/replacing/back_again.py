@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import PODS, ClusterState
-from rebalancer.engine.interpod_terms import Carries
 from rebalancer.engine.plugins.node_unschedulable import CORDON
+from rebalancer.engine.state.cluster import PODS, ClusterState
+from rebalancer.engine.state.interpod_terms import Carries
 from rebalancer.findings.replacing.kept import Kept
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.groups import Group

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import PODS
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread import skew
 from rebalancer.spread.arrays import Bools, Ints

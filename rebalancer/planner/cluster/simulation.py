@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState, Placed
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
+from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all

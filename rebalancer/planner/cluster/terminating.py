@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rebalancer.engine.cluster import ClusterState, Placed
+from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.pod import Pod
 
 

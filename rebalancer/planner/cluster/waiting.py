@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from rebalancer.engine.cluster import PODS
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.conflicts import can_conflict

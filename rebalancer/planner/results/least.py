@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import PODS
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.bounds.cells import CellStructure
 from rebalancer.planner.bounds.closed_form import ClosedForm, closed_form_applies

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner.bounds.one_key import Band, fewest_moves, least_excess
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebalancer.engine.cluster import PODS
+from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.spread.arrays import Bools, Ints

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.deletion_cost import DELETION_COST
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot

@@ -13,12 +13,12 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.certainty import assumptions, newer
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores
 from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.preemption import preempt
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.decode import Decoder
 from rebalancer.model.kinds import KINDS
 from rebalancer.model.pod import Pod

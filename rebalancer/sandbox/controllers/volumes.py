@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.engine.plugins.volumes.volume_binding import NO_PROVISIONER
-from rebalancer.engine.storage import BETA_CLASS, BIND_COMPLETED, WAIT
+from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED, WAIT
 from rebalancer.model.quantity import units
 from rebalancer.sandbox.api.objects import Object
 from rebalancer.sandbox.api.resources import NODES, resolve

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.framework import Frameworks, Scores
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 
 

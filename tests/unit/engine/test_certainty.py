@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rebalancer.engine.certainty import uncertainties
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner import PlanOptions, plan
 from tests.support.build import claim, nodes, pod, snapshot, volume, workload
 from tests.unit.engine.judge import Asked

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.decode.pods import PodDecoder
 from tests.support.build import node, pod, snapshot
 

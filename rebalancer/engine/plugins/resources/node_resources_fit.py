@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.cluster import PODS, ClusterState
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
 from rebalancer.engine.plugins.resources.scoring_strategy import STRATEGIES
 from rebalancer.engine.resource_names import is_counted, is_extended
+from rebalancer.engine.state.cluster import PODS, ClusterState
 from rebalancer.engine.version import TOO_SMALL_UNRESOLVABLE
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Rows, int64

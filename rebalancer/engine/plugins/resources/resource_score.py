@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.cluster import NONZERO_CPU, NONZERO_MEMORY, ClusterState
 from rebalancer.engine.config import ResourceWeight
 from rebalancer.engine.plugins.plugin import Score
 from rebalancer.engine.resource_names import is_counted, is_scalar
+from rebalancer.engine.state.cluster import NONZERO_CPU, NONZERO_MEMORY, ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows, int64
 

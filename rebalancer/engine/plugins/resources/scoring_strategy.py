@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.config import Profile, ShapePoint
 from rebalancer.engine.plugins.plugin import MAX_SCORE
 from rebalancer.engine.plugins.resources.resource_score import ResourceScore
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Ints, Rows
 

@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, StaticFilter
-from rebalancer.engine.storage import claim_volumes, not_found, not_owned, owned
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.storage import claim_volumes, not_found, not_owned, owned
 from rebalancer.engine.version import NODE_WITHOUT_LIMITS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection
-from rebalancer.engine.storage import (
+from rebalancer.engine.state.storage import (
     claim_class,
     claim_volumes,
     fully_bound,

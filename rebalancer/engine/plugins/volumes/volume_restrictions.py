@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rebalancer.engine.cluster import ClusterState
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Rejection
-from rebalancer.engine.storage import not_found
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.storage import not_found
+from rebalancer.engine.state.volume_use import DISKS
 from rebalancer.engine.version import CLAIM_IN_USE_REASON
-from rebalancer.engine.volume_use import DISKS
 from rebalancer.model.pod import PodTemplate, Volume
 from rebalancer.spread.arrays import Bools
 

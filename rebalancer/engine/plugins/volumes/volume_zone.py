@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, StaticFilter
-from rebalancer.engine.storage import WAIT, claim_class, not_found
+from rebalancer.engine.state.storage import WAIT, claim_class, not_found
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.storage import PersistentVolume
 from rebalancer.spread.arrays import Bools

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.cluster.groups import Group, Groups

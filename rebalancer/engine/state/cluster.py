@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.host_ports import HostPorts
-from rebalancer.engine.interpod_terms import TermIndex
 from rebalancer.engine.resource_names import is_counted
-from rebalancer.engine.storage import Storage
+from rebalancer.engine.state.host_ports import HostPorts
+from rebalancer.engine.state.interpod_terms import TermIndex
+from rebalancer.engine.state.storage import Storage
+from rebalancer.engine.state.volume_use import VolumeUse
 from rebalancer.engine.template_rules import peculiarities, scored_requests
 from rebalancer.engine.version import DECISIVE, Change, ServerVersion
-from rebalancer.engine.volume_use import VolumeUse
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.selectors import Selector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rebalancer.engine.storage import Storage, claim_volumes
+from rebalancer.engine.state.storage import Storage, claim_volumes
 from rebalancer.model.pod import PodTemplate, Volume
 from rebalancer.spread.arrays import Columns
 
