@@ -10,8 +10,8 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
+from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
 from rebalancer.model.pod import HostPort, PodTemplate
-from rebalancer.model.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
 
 
 def host_ports(template: PodTemplate, version: ServerVersion) -> tuple[HostPort, ...]:

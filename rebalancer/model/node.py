@@ -8,8 +8,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.object_meta import ObjectMeta
-from rebalancer.model.quantity import resource_list
 
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 

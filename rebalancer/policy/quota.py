@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
+from rebalancer.model.amounts.pod_requests import Requests, pod_requests
+from rebalancer.model.amounts.quantity import amount
 from rebalancer.model.pod import Container, Pod, PodTemplate
-from rebalancer.model.pod_requests import Requests, pod_requests
-from rebalancer.model.quantity import amount
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Requirement
 from rebalancer.model.snapshot import Snapshot

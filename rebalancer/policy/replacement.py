@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rebalancer.model.amounts.pod_requests import Requests
 from rebalancer.model.pod import Container, PodTemplate
-from rebalancer.model.pod_requests import Requests
 from rebalancer.model.workload import Workload
 from rebalancer.spread.constraint import resolve
 

@@ -22,8 +22,8 @@ from rebalancer.engine.state.storage import Storage
 from rebalancer.engine.state.volume_use import VolumeUse
 from rebalancer.engine.template_rules import peculiarities, scored_requests
 from rebalancer.engine.version import DECISIVE, Change, ServerVersion
+from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.quantity import MOST
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64

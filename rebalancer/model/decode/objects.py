@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.decode.nodes import NodeDecoder
 from rebalancer.model.decode.pod_json import TemplateJson, absent
 from rebalancer.model.decode.pods import PodDecoder
@@ -15,7 +16,6 @@ from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from rebalancer.model.workload import ResourceQuota, Workload

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from msgspec import Raw
 from msgspec.structs import replace
 
+from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY, Requests, pod_requests
+from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.decode.pod_json import ContainerStatusJson, part
 from rebalancer.model.pod import Container, PodTemplate
-from rebalancer.model.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY, Requests, pod_requests
-from rebalancer.model.quantity import resource_list
 
 RESIZE = "PodResize"
 """What the types of both conditions begin with."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Raw
 
+from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY, pod_requests
+from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.decode.pod_json import ContainerJson, PodSpecJson, PortJson, Quantities, part
 from rebalancer.model.decode.volumes import decode_volume
 from rebalancer.model.node import Toleration
@@ -23,8 +25,6 @@ from rebalancer.model.pod import (
     TopologySpreadConstraint,
     Volume,
 )
-from rebalancer.model.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY, pod_requests
-from rebalancer.model.quantity import resource_list
 
 _SCORE_DEFAULTS = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
 

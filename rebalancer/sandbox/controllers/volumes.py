@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.engine.plugins.volumes.volume_binding import NO_PROVISIONER
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED, WAIT
-from rebalancer.model.quantity import units
+from rebalancer.model.amounts.quantity import units
 from rebalancer.sandbox.api.objects import Object
 from rebalancer.sandbox.api.resources import NODES, resolve
 from rebalancer.sandbox.api.selectors import from_object, matches

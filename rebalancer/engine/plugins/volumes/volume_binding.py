@@ -17,8 +17,8 @@ from rebalancer.engine.state.storage import (
     volume_class,
 )
 from rebalancer.engine.version import VOLUME_AFFINITY_REASON
+from rebalancer.model.amounts.quantity import units
 from rebalancer.model.pod import PodTemplate, Volume
-from rebalancer.model.quantity import units
 from rebalancer.model.selectors import canonical
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from rebalancer.spread.arrays import Bools

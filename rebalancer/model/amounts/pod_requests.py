@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rebalancer.model.amounts.quantity import bounded
 from rebalancer.model.pod import Container
-from rebalancer.model.quantity import bounded
 
 Requests = dict[str, int]
 
