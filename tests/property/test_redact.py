@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests import read_snapshot
-from rebalancer.manifests.pseudonyms import Pseudonyms
-from rebalancer.manifests.redact import learn, of_object
-from rebalancer.manifests.redacted_fields import KINDS as REDACTED
+from rebalancer.manifests.redaction.pseudonyms import Pseudonyms
+from rebalancer.manifests.redaction.redact import learn, of_object
+from rebalancer.manifests.redaction.redacted_fields import KINDS as REDACTED
 from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
 from rebalancer.planner.plan import Plan

@@ -48,7 +48,7 @@ def write_captured(source: Source, path: str, *, redact: bool, stdout: Callable[
     """The cluster into a file, live ones object by object as they come. Raises UserError."""
     if not source.snapshots and not redact:
         return _stream(source, path, stdout)
-    from rebalancer.manifests.redact import redact as redacted
+    from rebalancer.manifests.redaction.redact import redact as redacted
     from rebalancer.manifests.writing import Reading, plain, write_snapshot
 
     captured = capture(source)

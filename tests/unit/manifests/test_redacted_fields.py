@@ -9,7 +9,7 @@ import pytest
 from msgspec import inspect
 
 from rebalancer.manifests.kinds import _GROUPS
-from rebalancer.manifests.redact import _Collecting, learn, of_object
+from rebalancer.manifests.redaction.redact import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
 from rebalancer.model.decode.pod_json import VolumeJson
 from rebalancer.model.kinds import KINDS, PLAIN, WORKLOADS

@@ -16,16 +16,16 @@ from typing import Any
 
 from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.manifests.kinds import is_read
-from rebalancer.manifests.known_keys import (
+from rebalancer.manifests.redaction.known_keys import (
     KNOWN_KEYS,
     KNOWN_NAMES,
     PLAIN_VALUES,
     known_beginning,
     known_resource,
 )
-from rebalancer.manifests.pseudonyms import Pseudonyms
-from rebalancer.manifests.redacted_fields import KINDS
-from rebalancer.manifests.redaction_rules import Naming
+from rebalancer.manifests.redaction.pseudonyms import Pseudonyms
+from rebalancer.manifests.redaction.redacted_fields import KINDS
+from rebalancer.manifests.redaction.rules import Naming
 from rebalancer.model.deletion_cost import without_own_cost
 
 Json = dict[str, Any]

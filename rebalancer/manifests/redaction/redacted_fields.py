@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.manifests.redaction_rules import (
+from rebalancer.manifests.redaction.rules import (
     Naming,
     Rule,
     address,
