@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
-from rebalancer.findings import (
+from rebalancer.findings.checks import (
     budgets,
     domains,
     effect,
@@ -27,8 +27,8 @@ from rebalancer.findings import (
     together,
     volumes,
 )
+from rebalancer.findings.checks.replacing import check as replacing
 from rebalancer.findings.code import FindingCode
-from rebalancer.findings.replacing import check as replacing
 from rebalancer.findings.survey import Survey
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.snapshot import Snapshot

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from rebalancer.engine.preemption import would_preempt
-from rebalancer.findings.replacing.back_again import BackAgain
-from rebalancer.findings.replacing.kept import Kept
+from rebalancer.findings.checks.replacing.back_again import BackAgain
+from rebalancer.findings.checks.replacing.kept import Kept
 from rebalancer.model.pod import Pod
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Bools

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.engine.shut_nodes import shut_nodes, told
+from rebalancer.findings.checks.replacing.kept import Kept, kept_pods
+from rebalancer.findings.checks.replacing.remedy import remedy
+from rebalancer.findings.checks.replacing.stuck import gone, stuck_pods
 from rebalancer.findings.code import FindingCode, finding
-from rebalancer.findings.replacing.kept import Kept, kept_pods
-from rebalancer.findings.replacing.remedy import remedy
-from rebalancer.findings.replacing.stuck import gone, stuck_pods
 from rebalancer.findings.subject import Subject
 from rebalancer.findings.survey import Survey
 from rebalancer.model.finding import Finding, Severity

@@ -12,7 +12,7 @@ from msgspec import Struct
 from rebalancer.engine.plugins.node_unschedulable import CORDON
 from rebalancer.engine.state.cluster import PODS, ClusterState
 from rebalancer.engine.state.interpod_terms import Carries
-from rebalancer.findings.replacing.kept import Kept
+from rebalancer.findings.checks.replacing.kept import Kept
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints, Rows

@@ -7,8 +7,8 @@ import numpy as np
 from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologySpread
 from rebalancer.engine.plugins.resources.node_resources_fit import NodeResourcesFit
 from rebalancer.engine.shut_nodes import Shut
+from rebalancer.findings.checks.replacing.kept import Kept
 from rebalancer.findings.paste import entry
-from rebalancer.findings.replacing.kept import Kept
 from rebalancer.findings.subject import Subject
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
