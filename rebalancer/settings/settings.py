@@ -14,11 +14,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rebalancer.planner.options import Certainty, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
-from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
-from rebalancer.settings.notifications import Notifications, PolicyReports
-from rebalancer.settings.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
-from rebalancer.settings.prevention import Prevention
+from rebalancer.settings.groups.base import Group
+from rebalancer.settings.groups.notifications import Notifications, PolicyReports
+from rebalancer.settings.groups.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
+from rebalancer.settings.groups.prevention import Prevention
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
 

@@ -14,7 +14,7 @@ from rebalancer.kube.coordination.place import Component, Place
 from rebalancer.kube.coordination.search import find
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.settings import Settings
-from rebalancer.settings.operations import Brake, LeaderElection, Ledger
+from rebalancer.settings.groups.operations import Brake, LeaderElection, Ledger
 
 IN_CLUSTER = "in-cluster"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.prevention.scale_in.scope import ScaleInMode
-from rebalancer.settings.base import Group
+from rebalancer.settings.groups.base import Group
 
 
 class Prevention(Group):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import Duration
+from rebalancer.settings.groups.base import Group
 
 
 def _parse_template(text: str) -> str:

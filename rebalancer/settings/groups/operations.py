@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.settings.base import Group
 from rebalancer.settings.field_types import CronText, Duration, DurationOrOff, NumberOrPercent, TimeZone
+from rebalancer.settings.groups.base import Group
 
 
 class MaintenanceWindow(Group):

@@ -1,0 +1,1 @@
+"""The settings by what they are about, one class for each group."""
