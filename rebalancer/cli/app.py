@@ -10,21 +10,21 @@ from typer.core import TyperCommand
 
 from rebalancer import __version__
 from rebalancer.cli.acting import ActingCommand
-from rebalancer.cli.commands import demo as demo_command
-from rebalancer.cli.commands import drill as drill_command
-from rebalancer.cli.commands import explain as explain_command
-from rebalancer.cli.commands import fix as fix_command
-from rebalancer.cli.commands import history as history_command
-from rebalancer.cli.commands import lint as lint_command
-from rebalancer.cli.commands import once as once_command
-from rebalancer.cli.commands import pause as pause_command
-from rebalancer.cli.commands import run as run_command
-from rebalancer.cli.commands import simulate as simulate_command
-from rebalancer.cli.commands import snapshot as snapshot_command
-from rebalancer.cli.commands import version as version_command
-from rebalancer.cli.commands.config import app as config_app
-from rebalancer.cli.commands.prevent import app as prevent_app
-from rebalancer.cli.commands.report import EXAMPLES, report
+from rebalancer.cli.commands.changing import fix as fix_command
+from rebalancer.cli.commands.changing import once as once_command
+from rebalancer.cli.commands.changing import pause as pause_command
+from rebalancer.cli.commands.changing import run as run_command
+from rebalancer.cli.commands.changing.prevent import app as prevent_app
+from rebalancer.cli.commands.embedded import demo as demo_command
+from rebalancer.cli.commands.embedded import simulate as simulate_command
+from rebalancer.cli.commands.files import lint as lint_command
+from rebalancer.cli.commands.files import snapshot as snapshot_command
+from rebalancer.cli.commands.files.config import app as config_app
+from rebalancer.cli.commands.showing import drill as drill_command
+from rebalancer.cli.commands.showing import explain as explain_command
+from rebalancer.cli.commands.showing import history as history_command
+from rebalancer.cli.commands.showing import version as version_command
+from rebalancer.cli.commands.showing.report import EXAMPLES, report
 from rebalancer.cli.habits import KubectlCommand
 
 _EXAMPLES = """\b

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli import options
-from rebalancer.cli.commands.config_descheduler import from_descheduler
+from rebalancer.cli.commands.files.config_descheduler import from_descheduler
 from rebalancer.cli.exits import ExitCode
 
 app = typer.Typer(

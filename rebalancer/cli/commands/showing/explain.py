@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rebalancer.cli import options
-from rebalancer.cli.commands.explain_compare import explain_compare
+from rebalancer.cli.commands.showing.explain_compare import explain_compare
 from rebalancer.cli.progress import progress
 from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 

@@ -1,0 +1,1 @@
+"""Commands that change a cluster, or what may be done to it."""
