@@ -12,7 +12,7 @@ from rebalancer.sandbox.api.objects import Object, copied, is_ready
 from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
-from rebalancer.sandbox.controllers.revisions import REVISION, Revisions
+from rebalancer.sandbox.controllers.workloads.revisions import REVISION, Revisions
 from rebalancer.sandbox.storage.history import Event
 
 SETS = resolve("StatefulSet")

@@ -11,7 +11,7 @@ from rebalancer.sandbox.api.objects import Object, copied, set_condition
 from rebalancer.sandbox.api.resources import resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
-from rebalancer.sandbox.controllers.replicaset import merged
+from rebalancer.sandbox.controllers.workloads.replicaset import merged
 from rebalancer.sandbox.registry.defaults import defaulted_spec
 from rebalancer.sandbox.storage.history import Event
 

@@ -1,0 +1,1 @@
+"""Owners that make pods: DaemonSets, Deployments, ReplicaSets, StatefulSets."""
