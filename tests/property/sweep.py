@@ -23,7 +23,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import Plan, plan
 from rebalancer.planner.options import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.property import engine_fuzz
+from tests.property.engine import fuzz as engine_fuzz
 from tests.support.clusters.random_clusters import Size, random_cluster
 from tests.support.judge.verdict import Verdict, judge_plan
 

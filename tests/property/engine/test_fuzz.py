@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rebalancer.spread.tally import Tally
-from tests.property import engine_fuzz
+from tests.property.engine import fuzz as engine_fuzz
 
 SEEDS, PARTS = 120, 4
 

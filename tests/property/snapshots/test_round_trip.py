@@ -13,7 +13,7 @@ from rebalancer.cli.app import app
 from rebalancer.manifests import read_snapshot
 from rebalancer.manifests.redaction.redact import learn
 from rebalancer.planner import plan
-from tests.property.test_redact import AsIs, told
+from tests.property.snapshots.test_redact import AsIs, told
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
