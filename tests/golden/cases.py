@@ -12,7 +12,7 @@ from random import Random
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.options import PlanOptions
-from tests.perf.cluster import synthetic
+from tests.perf.clusters.cluster import synthetic
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import Size, random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario

@@ -29,8 +29,8 @@ from rebalancer.kube.read.transfer import ReadOptions
 from rebalancer.model.decode.objects import Decoder
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from tests.perf.process import serving
-from tests.perf.realistic import Size, objects
+from tests.perf.clusters.realistic import Size, objects
+from tests.perf.processes.process import serving
 
 FILE = Path(__file__).with_name("baseline.json")
 PODS = 1_000

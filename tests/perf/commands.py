@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tests.perf import Figure
-from tests.perf.process import Bench, measured, serving
+from tests.perf.processes.process import Bench, measured, serving
 
 SIZES = (10_000, 50_000, 150_000)
 _EVENTS = 20_000
@@ -40,7 +40,10 @@ class Row(Struct):
 def rows(pods: int) -> Iterator[Row]:
     """Every measurement at one size."""
     with tempfile.TemporaryDirectory() as name, serving(pods, Path(name)) as bench:
-        bare = min((measured(["tests.perf.bare", bench.address]) for _ in range(3)), key=lambda u: u.seconds)
+        bare = min(
+            (measured(["tests.perf.processes.bare", bench.address]) for _ in range(3)),
+            key=lambda u: u.seconds,
+        )
         yield Row("bare transfer of the pods, one list", pods, bare.seconds, bare.cpu, bare.peak, 1.0)
         live = ["--kubeconfig", bench.kubeconfig]
         said = {
@@ -80,9 +83,9 @@ Told = Callable[[str], dict[str, Any]]
 
 @contextmanager
 def _daemon(bench: Bench) -> Iterator[Told]:
-    """What `tests.perf.daemon` answers to a line."""
+    """What `tests.perf.processes.daemon` answers to a line."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.perf.daemon", bench.kubeconfig],
+        [sys.executable, "-m", "tests.perf.processes.daemon", bench.kubeconfig],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from rebalancer.planner import PlanOptions, plan
-from tests.perf.cluster import Kind, synthetic
+from tests.perf.clusters.cluster import Kind, synthetic
 
 
 class Size(NamedTuple):

@@ -10,7 +10,7 @@ _PIECE = 1 << 20
 
 
 def main() -> None:
-    """`python -m tests.perf.bare ADDRESS`: prints the bytes that came."""
+    """`python -m tests.perf.processes.bare ADDRESS`: prints the bytes that came."""
     url = urlsplit(sys.argv[1])
     piece = bytearray(_PIECE)
     count = 0

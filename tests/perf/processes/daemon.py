@@ -1,6 +1,6 @@
 """What `rebalancer run` does, step by step as told on standard input: a process of its own.
 
-`python -m tests.perf.daemon KUBECONFIG` answers each line with what it took, as JSON:
+`python -m tests.perf.processes.daemon KUBECONFIG` answers each line with what it took, as JSON:
 
     sync        until the watch cache is ready
     cycle       one cycle without evictions, as the daemon makes them

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.perf.realistic_parts import Json, deployment, node, pod, pod_spec, replica_set
+from tests.perf.clusters.realistic_parts import Json, deployment, node, pod, pod_spec, replica_set
 
 ZONES = ("zone-a", "zone-b", "zone-c")
 

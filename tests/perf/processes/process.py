@@ -82,7 +82,7 @@ class Bench:
 def serving(pods: int, folder: Path, *, balanced: bool = False) -> Iterator[Bench]:
     """The benchmarks' API server with so many pods."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.perf.server", str(pods), *(["balanced"] if balanced else [])],
+        [sys.executable, "-m", "tests.perf.processes.server", str(pods), *(["balanced"] if balanced else [])],
         stdout=subprocess.PIPE,
         text=True,
     )

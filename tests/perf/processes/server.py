@@ -1,7 +1,7 @@
 """An API server for benchmarks, a process of its own: it sends bytes that were encoded beforehand.
 
-`python -m tests.perf.server PODS [balanced]` prints its address once it is ready. So what a benchmark
-measures is the client. A list with resourceVersion=0 comes as one body in chunks of one object, as
+`python -m tests.perf.processes.server PODS [balanced]` prints its address once it is ready. So what a
+benchmark measures is the client. A list with resourceVersion=0 comes as one body in chunks of one object, as
 kube-apiserver streams it from 1.33 on (KEP-5116); others are paged by `limit` and `continue`. Besides:
 
     POST /bench/change?pods=N        N pods get another version; all watches hear of it, as fast as it goes
@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from rebalancer.kube.resources import RESOURCES, Resource
-from tests.perf.realistic import Size, objects
+from tests.perf.clusters.realistic import Size, objects
 
 Lines = queue.SimpleQueue[bytes]
 """Of watch events, for one watch."""

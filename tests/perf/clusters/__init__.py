@@ -1,0 +1,1 @@
+"""Large clusters for benchmarks, as the JSON that an API server would send."""
