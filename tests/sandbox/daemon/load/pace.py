@@ -1,7 +1,7 @@
 """What noise elsewhere costs: the same work in a quiet cluster and in one where others are busy too.
 
-`python -m tests.sandbox.daemon.pace` prints, for each kind of noise, how long a cycle took to mend a cluster
-in which a zone has come back, and how many evictions it made.
+`python -m tests.sandbox.daemon.load.pace` prints, for each kind of noise, how long a cycle took to mend a
+cluster in which a zone has come back, and how many evictions it made.
 """
 
 from __future__ import annotations

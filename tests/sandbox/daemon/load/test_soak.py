@@ -1,4 +1,4 @@
-"""The soak for a short time; `python -m tests.sandbox.daemon.soak --seconds 1800` is the real one."""
+"""The soak for a short time; `python -m tests.sandbox.daemon.load.soak --seconds 1800` is the real one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.daemon.soak import Soak
+from tests.sandbox.daemon.load.soak import Soak
 
 
 @pytest.mark.slow

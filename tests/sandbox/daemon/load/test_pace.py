@@ -1,4 +1,4 @@
-"""What happens elsewhere costs next to nothing; `python -m tests.sandbox.daemon.pace` measures it."""
+"""What happens elsewhere costs next to nothing; `python -m tests.sandbox.daemon.load.pace` measures it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.outcome.cycle import End
-from tests.sandbox.daemon.pace import ELSEWHERE, FAULTS, pace
+from tests.sandbox.daemon.load.pace import ELSEWHERE, FAULTS, pace
 
 
 @pytest.mark.parametrize("faults", [False, True], ids=["noise elsewhere", "noise elsewhere and faults"])

@@ -1,4 +1,4 @@
-"""The daemon for a long time, beside faults, autoscalers, rollouts: `python -m tests.sandbox.daemon.soak`.
+"""The daemon for a long time, beside faults, autoscalers, rollouts; `python -m` this module runs it.
 
 After every cycle: nothing was evicted outside of a plan, nothing twice, no cycle ended in a bug. At the end,
 with the faults gone and the cluster at rest: what can be mended is mended, and memory has not grown.
@@ -26,7 +26,7 @@ from tests.support.build import deployment, nodes, objects, pdb, stateful_set
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Cut, Delay, Garbage, Gone, Reply
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[4]
 _AT_REST = 300.0
 """Seconds within which it must be, also on a machine with other things to do."""
 THINGS = (
@@ -93,7 +93,7 @@ class Soak:
         with self.cluster as cluster:
             cluster.settle()
             self.witness = Witness(cluster.server)
-            command = [sys.executable, "-m", "tests.sandbox.daemon.soak_daemon"]
+            command = [sys.executable, "-m", "tests.sandbox.daemon.load.soak_daemon"]
             command.append(str(cluster.kubeconfig(self.folder / "kubeconfig")))
             self.errors = self.folder / "errors"
             with (
