@@ -12,7 +12,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.configured import memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings

@@ -20,10 +20,10 @@ from rebalancer.policy.quota import Charged, Quotas
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.cycle.evicting import Evicting
 from rebalancer.runtime.cycle.flight import Flight, controller_of
-from rebalancer.runtime.cycle.gates import Gate
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.watched_limits import PASSING
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import Parts
-from rebalancer.runtime.cycle.watched_limits import PASSING
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates import Gate
-from rebalancer.runtime.cycle.permission import FreshLook, Permission
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.permission import FreshLook, Permission
 
 
 class Obstacles(Struct, eq=False):

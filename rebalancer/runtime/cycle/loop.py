@@ -32,7 +32,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CarryingOut
 from rebalancer.runtime.cycle.clock import StopAskedError
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.next_step import STOPPED, NextStep, after_plan, capped, held
 from rebalancer.runtime.cycle.parts import Parts
 

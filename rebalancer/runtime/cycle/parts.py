@@ -11,11 +11,11 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates import Gate
-from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.permission import FreshLook
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.permission import FreshLook
+from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.replacements import Replacements
-from rebalancer.runtime.cycle.watched_limits import WatchedLimits
 
 
 class CycleLimits(Struct, frozen=True, kw_only=True):

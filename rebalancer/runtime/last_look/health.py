@@ -20,8 +20,8 @@ from rebalancer.policy.circuit_breaker import too_many_displaced, too_many_not_r
 from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.silent_scheduler import expired, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates import Gate
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.last_look.cluster_now import Watched
 from rebalancer.runtime.last_look.displaced import displaced
 

@@ -30,7 +30,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Approved
 from rebalancer.policy.windows import Window
 from rebalancer.runtime.cycle.clock import Clock, Heed
-from rebalancer.runtime.cycle.gates import (
+from rebalancer.runtime.cycle.gates.gates import (
     CircuitGate,
     Gate,
     Gates,
@@ -40,12 +40,12 @@ from rebalancer.runtime.cycle.gates import (
     TimeGate,
     WindowGate,
 )
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.gates.permission import FreshLook, NoLook
+from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits, Parts
-from rebalancer.runtime.cycle.permission import FreshLook, NoLook
 from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
 from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
-from rebalancer.runtime.cycle.watched_limits import WatchedLimits
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room

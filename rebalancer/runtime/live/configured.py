@@ -19,7 +19,7 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.windows import Window
 from rebalancer.prevention.scale_in.scope import ScaleInOptions
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions

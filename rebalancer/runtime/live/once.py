@@ -20,7 +20,7 @@ from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.runtime.cycle.clock import Clock, Heed
 from rebalancer.runtime.cycle.loop import Cycle
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings, live_parts, remembering
 from rebalancer.runtime.live.reviewed import Reviewed, ReviewedPlanner
 from rebalancer.runtime.observers.events import EventObserver

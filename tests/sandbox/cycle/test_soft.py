@@ -20,7 +20,7 @@ from rebalancer.policy.history.digests import constraint_id
 from rebalancer.policy.history.ledger import Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from tests.support.build import decoded, nodes, objects, pdb, snapshot, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import Machine

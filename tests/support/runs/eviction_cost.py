@@ -12,7 +12,7 @@ from rebalancer.outcome.cycle import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import node, objects, pdb, workload
 from tests.support.runs.machine import BRAKE, PLACE

@@ -9,7 +9,7 @@ from rebalancer.kube.coordination.ledger import KEY, Ledgers
 from rebalancer.kube.coordination.place import Place
 from rebalancer.policy.history.ledger import Ledger, decode
 from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from tests.support.build import objects
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run

@@ -18,8 +18,8 @@ from rebalancer.model.reason import Reason
 from rebalancer.outcome.cycle import MoveStatus
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates.permission import Permission
 from rebalancer.runtime.cycle.parts import CycleLimits
-from rebalancer.runtime.cycle.permission import Permission
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.once import run_once

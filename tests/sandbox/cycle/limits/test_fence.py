@@ -12,7 +12,7 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.ledger import Circuit
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run

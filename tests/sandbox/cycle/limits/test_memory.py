@@ -24,7 +24,7 @@ from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.windows import Window
 from rebalancer.runtime.commands.resting_owners import resting_owners
 from rebalancer.runtime.commands.source import Source
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.settings import load_settings

@@ -15,8 +15,8 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.history.agreed import ENOUGH, Agreed
 from rebalancer.policy.history.ledger import Ledger, encode
 from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.verdicts import Verdicts
+from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.runtime.cycle.memory.verdicts import Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from tests.support.build import nodes, snapshot, workload
 from tests.support.runs.machine import Machine

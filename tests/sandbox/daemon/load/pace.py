@@ -27,7 +27,7 @@ from rebalancer.outcome.cycle import CycleReport
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.once import run_once

@@ -9,7 +9,7 @@ from rebalancer.planner import plan
 from rebalancer.policy.history.ledger import Entry, Fate, Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.undone_moves import SOON, Account, account, marked, pairs, worn
-from rebalancer.runtime.cycle.undone import undone
+from rebalancer.runtime.cycle.memory.undone import undone
 from tests.support.build import nodes, snapshot, workload
 
 ZONE = "topology.kubernetes.io/zone"

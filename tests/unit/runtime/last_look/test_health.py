@@ -13,7 +13,7 @@ from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.last_look.health import HealthGate
 from tests.support.build import nodes, pod, snapshot
 from tests.support.servers.api import FakeTime

@@ -30,9 +30,9 @@ from rebalancer.policy.history.tally import recent, stricter
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.stabilization import young
-from rebalancer.runtime.cycle.undone import same_keys, undone
-from rebalancer.runtime.cycle.verdicts import Verdicts, release_beyond
+from rebalancer.runtime.cycle.memory.stabilization import young
+from rebalancer.runtime.cycle.memory.undone import same_keys, undone
+from rebalancer.runtime.cycle.memory.verdicts import Verdicts, release_beyond
 
 log = logging.getLogger(__name__)
 

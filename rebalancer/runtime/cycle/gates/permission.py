@@ -9,7 +9,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates import Gate
+from rebalancer.runtime.cycle.gates.gates import Gate
 
 _FRESH = 1.0
 """Seconds that may pass between the beginning of a last look and the request."""

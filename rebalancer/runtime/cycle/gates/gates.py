@@ -12,7 +12,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.annotations import paused
 from rebalancer.policy.windows import Window, outside
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory.memory import Memory
 
 
 class Gate:

@@ -1,0 +1,1 @@
+"""What is known of former cycles, and what follows from it for this one."""
