@@ -11,7 +11,7 @@ import pytest
 from rebalancer.kube.errors import ConflictError
 from rebalancer.kube.patch.deployments import MANAGER, Deployments
 from rebalancer.prevention.rollouts.live import why_not
-from rebalancer.runtime.commands.fix_live import ROLLED_OUT, apply, wanted
+from rebalancer.runtime.commands.fix.fix_live import ROLLED_OUT, apply, wanted
 from tests.support.build import nodes, objects
 from tests.support.processes.command import call
 from tests.support.rollouts import CASES, HASH

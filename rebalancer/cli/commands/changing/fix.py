@@ -66,7 +66,7 @@ def _files(paths: list[str], write: bool) -> bool:
     """Whether all was done that is to be done."""
     from rebalancer.manifests.files import texts
     from rebalancer.report.wording.text import clean, plural
-    from rebalancer.runtime.commands.fix import fixed
+    from rebalancer.runtime.commands.fix.fix import fixed
 
     mended, trouble = 0, False
     for text in texts(paths):
@@ -92,7 +92,7 @@ def _apply(names: list[str], cluster: ClusterOptions) -> bool:
     from rebalancer.kube.client.connection import Connection
     from rebalancer.kube.patch.deployments import Deployments
     from rebalancer.report.wording.text import clean
-    from rebalancer.runtime.commands.fix_live import ROLLED_OUT, apply, wanted
+    from rebalancer.runtime.commands.fix.fix_live import ROLLED_OUT, apply, wanted
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
 

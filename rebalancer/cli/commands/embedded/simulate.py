@@ -115,9 +115,9 @@ def simulate(
     from rebalancer.settings import load_settings, plan_options
 
     with sandbox_needed("simulate"):
-        from rebalancer.runtime.commands.simulate import simulate as play
-        from rebalancer.runtime.commands.simulation_report import document
-        from rebalancer.runtime.commands.whatif import Changes
+        from rebalancer.runtime.commands.simulation.simulate import simulate as play
+        from rebalancer.runtime.commands.simulation.simulation_report import document
+        from rebalancer.runtime.commands.simulation.whatif import Changes
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
     acting.set_up_logging(settings, least="error")

@@ -102,8 +102,8 @@ def explain(
     from rebalancer.report.explain.pod_in_plan import pod_in_plan
     from rebalancer.report.explain.table import to_table
     from rebalancer.report.output import to_json
-    from rebalancer.runtime.commands.find_pod import find_pod
-    from rebalancer.runtime.commands.pod_file import choose, read_pods
+    from rebalancer.runtime.commands.explain.find_pod import find_pod
+    from rebalancer.runtime.commands.explain.pod_file import choose, read_pods
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
 

@@ -31,7 +31,7 @@ def explain_compare(source: Source, settings: Path | None, watch: str, *, json: 
     from rebalancer.engine.agreement import Comparison
     from rebalancer.report.explain.agreement import agreement_report, line, total
     from rebalancer.report.output import to_json
-    from rebalancer.runtime.commands.compare import compare_refusals, compare_watched
+    from rebalancer.runtime.commands.explain.compare import compare_refusals, compare_watched
     from rebalancer.settings import load_settings, plan_options
 
     seconds = seconds_of(watch) if watch else 0.0

@@ -10,7 +10,7 @@ from rebalancer.report.simulation import (
     Simulation,
     State,
 )
-from rebalancer.runtime.commands.simulate import Simulated, Standing
+from rebalancer.runtime.commands.simulation.simulate import Simulated, Standing
 
 _REST = (
     "the embedded cluster preempts nobody, scales no workload by itself and starts every pod",

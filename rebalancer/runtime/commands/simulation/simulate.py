@@ -27,7 +27,7 @@ from rebalancer.outcome.cycle import CycleReport, End
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.runtime.commands.whatif import Changes, apply, settled
+from rebalancer.runtime.commands.simulation.whatif import Changes, apply, settled
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.cycle.snapshot_checks import check_readable

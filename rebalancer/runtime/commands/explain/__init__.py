@@ -1,0 +1,1 @@
+"""What `explain` does: a pod found by what a person typed, and the scheduler's decisions compared."""

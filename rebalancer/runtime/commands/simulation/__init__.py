@@ -1,0 +1,1 @@
+"""What `simulate` does: a plan carried out in the embedded cluster, perhaps after a change to it."""
