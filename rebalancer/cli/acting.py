@@ -15,7 +15,7 @@ from rebalancer.cli.reach import Reach
 
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
-    from rebalancer.runtime.live.reviewed import Reviewed
+    from rebalancer.runtime.live.single.reviewed import Reviewed
     from rebalancer.settings import Settings
 
 _STALE = 3600.0

@@ -23,8 +23,8 @@ from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.configured import memory_of
-from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_to_act
+from rebalancer.runtime.live.single.once import run_once
 from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings

@@ -44,8 +44,8 @@ from rebalancer.runtime.live.configured import (
 from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.runtime.live.leading import elector_of
 from rebalancer.runtime.live.newest import NewestGate
-from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import Places
+from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
 from rebalancer.runtime.prevention.scale_in import ScaleInSteering

@@ -27,8 +27,8 @@ from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import live_options, memory_of
 from rebalancer.runtime.live.last_plan import LastPlan
-from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_of
+from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.settings import load_settings

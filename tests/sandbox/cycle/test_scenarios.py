@@ -22,7 +22,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.single.once import run_once
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json

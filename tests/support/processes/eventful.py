@@ -20,8 +20,8 @@ from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.serving import serve
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.configured import telemetry_options
-from rebalancer.runtime.live.once import run_once
-from rebalancer.runtime.live.reviewed import Reviewed, ReviewedEviction
+from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.single.reviewed import Reviewed, ReviewedEviction
 from rebalancer.sandbox.api.objects import Object
 from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings

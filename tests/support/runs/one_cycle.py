@@ -19,7 +19,7 @@ from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.single.once import run_once
 from tests.support.build import nodes, objects, workload
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected

@@ -68,11 +68,11 @@ def once(
     from rebalancer.runtime.live.configured import live_options, telemetry_options
     from rebalancer.runtime.live.newest import Newest
     from rebalancer.runtime.live.notifying import notifying
-    from rebalancer.runtime.live.once import run_once
     from rebalancer.runtime.live.places import places_to_act
-    from rebalancer.runtime.live.reviewed import read_reviewed
-    from rebalancer.runtime.live.session import session
-    from rebalancer.runtime.live.steering import steered_after
+    from rebalancer.runtime.live.single.once import run_once
+    from rebalancer.runtime.live.single.reviewed import read_reviewed
+    from rebalancer.runtime.live.single.session import session
+    from rebalancer.runtime.live.single.steering import steered_after
     from rebalancer.runtime.observers.neighbours import NeighbourWatch
     from rebalancer.settings import Settings, load_settings
     from rebalancer.telemetry.start import telemetry_for

@@ -32,7 +32,7 @@ from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.cycle.snapshot_checks import check_readable
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.single.once import run_once
 from rebalancer.sandbox import Cluster
 
 _LIMITS = SettleLimits(ready=30.0, pending=3.0, budgets=5.0, poll=0.02)

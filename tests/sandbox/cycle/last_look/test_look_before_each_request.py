@@ -22,7 +22,7 @@ from rebalancer.runtime.cycle.gates.permission import Permission
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.single.once import run_once
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply

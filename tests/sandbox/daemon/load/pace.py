@@ -30,7 +30,7 @@ from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.single.once import run_once
 from tests.support.build import deployment, node, nodes, objects, pdb
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Delay, Gone, Reply

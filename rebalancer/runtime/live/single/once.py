@@ -22,7 +22,7 @@ from rebalancer.runtime.cycle.clock import Clock, Heed
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings, live_parts, remembering
-from rebalancer.runtime.live.reviewed import Reviewed, ReviewedPlanner
+from rebalancer.runtime.live.single.reviewed import Reviewed, ReviewedPlanner
 from rebalancer.runtime.observers.events import EventObserver
 from rebalancer.telemetry.traces.current import trace_annotations
 
