@@ -11,7 +11,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.progress import OnProgress, unwatched
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.limits.budgets import Budgets
 
 
 class AtRest:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.drill.lost import Lost
 from rebalancer.drill.results import Breach
-from rebalancer.policy.budgets import Budget
+from rebalancer.policy.limits.budgets import Budget
 
 if TYPE_CHECKING:
     from rebalancer.drill.at_rest import AtRest

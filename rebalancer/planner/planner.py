@@ -23,7 +23,7 @@ from rebalancer.planner.results.shown import shown_move
 from rebalancer.planner.waves.caps import waiting_moves
 from rebalancer.planner.waves.demands import demands
 from rebalancer.planner.waves.limits import wave_limits
-from rebalancer.policy.caps import Caps
+from rebalancer.policy.limits.caps import Caps
 
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"

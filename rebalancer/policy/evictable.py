@@ -8,12 +8,12 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy import gangs
 from rebalancer.policy.annotations import paused, verdict
-from rebalancer.policy.budgets import Budgets
-from rebalancer.policy.in_flight import Shares
+from rebalancer.policy.limits.budgets import Budgets
+from rebalancer.policy.limits.in_flight import Shares
+from rebalancer.policy.limits.quota import Quotas
 from rebalancer.policy.not_ready_nodes import NotReadyNodes
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.quota import Quotas
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.single_attach_volumes import SingleAttachVolumes
 

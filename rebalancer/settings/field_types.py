@@ -10,7 +10,7 @@ import msgspec
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from rebalancer.model.selectors import LabelSelector
-from rebalancer.policy.cron import parse_cron
+from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.policy.options import Limit
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

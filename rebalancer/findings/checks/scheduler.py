@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rebalancer.findings.code import FindingCode
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.silent_scheduler import overlooked, silent
+from rebalancer.policy.limits.silent_scheduler import overlooked, silent
 
 
 def check(snapshot: Snapshot) -> Iterator[Finding]:

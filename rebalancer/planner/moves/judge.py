@@ -22,7 +22,7 @@ from rebalancer.planner.moves.refusals import refused
 from rebalancer.planner.moves.victims import Order
 from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Refusal
-from rebalancer.policy.quota import unseen
+from rebalancer.policy.limits.quota import unseen
 from rebalancer.spread.arrays import Ints, Rows, first_places
 
 

@@ -14,7 +14,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.leaving_nodes import is_leaving
 from rebalancer.policy.annotations import preference
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.limits.budgets import Budgets
 
 Order = tuple[bool, bool, int, int, int, int, float, str, str]
 

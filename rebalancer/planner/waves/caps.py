@@ -11,7 +11,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.policy.caps import Caps
+from rebalancer.policy.limits.caps import Caps
 from rebalancer.policy.owners import Owners
 
 

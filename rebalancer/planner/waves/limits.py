@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from rebalancer.model.pod import Pod
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.policy.budgets import Allowance, Budget, Budgets
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.in_flight import InFlight
-from rebalancer.policy.quota import Charged
+from rebalancer.policy.limits.budgets import Allowance, Budget, Budgets
+from rebalancer.policy.limits.in_flight import InFlight
+from rebalancer.policy.limits.quota import Charged
 
 
 class Limits:

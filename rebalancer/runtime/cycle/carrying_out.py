@@ -16,7 +16,7 @@ from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
-from rebalancer.policy.quota import Charged, Quotas
+from rebalancer.policy.limits.quota import Charged, Quotas
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.cycle.evicting import Evicting
 from rebalancer.runtime.cycle.flight import Flight, controller_of

@@ -23,7 +23,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.cron import parse_cron
+from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
 from rebalancer.runtime.daemon.reaction import Pace, Reaction

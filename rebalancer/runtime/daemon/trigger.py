@@ -9,7 +9,7 @@ from typing import Any
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from rebalancer.policy.cron import Cron
+from rebalancer.policy.limits.cron import Cron
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import PodDisruptionBudget
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.limits.budgets import Budgets
 
 
 def why_not(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> Reason | None:

@@ -16,9 +16,9 @@ from rebalancer.kube.coordination.lease import Lease, LeaseClient
 from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.circuit_breaker import too_many_displaced, too_many_not_ready
 from rebalancer.policy.history.tally import HOUR
-from rebalancer.policy.silent_scheduler import expired, overlooked, silent
+from rebalancer.policy.limits.circuit_breaker import too_many_displaced, too_many_not_ready
+from rebalancer.policy.limits.silent_scheduler import expired, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates.gates import Gate
 from rebalancer.runtime.cycle.memory.memory import Memory

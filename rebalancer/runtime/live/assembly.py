@@ -27,8 +27,8 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
+from rebalancer.policy.limits.windows import Window
 from rebalancer.policy.options import Approved
-from rebalancer.policy.windows import Window
 from rebalancer.runtime.cycle.clock import Clock, Heed
 from rebalancer.runtime.cycle.gates.gates import (
     CircuitGate,

@@ -12,11 +12,11 @@ import msgspec
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.ledger import Ledgers
-from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.limits.cron import parse_cron
+from rebalancer.policy.limits.windows import Window
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.windows import Window
 from rebalancer.prevention.scale_in.scope import ScaleInOptions
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory.memory import Memory

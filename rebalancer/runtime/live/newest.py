@@ -20,11 +20,11 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.planner.newer_versions import why_held
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.limits.caps import Caps
+from rebalancer.policy.limits.windows import outside
 from rebalancer.policy.options import Earlier, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.live.assembly import LiveOptions, WatchingGate

@@ -11,7 +11,7 @@ from rebalancer.model.snapshot import KindRead, Snapshot
 from rebalancer.outcome.cycle import CycleReport, MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.planner.plan import ComponentFigures, ConstraintResult, Move, Plan, Refusal
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.telemetry.traces import names
 from rebalancer.telemetry.traces.names import own
 

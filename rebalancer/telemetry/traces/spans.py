@@ -22,7 +22,7 @@ from rebalancer.outcome.cycle import CycleReport, MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.telemetry.traces import attributes, names
 from rebalancer.telemetry.traces.attributes import Attributes
 from rebalancer.telemetry.traces.names import own

@@ -10,7 +10,7 @@ from rebalancer.kube.errors import ForbiddenError, NotFoundError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.annotations import paused
-from rebalancer.policy.windows import Window, outside
+from rebalancer.policy.limits.windows import Window, outside
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory.memory import Memory
 

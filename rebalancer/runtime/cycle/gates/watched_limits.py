@@ -16,7 +16,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, Workload
 from rebalancer.planner.plan import Move
-from rebalancer.policy.budgets import Budget, Budgets
+from rebalancer.policy.limits.budgets import Budget, Budgets
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.outcome.eviction import Result
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy import circuit_breaker as breaker
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.digests import Fingerprints, constraint_id
 from rebalancer.policy.history.earlier import earlier
 from rebalancer.policy.history.fence import Claim, claimed, rival
@@ -28,6 +26,8 @@ from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Total
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.tally import recent, stricter
 from rebalancer.policy.history.undone_moves import Account, account, marked
+from rebalancer.policy.limits import circuit_breaker as breaker
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory.stabilization import young

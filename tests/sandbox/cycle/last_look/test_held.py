@@ -9,8 +9,8 @@ from rebalancer.kube.coordination.place import Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import objects
 from tests.support.runs.machine import Machine

@@ -8,9 +8,9 @@ from rebalancer.kube.coordination.ledger import Ledgers
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.ledger import Circuit
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings

@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
-from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import Machine

@@ -16,12 +16,12 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.cron import parse_cron
 from rebalancer.policy.history.ledger import Fate, Ledger, decode
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.limits.cron import parse_cron
+from rebalancer.policy.limits.windows import Window
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.windows import Window
 from rebalancer.runtime.commands.resting_owners import resting_owners
 from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.memory.memory import Memory

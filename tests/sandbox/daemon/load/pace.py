@@ -24,8 +24,8 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.options import WatchOptions
 from rebalancer.outcome.cycle import CycleReport
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits

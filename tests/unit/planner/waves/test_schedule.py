@@ -9,7 +9,7 @@ from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.search.search import Search
 from rebalancer.planner.waves.caps import waiting_moves
 from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler
-from rebalancer.policy.caps import Caps
+from rebalancer.policy.limits.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import node, nodes, pdb, workload
 from tests.unit.planner.posed import Posed

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, paused
-from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.history.digests import Fingerprints
 from rebalancer.policy.history.earlier import earlier
@@ -29,6 +28,7 @@ from rebalancer.policy.history.ledger import (
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.stabilization import first_seen, stabilizing
 from rebalancer.policy.history.tally import added, owner_id, stricter
+from rebalancer.policy.limits.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import deployment, node, nodes, snapshot, workload

@@ -10,8 +10,8 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.last_look.health import HealthGate

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.policy.in_flight import InFlight, Shares
+from rebalancer.policy.limits.in_flight import InFlight, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import deployment, node, replica_set, snapshot

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.cron import Cron
+from rebalancer.policy.limits.cron import Cron
 
 
 class Window(Struct, frozen=True, eq=False):

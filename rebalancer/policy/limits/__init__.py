@@ -1,0 +1,1 @@
+"""How many pods may be evicted, and when."""
