@@ -219,8 +219,12 @@ _COUNT = re.compile(r"^\d+ ")
 
 
 def _reasons_of(message: str) -> str:
-    """The part of a FailedScheduling message on the nodes, without the one on preemption."""
-    return _AVAILABLE.sub("", message.partition(" preemption: ")[0]).rstrip(".")
+    """The part of a FailedScheduling message on the nodes, without what the PostFilter plugins add to it.
+
+    The scheduler closes the first with a full stop, and joins the second with commas (framework/types.go,
+    FitError; runtime/framework.go, RunPostFilterPlugins).
+    """
+    return _AVAILABLE.sub("", message).partition(". ")[0].rstrip(".")
 
 
 def _kinds(message: str) -> frozenset[str]:
