@@ -1,0 +1,1 @@
+"""The tests: each folder says what it holds the package to."""

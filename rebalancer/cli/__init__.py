@@ -2,13 +2,15 @@
 
 entry      the entry point, and errors as one line
 app        the commands
-commands   a file for each
+commands/  a file for each command, in rooms by what it does to a cluster
 options    options that several commands share
 acting     what commands that may evict share
 exits      exit codes
 habits     spellings that kubectl takes
+reach      how a command reaches the cluster
 lines      prints a cycle in plain lines
-live_view  the demo's live view
+live_view/ the demo's live view
+sandbox_extra  what is said where the embedded cluster is not installed
 progress   shows what the command is waiting for
 """
 

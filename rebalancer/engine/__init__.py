@@ -1,10 +1,9 @@
 """kube-scheduler's filters and scores over all nodes at once. Pure.
 
-cluster          the scheduler's view of a cluster, changed pod by pod
-framework        a profile's plugins over it; preemption and explain: what follows where nothing fits
-plugins          the plugins
-config           the scheduler's configuration, read by config_file
-version          where versions differ; template_rules: what they read out of a pod
-interpod_terms, storage, volume_use, host_ports, resource_names: what cluster and plugins share
-certainty        why a prediction may not hold; agreement: whether the scheduler does what was predicted
+state/      the scheduler's view of a cluster, changed pod by pod
+framework   a profile's plugins over it; preemption and explain: what follows where nothing fits
+plugins/    the plugins
+config      the scheduler's configuration, read by config_file
+version     where versions differ; template_rules: what they read out of a pod
+certainty   why a prediction may not hold; agreement: whether the scheduler does what was predicted
 """

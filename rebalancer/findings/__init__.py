@@ -1,11 +1,10 @@
 """Findings: what is wrong with constraints, nodes and budgets themselves, which no eviction cures.
 
-code        the findings by name
-subject     the workloads that are checked
-survey      what the checks look at
-paste       remedies as YAML
-selecting, effect, node_labels, domains, together, volumes, namespaces, budgets, scheduler, newer_versions,
-replacing: the checks
+code      the findings by name
+subject   the workloads that are checked
+survey    what the checks look at
+paste     remedies as YAML
+checks/   the checks
 """
 
 from __future__ import annotations

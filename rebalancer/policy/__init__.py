@@ -6,9 +6,8 @@ gangs          pods that live and die together
 replacement    what that replacement looks like
 annotations    what people say by annotations on pods, owners and namespaces
 single_attach_volumes, not_ready_nodes  what keeps a pod where it is
-budgets, quota, caps  how many evictions fit into a wave and into a cycle
-cron, windows  when evictions are allowed
-circuit_breaker, silent_scheduler  when nothing at all is evicted because something is wrong
+next_change    when time alone changes an answer
+limits/        how many evictions fit into a wave, a cycle and a day, and when
 history/       what earlier cycles did, and which owners are left alone because of it
 options        what an operator decides about all of this
 """

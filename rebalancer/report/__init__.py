@@ -1,15 +1,16 @@
-"""A plan as something to read: terminal, JSON, YAML, Markdown.
+"""A plan as something to read: terminal, JSON, YAML, HTML, Markdown and more.
 
 document   builds the content of the report; its JSON is a public interface
-text       words and figures that every format shares, and the escaping of hostile names
-table      the report for a terminal
-markdown   the report for pull requests and chat
+wording/   figures and sentences that every format shares, and the escaping of hostile names
+terminal/  the report for a terminal
 html/      the report as a page
-formats    the names of the formats
-output     the report in a format
+exports/   Markdown, CSV, openreports.io
+formats    the names of the formats; output: the report in one of them
 explain/   the content of `explain`, and the same for a terminal
 simulation the content of `simulate`
 drilled/   the content of `drill`, and the same for a terminal
+fleet/     the reports of several clusters as one
+lint/      findings in the formats of CI systems
 failing_domains/  what a failure would cost workloads and namespaces
 """
 

@@ -1,8 +1,9 @@
 """Configuration: file < environment (`REBALANCER_…`) < flags, camelCase as in Kubernetes.
 
-settings, operations  every setting with its meaning, unit, default and reason
+settings           every setting with its meaning, unit, default and reason; groups/: those of running it
 field_types        durations, numbers or percentages, label selectors
 loading            the three sources, and every mistake as an error that names its place
+phrases            what is wrong with a value, in words
 options            settings → the options of planner and policy
 scheduler_config   the scheduler's own configuration
 descheduler_policy a descheduler's policy → settings

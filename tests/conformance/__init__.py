@@ -1,0 +1,1 @@
+"""The engine, held to verdicts recorded from real kube-schedulers."""

@@ -1,0 +1,1 @@
+"""What is deployed: manifests, chart, image, roles, dashboards, workflows."""

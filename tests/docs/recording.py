@@ -32,7 +32,9 @@ def cast(lines: Lines) -> str:
     """As asciicast v2."""
     head = {"version": 2, "width": WIDTH, "height": SHOWN, "title": "rebalancer demo"}
     rows = [json.dumps(head), json.dumps([0.0, "o", "$ rebalancer demo\r\n"])]
-    return "\n".join([*rows, *(json.dumps([t, "o", f"{line}\r\n"], ensure_ascii=False) for t, line in lines), ""])
+    return "\n".join(
+        [*rows, *(json.dumps([t, "o", f"{line}\r\n"], ensure_ascii=False) for t, line in lines), ""]
+    )
 
 
 def lines_of(text: str) -> list[tuple[float, str]]:
@@ -63,7 +65,9 @@ def picture(lines: Lines) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1060 {height}" role="img" '
         f'aria-label="A recording of rebalancer demo">\n<style>{style}</style>\n'
-        f'<rect width="1060" height="{height}" rx="8" fill="#12161c"/>\n<g>\n' + "\n".join(shown) + "\n</g>\n</svg>\n"
+        f'<rect width="1060" height="{height}" rx="8" fill="#12161c"/>\n<g>\n'
+        + "\n".join(shown)
+        + "\n</g>\n</svg>\n"
     )
 
 

@@ -1,0 +1,1 @@
+"""Whole runs against any real cluster, which `KUBECONFIG` names."""

@@ -1,0 +1,1 @@
+"""Tests of one part each, in the folders of the package."""

@@ -2,8 +2,7 @@
 
 loop         the one thread they all run in: events, work, timers
 pods         what several of them know of pods and owners
-replicaset, deployment, statefulset, daemonset   owners that make pods
-revisions    the templates that a StatefulSet goes from and to
+workloads/   owners that make pods
 disruption   the status of PodDisruptionBudgets
 scheduler    places Pending pods; live_state keeps the engine's state in step with the store
 volumes      binds and provisions claims

@@ -1,1 +1,6 @@
-"""The settings by what they are about, one class for each group."""
+"""Settings that belong together, one class for each group; `base` is what all groups have in common.
+
+operations     when it runs, under whose eyes, with which memory
+notifications  who is told
+prevention     what keeps spread from breaking
+"""

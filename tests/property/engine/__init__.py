@@ -1,0 +1,1 @@
+"""What must hold of the engine's state and verdicts, on drawn clusters."""

@@ -1,0 +1,1 @@
+"""Tests of a whole cycle, over HTTP."""

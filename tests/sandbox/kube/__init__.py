@@ -1,0 +1,1 @@
+"""Tests of `rebalancer.kube` over HTTP."""

@@ -1,0 +1,1 @@
+"""Tests of traces, metrics, logs, dashboards and alerts, over HTTP."""

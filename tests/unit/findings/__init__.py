@@ -1,0 +1,1 @@
+"""Unit tests of rebalancer.findings, and of `lint`, which prints them."""

@@ -1,1 +1,7 @@
-"""What is known of former cycles, and what follows from it for this one."""
+"""What is known of former cycles, and what follows from it for this one.
+
+memory         the ledger as a cycle uses it
+stabilization  violations that have not lasted long enough
+undone         owners whose moves the removal of nodes has undone
+verdicts       decisions of a newer scheduler, counted as they come
+"""

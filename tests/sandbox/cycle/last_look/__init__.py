@@ -1,0 +1,1 @@
+"""Tests of the last look before an eviction, over HTTP."""

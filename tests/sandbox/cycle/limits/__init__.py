@@ -1,0 +1,1 @@
+"""Tests of what keeps a cycle from evicting, or from evicting more, over HTTP."""

@@ -1,0 +1,1 @@
+"""The daemon under load and for a long time."""

@@ -1,0 +1,23 @@
+"""Every folder says what it is for, and has no more files than one can take in at a glance."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+AT_MOST = 14
+FOLDERS = sorted({path.parent for top in ("rebalancer", "tests") for path in (ROOT / top).rglob("*.py")})
+
+
+def test_every_folder_says_in_its_init_what_it_is_for() -> None:
+    assert [folder for folder in FOLDERS if not _said(folder / "__init__.py")] == []
+
+
+def test_no_folder_has_more_than_about_a_dozen_files() -> None:
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in FOLDERS}
+    assert {folder: n for folder, n in counts.items() if n > AT_MOST} == {}
+
+
+def _said(file: Path) -> bool:
+    return file.exists() and bool(ast.get_docstring(ast.parse(file.read_text())))
