@@ -19,6 +19,7 @@ from rebalancer.kube.coordination.ledger import CONFIG_MAPS
 from rebalancer.kube.coordination.place import Place, labels_of
 from rebalancer.kube.errors import ConflictError, ForbiddenError, NotFoundError, ResponseError, Target
 from rebalancer.kube.resources import RESOURCES, Resource
+from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.policy.annotations import PAUSE
 
 log = logging.getLogger(__name__)
@@ -30,16 +31,12 @@ _TRIES = 5
 """Of a change that somebody else's change came before."""
 
 
-class _Meta(Struct, frozen=True):
-    annotations: dict[str, str] | None = None
-
-
 class _Object(Struct, frozen=True):
-    metadata: _Meta = _Meta()
+    metadata: ObjectMeta
 
 
 class Brakes:
-    """Reads the annotations that pause, fresh each time."""
+    """Reads the objects whose annotations pause, fresh each time."""
 
     def __init__(self, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF) -> None:
         self._connection = connection
@@ -51,18 +48,16 @@ class Brakes:
 
         Raises KubeError: NotFoundError if it is missing, ForbiddenError if it may not be read.
         """
-        return self._annotations(CONFIG_MAPS, place.namespace, place.name)
+        return self._metadata(CONFIG_MAPS, place.namespace, place.name).annotations
 
-    def namespace(self, name: str) -> Mapping[str, str]:
-        """Annotations of a namespace; none if it is gone. Raises KubeError."""
+    def namespace(self, name: str) -> ObjectMeta | None:
+        """Metadata of a namespace; None if it is gone. Raises KubeError."""
         try:
-            return self._annotations(RESOURCES["Namespace"], "", name)
+            return self._metadata(RESOURCES["Namespace"], "", name)
         except NotFoundError:
-            return {}
+            return None
 
-    def _annotations(
-        self, resource: Resource, namespace: str, name: str, tried: int = 1
-    ) -> Mapping[str, str]:
+    def _metadata(self, resource: Resource, namespace: str, name: str, tried: int = 1) -> ObjectMeta:
         target = Target("get", resource, namespace, name)
 
         def ask() -> bytes:
@@ -71,11 +66,11 @@ class Brakes:
 
         try:
             body = retry(ask, wait=self._wait, backoff=self._backoff)
-            return msgspec.json.decode(body, type=_Object).metadata.annotations or {}
+            return msgspec.json.decode(body, type=_Object).metadata
         except ForbiddenError as e:
             if tried >= _REFUSALS or self._wait(self._backoff.delay(tried, e.retry_after)):
                 raise
-            return self._annotations(resource, namespace, name, tried + 1)
+            return self._metadata(resource, namespace, name, tried + 1)
         except msgspec.DecodeError as e:
             raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
 

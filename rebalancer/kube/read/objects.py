@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.client.status import quoted
 from rebalancer.kube.errors import ExpiredError, NotFoundError, ResponseError, Target
+from rebalancer.kube.read.head import HeadMeta, head
 from rebalancer.kube.read.pager import pages
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.decode import MALFORMED, Decoder
@@ -69,6 +71,26 @@ class Objects:
         """The same, and the version of the cluster that shows them."""
         version, found = self._list("Pod", namespace, labels)
         return version, tuple(o for o in found if isinstance(o, Pod))
+
+    def newest(self, kind: str, fields: str) -> HeadMeta | None:
+        """Of the objects that a field selector selects (the first 500) the one that changed last.
+
+        It is what the API server has now, also where its watches are behind: a list without resourceVersion
+        is consistent. Only metadata is asked for.
+        """
+        page = next(
+            pages(
+                self._connection,
+                replace(RESOURCES[kind], metadata_only=True),
+                wait=self._wait,
+                fields=fields,
+                backoff=self._backoff,
+            )
+        )
+        found = [head(raw) for raw in page.items or ()]
+        return max(
+            found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
+        )
 
     def _get(self, kind: str, namespace: str, name: str) -> Object | None:
         resource = RESOURCES[kind]

@@ -160,6 +160,11 @@ class WatchCache:
             late = self.behind(kinds, as_of)
         return late
 
+    def has_come_to(self, kind: str, namespace: str, name: str, version: str) -> bool:
+        """Whether the watch has brought this version of an object, which was read by itself, or a later
+        one."""
+        return self._stores[kind].has_come_to((namespace, name), version)
+
     def refresh(self, patience: float, stopping: Callable[[], bool]) -> None:
         """Waits until every kind that is known is confirmed as of now, at most `patience` seconds."""
         known = [kind for kind, store in self._stores.items() if store.synced]

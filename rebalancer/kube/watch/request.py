@@ -130,8 +130,13 @@ def version_known(connection: Connection, resource: Resource, version: str) -> b
     Raises KubeError.
     """
     page = next(pages(connection, resource, wait=lambda _: True, limit=1, backoff=_ONCE))
-    now = page.metadata.resource_version
-    return not (now.isdigit() and version.isdigit()) or int(now) >= int(version)
+    return as_far(page.metadata.resource_version, version)
+
+
+def as_far(known: str, version: str) -> bool:
+    """Whether a version is not older than another one. Of what are no numbers nothing can be said against
+    it."""
+    return not (known.isdigit() and version.isdigit()) or int(known) >= int(version)
 
 
 def initial_end(event: WatchEvent) -> bool:

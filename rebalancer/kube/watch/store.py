@@ -15,7 +15,10 @@ from msgspec import Struct
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.read.head import first_of
 from rebalancer.kube.resources import Resource
+from rebalancer.kube.watch.request import as_far
 from rebalancer.model.kinds import Object
+from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity
 
 Change = tuple[Identity, Object | None, str]
@@ -227,6 +230,16 @@ class KindStore:
         """A number that differs whenever the objects do."""
         return self._generation
 
+    def has_come_to(self, key: Identity, version: str) -> bool:
+        """Whether the watch has brought this version of an object, which was read by itself, or a later one.
+
+        Of an object that is not here, because it was deleted since, the version of the whole kind tells.
+        """
+        with self._lock:
+            found = self._objects.get(key)
+            known = _version(found) if found is not None else self._version
+        return as_far(known, version)
+
     def find(self, key: Identity) -> Object | None:
         """One object."""
         with self._lock:
@@ -267,3 +280,7 @@ class KindStore:
                 failures=self._failures,
                 error=self._error,
             )
+
+
+def _version(o: Object) -> str:
+    return (o if isinstance(o, Pod | ObjectMeta) else o.metadata).resource_version

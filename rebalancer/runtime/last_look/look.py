@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from rebalancer.kube.errors import ForbiddenError
+from rebalancer.kube.read.head import HeadMeta
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import PodDisruptionBudget, Workload
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.last_look import budgets, owner, pod
+from rebalancer.policy.limits.budgets import Budgets
+from rebalancer.runtime.last_look import namespace, owner, pod
 from rebalancer.runtime.last_look.room import Room
+from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
 
 
@@ -33,17 +38,37 @@ class Reads(Protocol):
         ...
 
 
+class Namespaces(Protocol):
+    """`rebalancer.kube.coordination.brakes.Brakes`, as far as it is needed here. Raises KubeError."""
+
+    def namespace(self, name: str) -> ObjectMeta | None:
+        """Its metadata; None if it is gone."""
+        ...
+
+
 class LastLook:
     """Answers for the moves of one plan, made from the snapshot that `room` knows.
 
     What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date;
-    what concerns the one pod (its owner, its budgets, itself) is read from the API server.
+    what concerns the one pod (its owner, its budgets, its namespace, itself) is read from the API server.
+    `now`: seconds of the epoch.
     """
 
-    def __init__(self, reads: Reads, watch_age: WatchAge, room: Room) -> None:
+    def __init__(
+        self,
+        reads: Reads,
+        namespaces: Namespaces,
+        watch_age: WatchAge,
+        spot_check: SpotCheck,
+        room: Room,
+        now: Callable[[], float],
+    ) -> None:
         self._reads = reads
+        self._namespaces = namespaces
         self._room = room
         self._watch_age = watch_age
+        self._spot_check = spot_check
+        self._now = now
         watch_age.begin()
 
     def why_not(self, move: Move, in_flight: int = 0) -> Reason | None:
@@ -63,13 +88,20 @@ class LastLook:
         return self._room.beside(move, others, unplaced)
 
     def _as_read(self, move: Move, in_flight: int) -> Reason | None:
-        """The owner, its own owner, the budgets and the pod, read at the same time to be quick."""
+        """The owner, its own owner, the budgets, the namespace, the pod and what the watch is checked with.
+
+        All of it is read at the same time, as it must not be old when the eviction is sent.
+        """
         victim, planned = move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner)
         parent = self._room.owner_of(planned.namespace, planned.owner) if planned is not None else None
-        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="look") as pool:
+        node = self._expected(move)
+        with ThreadPoolExecutor(max_workers=7, thread_name_prefix="look") as pool:
             the_owner = pool.submit(self._owner, planned)
             the_parent = pool.submit(self._owner, parent)
             the_budgets = pool.submit(self._budgets, victim.namespace)
+            the_namespace = pool.submit(self._namespace, victim.namespace)
+            the_node = pool.submit(self._spot_check.node, node)
+            the_pod_there = pool.submit(self._spot_check.pod_on, node)
             the_pod = pool.submit(self._reads.pod, victim.namespace, victim.name)
         if planned is not None and planned.kind in RESOURCES:
             live = the_owner.result()
@@ -82,7 +114,43 @@ class LastLook:
             reason = owner.why_not(parent, the_parent.result())
             if reason is not None:
                 return reason
-        return budgets.why_not(victim, the_budgets.result()) or pod.why_not(victim, the_pod.result())
+        live_pod, there = the_pod.result(), the_namespace.result()
+        if isinstance(there, Reason):
+            return there
+        return (
+            namespace.why_not(victim.namespace, self._room.namespace(victim.namespace), there, self._now())
+            or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
+            or pod.why_not(victim, live_pod)
+            or self._if_watched(move, node, the_node.result(), _heads(live_pod, the_pod_there.result()))
+        )
+
+    def _expected(self, move: Move) -> str:
+        """The node on which the replacement is expected, with the cluster as it is watched now."""
+        now = self._room.destinations(move)
+        return move.predicted if move.predicted in now or not now else now[0]
+
+    def _if_watched(
+        self, move: Move, expected: str, node: HeadMeta | None, pods: list[HeadMeta]
+    ) -> Reason | None:
+        """Whether the watch has what was read: if it has only now, the room question is asked once more."""
+        key = move.pod.key
+        if node is None:
+            say = f"since the plan, {expected}, where {key}'s replacement could land, has been removed"
+            return Reason(ReasonCode.NODES_CHANGED, say)
+        if not self._spot_check.behind(node, pods):
+            return None
+        reason = self._spot_check.why_not(node, pods) or self._room.why_not(move)
+        if reason is None and expected not in self._room.destinations(move):
+            say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
+            return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
+        return reason
+
+    def _namespace(self, name: str) -> ObjectMeta | Reason | None:
+        try:
+            return self._namespaces.namespace(name)
+        except ForbiddenError as e:
+            say = f"whether namespace {name} is paused cannot be seen: {e.message}"
+            return Reason(ReasonCode.NO_BRAKE, say, remedy=e.remedy)
 
     def _owner(self, planned: Workload | None) -> Workload | None:
         if planned is None or planned.kind not in RESOURCES:
@@ -94,3 +162,11 @@ class LastLook:
             return self._reads.budgets(namespace)
         except ForbiddenError:
             return ()  # said once, when the snapshot was read; the API server still keeps them
+
+
+def _heads(victim: Pod | None, other: HeadMeta | None) -> list[HeadMeta]:
+    """The victim and another pod, as far as they are there."""
+    heads = [other] if other is not None else []
+    if victim is not None:
+        heads.append(HeadMeta(victim.name, victim.namespace, victim.resource_version))
+    return heads

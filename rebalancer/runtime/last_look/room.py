@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.model.object_meta import OwnerReference
+from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -52,6 +52,11 @@ class Room:
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
         """The owner as it was planned with."""
         return self._planned.owner_of(namespace, reference)
+
+    def namespace(self, name: str) -> ObjectMeta | None:
+        """The namespace as it was planned with; None where that is not known."""
+        found = self._planned.namespaces.get(name)
+        return found.metadata if found is not None else None
 
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as of the last `why_not` of this move."""

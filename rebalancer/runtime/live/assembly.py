@@ -49,6 +49,7 @@ from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_rea
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
+from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
 from rebalancer.runtime.live.cached import CachedReader
 from rebalancer.runtime.live.last_plan import LastPlan
@@ -136,6 +137,7 @@ def live_parts(
     Evictions for real need `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
     """
     objects = Objects(connection, wait=clock.wait, backoff=options.backoff)
+    brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
     cache, memory = around.cache, around.memory
     watched: Sequence[Observer] = ()
     if cache is not None:
@@ -161,14 +163,17 @@ def live_parts(
             raise ValueError("nothing is evicted without a watch cache")
         planning = options.planning
         room = Room(snapshot, made, planning.scheduler, cache, planning.certainty)
-        return LastLook(objects, watch_age, room)
+        spot_check = SpotCheck(
+            objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
+        )
+        return LastLook(objects, brakes, watch_age, spot_check, room, clock.now)
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
     if options.execute and not options.beside_descheduler:
         newest.append(DeschedulerGate())
     watched = (*watched, *newest)
-    gate = _gate(connection, options, clock, around, [*_health(connection, options, clock, around), *newest])
+    gate = _gate(brakes, options, clock, around, [*_health(connection, options, clock, around), *newest])
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
     return Parts(
@@ -237,7 +242,7 @@ def _health(
 
 
 def _gate(
-    connection: Connection, options: LiveOptions, clock: Clock, around: Surroundings, more: Sequence[Gate]
+    brakes: Brakes, options: LiveOptions, clock: Clock, around: Surroundings, more: Sequence[Gate]
 ) -> Gate:
     gates: list[Gate] = []
     if around.leading is not None:
@@ -250,7 +255,6 @@ def _gate(
         gates += [RivalGate(around.memory), CircuitGate(around.memory)]
     gates += more
     if options.brake is not None:
-        brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
         gates.append(PauseGate(brakes, options.brake, clock, around.lease))
     if around.leading is not None:
         # Once more, and last for each pod too, as reading the brakes may have taken its time.

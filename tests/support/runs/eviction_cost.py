@@ -21,7 +21,7 @@ from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
 
-EVICTIONS = 3
+EVICTIONS = 9
 ONE_AT_A_TIME = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(number=1)))
 """Then each is written down by itself."""
 
@@ -36,12 +36,16 @@ class Cost(Struct, frozen=True):
 
 
 def cost(pods: int, ready_after: int = 2) -> Cost:
-    """What three evictions cost with an owner of so many pods, Ready after so many seconds.
+    """What nine evictions cost with an owner of about so many pods, Ready after so many seconds.
 
-    With everything that a daemon does: brake, pauses of namespaces, ledger, events.
+    With everything that a daemon does: brake, pauses of namespaces, ledger, events. The pods of zone b are on
+    nodes that are full, so that those that come are on one node, whatever the number.
     """
+    full = {f"b-{i}": 5 for i in range(1, (pods // 2) // 5 + 1)}
+    there = {"a-0": sum(full.values()) + 2 * EVICTIONS, **full}
     wide = [node(f"{zone}-0").zone(zone).cpu(1000).pods(2000) for zone in "ab"]
-    web = workload("web").spread("zone", 1).placed({"a-0": pods // 2 + 3, "b-0": pods // 2 - 3})
+    wide += [node(name).zone("b").cpu(1000).pods(5) for name in full]
+    web = workload("web").spread("zone", 1).placed(there)
     budget = pdb("web", {"app": "web"}, max_unavailable=3)
     with ApiServer(objects(*wide, web, budget)) as server, connected(server) as c:
         time, marks = FakeTime(), list[int]()

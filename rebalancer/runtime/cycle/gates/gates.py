@@ -88,10 +88,10 @@ class LeaderGate(Gate):
 
 
 class PauseGate(Gate):
-    """Closed by the brake, bars pods whose namespace is paused. Reads both each time.
+    """Closed by the brake, which is read each time. Namespaces that are paused are a matter of the last look.
 
-    A brake that is missing or may not be read closes as well, and so does a namespace. `lease`: the lease's
-    annotations as last seen, which paused everything in earlier versions and still do.
+    A brake that is missing or may not be read closes as well. `lease`: the lease's annotations as last seen,
+    which paused everything in earlier versions and still do.
     """
 
     def __init__(
@@ -113,14 +113,6 @@ class PauseGate(Gate):
             return _unseen(f"whether evictions are paused cannot be seen: {e.message}", e.remedy)
         now = self._clock.now()
         return paused(what, there, now, "`rebalancer resume`") or paused("lease", self._lease(), now)
-
-    def bars(self, pod: Pod) -> Reason | None:
-        name = pod.namespace
-        try:
-            there = self._brakes.namespace(name)
-        except ForbiddenError as e:
-            return _unseen(f"whether namespace {name} is paused cannot be seen: {e.message}", e.remedy)
-        return paused(f"namespace {name}", there, self._clock.now())
 
 
 def _unseen(message: str, remedy: str) -> Reason:

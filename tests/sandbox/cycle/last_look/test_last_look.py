@@ -9,6 +9,7 @@ import pytest
 import urllib3
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
@@ -16,6 +17,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
+from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
 from tests.support.build import NOW, deployment, node, objects, pdb
 from tests.support.sandbox import ApiServer, Reply
@@ -30,6 +32,9 @@ CLUSTER = (
     pdb("web", {"app": "web"}, max_unavailable=1),
 )
 
+ALLOWED = {"labels": {"spread": "yes"}, "annotations": {"rebalancer.io/evict": "true"}}
+"""What the namespace says when the plan is made."""
+
 
 class World:
     """A server, a plan made of it, a watch, and ways to change the server afterwards."""
@@ -43,8 +48,15 @@ class World:
         assert self.move.pod.owner is not None
         self.replica_set = self.move.pod.owner.name
         self.pod = self.move.pod.name
-        room = Room(self.snapshot, made, None, cache)
-        self.look = LastLook(objects_of(connection, FakeTime()), WatchAge(cache, lambda: False), room)
+        room, reads = Room(self.snapshot, made, None, cache), objects_of(connection, FakeTime())
+        self.look = LastLook(
+            reads,
+            Brakes(connection, wait=FakeTime().wait),
+            WatchAge(cache, lambda: False),
+            SpotCheck(reads, cache, lambda: False, server="1.36.2", pods=4),
+            room,
+            lambda: NOW,
+        )
 
     def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
         """A request of somebody else's."""
@@ -74,12 +86,10 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     kinds = frozenset(RESOURCES)
-    with (
-        ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server,
-        connected(server) as c,
-        watching(c, kinds=kinds) as cache,
-    ):
-        yield World(server, c, cache)
+    with ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server, connected(server) as c:
+        server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(ALLOWED))
+        with watching(c, kinds=kinds) as cache:
+            yield World(server, c, cache)
 
 
 def test_an_unchanged_world_lets_the_move_pass(world: World) -> None:
@@ -129,6 +139,28 @@ def test_an_owner_that_is_deleted_makes_no_replacement(world: World) -> None:
 
 def test_an_annotation_on_the_deployment_is_heard(world: World) -> None:
     world.patch("Deployment", "web", {"metadata": {"annotations": {"rebalancer.io/evict": "false"}}})
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"annotations": {"rebalancer.io/evict": "false"}}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"annotations": {"rebalancer.io/pause": "incident"}}, ReasonCode.PAUSED_BY_ANNOTATION),
+        ({"labels": {"spread": None}}, ReasonCode.CHANGED_SINCE_PLAN),
+        ({"annotations": {"seen": "now"}}, None),
+    ],
+    ids=["protected", "paused", "out of the scope", "a remark"],
+)
+def test_what_is_said_on_the_namespace_after_the_plan_is_heard(
+    world: World, change: Any, code: ReasonCode | None
+) -> None:
+    world.patch("Namespace", "default", {"metadata": change})
+    assert world.code() is code
+
+
+def test_an_allowance_that_the_namespace_takes_back_is_taken_back(world: World) -> None:
+    world.patch("Namespace", "default", {"metadata": {"annotations": {"rebalancer.io/evict": None}}})
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
 
 

@@ -1,0 +1,56 @@
+"""An API server whose watches bring nothing and end in time, as if nothing happened: it is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.outcome.cycle import End
+from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.last_look import spot_check
+from rebalancer.runtime.live.assembly import Surroundings
+from tests.sandbox.cycle.last_look.test_stale import DEAD, cordon_all, fill_all
+from tests.support.build import objects
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.sandbox import ApiServer
+from tests.support.sandbox.hung import hang
+from tests.support.servers.api import connected
+
+SHORT = replace(WatchOptions(), close_timeout=1)
+ONE_PLAN = replace(EXECUTE, limits=CycleLimits(max_replans=0))
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spot_check, "_PATIENCE", 0.3)
+
+
+@pytest.mark.parametrize("version", ["1.36.2", "1.30.4"])
+@pytest.mark.parametrize(
+    ("kind", "change"), [("Node", cordon_all), ("Pod", fill_all)], ids=["nodes cordoned", "room taken"]
+)
+def test_a_watch_cache_that_hangs_hides_nothing_about_the_destination(
+    kind: str, change: Callable[[ApiServer], None], version: str
+) -> None:
+    with (
+        ApiServer(objects(*DEAD), progress_notify=False, version=version) as server,
+        connected(server) as c,
+    ):
+        cache = WatchCache(c, options=SHORT).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def changed(_: int) -> None:
+                hang(server, kind)
+                change(server)
+
+            run = Run(server, ONE_PLAN, after_plan=changed, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0
+    assert run.report.end is not End.COMPLETE
+    assert {"the watch is behind" in o.message for o in run.report.outcomes} == {True}
