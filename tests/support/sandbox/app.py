@@ -38,7 +38,7 @@ class GuardedApi(Api):
         target = target_of(request)
         name = _name(target, request.query_params.get("fieldSelector") or "")
         access = Access("", target.verb, target.group, target.resource, target.subresource, target.namespace,
-                        name, request.url.path)  # fmt: skip
+                        name, request.url.path, limit=_limit(request))  # fmt: skip
         transport = request.scope.get("sandbox.transport")
         action: Action | None = None
         try:
@@ -90,6 +90,11 @@ def _name(target: Target, fields: str) -> str:
     if target.name or not fields.startswith("metadata.name="):
         return target.name
     return fields.removeprefix("metadata.name=") if "," not in fields else ""
+
+
+def _limit(request: Request) -> int:
+    said = request.query_params.get("limit") or ""
+    return int(said) if said.isdigit() else 0
 
 
 async def _before(action: Action | None, transport: Any, target: Target) -> Response | None:

@@ -22,7 +22,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 class Access(NamedTuple):
     """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut), `size`
-    the bytes of its body (0: it was streamed).
+    the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said).
 
     `group`, `resource`, `subresource` are empty for paths that are no resources.
     """
@@ -37,6 +37,7 @@ class Access(NamedTuple):
     path: str
     code: int = 0
     size: int = 0
+    limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
