@@ -28,7 +28,7 @@ ONE_AT_A_TIME = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(numbe
 
 class Cost(Struct, frozen=True):
     """Of all evictions of a plan, and of the look after them: requests by verb and resource, and the bytes
-    of their answers. Watches, the list of one object before each, and the scheduler's lease are left out: they
+    of their answers. Watches, lists of one object before them, and the scheduler's lease are left out: they
     are asked as time goes by.
     """
 
