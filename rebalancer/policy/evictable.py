@@ -93,8 +93,8 @@ class Evictable:
         return self._options.held
 
     def in_view(self, namespace: str) -> bool:
-        """Whether somebody who named namespaces named this one. What is not in view still counts."""
-        return not self._options.namespaces_include or namespace in self._options.namespaces_include
+        """`PolicyOptions.in_view`."""
+        return self._options.in_view(namespace)
 
     def outside(self, namespace: str) -> Reason | None:
         """Why no pod of the namespace may be evicted, by the settings of the scope; None if pods of it may

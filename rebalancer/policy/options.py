@@ -113,3 +113,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     resting: Mapping[str, Reason] = {}
     held: Reason | None = None
     approved: Approved | None = None
+
+    def in_view(self, namespace: str) -> bool:
+        """Whether somebody who named namespaces named this one. What is not in view still counts."""
+        return not self.namespaces_include or namespace in self.namespaces_include

@@ -22,6 +22,9 @@ SYSTEM_DEFAULTS = (
 )
 """What `defaultingType: System` stands for."""
 
+SELECTING = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+"""Kinds of which they take their selector; most changes of these are of their status."""
+
 _API_VERSION = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
 

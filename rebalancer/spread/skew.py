@@ -13,16 +13,22 @@ NO_DOMAIN = (1 << 31) - 1
 """The minimum that upstream uses (MaxInt32) while no domain is eligible at all."""
 
 
-def minimum(counts: Ints, min_domains: int, eligible: Bools | None = None) -> int:
-    """The lowest count of the eligible domains; 0 while there are fewer of them than `min_domains`.
+def lowest(least: int, domains: int, min_domains: int) -> int:
+    """The global minimum: the lowest count (`least`) of so many eligible domains; 0 while there are fewer of
+    them than `min_domains`."""
+    return 0 if domains < min_domains else least if domains else NO_DOMAIN
 
-    `counts` int64[D], `eligible` bool[D]; None = all of them.
-    """
+
+def beyond(most: int, minimum: int, max_skew: int) -> int:
+    """The part of the skew, from the global minimum to the highest count, that is above `max_skew`."""
+    return max(0, most - minimum - max_skew)
+
+
+def minimum(counts: Ints, min_domains: int, eligible: Bools | None = None) -> int:
+    """`lowest` of counts. `counts` int64[D], `eligible` bool[D]; None = all of them."""
     domains = len(counts) if eligible is None else int(np.count_nonzero(eligible))
-    if domains < min_domains:
-        return 0
-    if not domains:
-        return NO_DOMAIN
+    if domains < min_domains or not domains:
+        return lowest(0, domains, min_domains)
     return int(counts.min() if domains == len(counts) else counts[eligible].min())
 
 
@@ -33,4 +39,4 @@ def skew(counts: Ints, min_domains: int) -> int:
 
 def excess(counts: Ints, max_skew: int, min_domains: int) -> int:
     """The part of the skew that is above `max_skew`; 0 = satisfied."""
-    return max(0, skew(counts, min_domains) - max_skew)
+    return beyond(int(counts.max()), minimum(counts, min_domains), max_skew) if len(counts) else 0

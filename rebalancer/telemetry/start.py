@@ -121,6 +121,11 @@ class Telemetry:
         """Sets where the ages of watch caches come from: seconds by kind, asked at each scrape."""
         self.metrics.state.cache_ages = ages
 
+    def watch_excess(self, excess: Callable[[], Mapping[str, int] | None]) -> None:
+        """Sets where the excess of this moment comes from: by namespace in scope, asked at each scrape; None
+        where it is not known."""
+        self.metrics.state.excess_now = excess
+
     def watch_notices(self, results: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         """Sets where the counts of messages come from: by receiver and result, asked at each scrape."""
         self.metrics.state.notices = results

@@ -286,6 +286,20 @@ class ClusterState:
             self._eligible.put(found, keyed, admitted, refused)
         return found
 
+    def eligibility(self, template: PodTemplate, constraint: Constraint) -> Hashable:
+        """What `eligible` goes by: where it is equal, so are the eligible nodes, whatever nodes there are."""
+        keys: frozenset[str] = frozenset()
+        if self.requires_all_keys(template, constraint.hard):
+            keys = frozenset(c.topology_key for c in self.constraints(template, constraint.hard))
+        affinity = template.affinity.node_affinity if template.affinity is not None else None
+        honored = constraint.node_affinity_policy == "Honor"
+        return (
+            keys,
+            frozenset(template.node_selector.items()) if honored else None,
+            affinity.required if honored and affinity is not None else None,
+            template.tolerations if constraint.node_taints_policy == "Honor" else None,
+        )
+
     def allocatable(self, resource: str) -> Ints:
         """int64[N]: what pods may request of a resource in all (`PODS`: how many pods).
 

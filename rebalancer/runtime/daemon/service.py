@@ -29,6 +29,7 @@ from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
 from rebalancer.runtime.daemon.reaction import Pace, Reaction
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import Daemon
+from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from rebalancer.runtime.daemon.steering import SteeringThread
 from rebalancer.runtime.daemon.trigger import CronTrigger, every
 from rebalancer.runtime.live.agreement import AgreementWatch
@@ -102,6 +103,10 @@ class Service:
         )
         self._count = self.memory.listen()
         self.agreement = AgreementWatch(self.cache, lambda: self._live.planning.scheduler, self._compared)
+        self.spread = SpreadNow(
+            self.cache,
+            lambda: Spread(self._live.planning.scheduler, self._live.planning.soft == "predicted"),
+        )
         self.elector: Elector | None = None
         self._last_plan = LastPlan()
         self._name = name
@@ -137,11 +142,13 @@ class Service:
         try:
             self.cache.start()
             self.agreement.start()
+            self.spread.start()
             self.steering.start()
             self._stand_for_election()
             self._daemon.run()
         finally:
             self.agreement.stop()
+            self.spread.stop()
             self._policy_reports.settle(_WRITING)
             self.steering.join()
             self.memory.leave()
@@ -169,6 +176,11 @@ class Service:
     def cache_ages(self) -> dict[str, float]:
         """Seconds since the last sign of life of each kind's watch."""
         return {s.kind: s.age for s in self.cache.status() if s.age is not None}
+
+    def excess(self) -> dict[str, int] | None:
+        """The excess of this moment by namespace in scope; None where it is not known."""
+        now, in_view = self.spread.now, self._live.planning.policy.in_view
+        return None if now is None else {n: excess for n, excess in now.excess.items() if in_view(n)}
 
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""

@@ -20,6 +20,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
+from rebalancer.spread.defaults import SELECTING
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,6 @@ _READ_BY_FILTERS = (
     "CSIDriver",
     "CSIStorageCapacity",
 )
-_SELECTING = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
-"""Kinds that only default constraints go by; their status changes all the time."""
 
 
 class AgreementWatch:
@@ -152,7 +151,7 @@ class AgreementWatch:
         hard_defaults = config is not None and any(
             c.when_unsatisfiable == "DoNotSchedule" for p in config.profiles for c in p.default_constraints
         )
-        kinds = (*_READ_BY_FILTERS, *_SELECTING) if hard_defaults else _READ_BY_FILTERS
+        kinds = (*_READ_BY_FILTERS, *SELECTING) if hard_defaults else _READ_BY_FILTERS
         return tuple(self._cache.generation(kind) for kind in kinds)
 
     def _rest(self) -> None:

@@ -41,6 +41,7 @@ class State:
         self.breaker_open = False
         self.foreign_costs: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
+        self.excess_now: Callable[[], Mapping[str, int] | None] = lambda: None
         self.notices: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.constraint_series = constraint_series
         self._agreements: deque[bool] = deque(maxlen=_COMPARED)
@@ -81,10 +82,17 @@ class State:
             for status in _STATUS:
                 yield found[status], {"status": status}
 
+    def excess(self) -> Seen:
+        """Of this moment, if somebody follows it; else of the last plan. None before the first plan."""
+        if self.plan is not None:
+            now = self.excess_now()
+            yield self.plan.excess if now is None else sum(now.values()), {}
+
     def namespace_excess(self) -> Seen:
-        """Per namespace that has constraints in scope."""
-        by: Counter[str] = Counter()
-        for c in self._in_scope():
+        """Per namespace that has constraints in scope, likewise."""
+        now = self.excess_now() if self.plan is not None else {}
+        by: Counter[str] = Counter(now or {})
+        for c in self._in_scope() if now is None else ():
             by[c.constraint.namespace] += c.excess
         yield from _worst_namespaces(by)
 
@@ -208,11 +216,11 @@ GAUGES: tuple[Gauge, ...] = (
     (
         "excess_pods",
         "",
-        "Excess of all constraints in scope: pods beyond what maxSkew allows.",
-        _of_plan(lambda p: p.excess),
+        "Excess of all constraints in scope: pods beyond what maxSkew allows; `run` follows it all the time.",
+        State.excess,
     ),
     ("residual_excess_pods", "", "Excess that the last plan leaves.", _of_plan(lambda p: p.residual_excess)),
-    ("namespace_excess_pods", "", "Excess per namespace.", State.namespace_excess),
+    ("namespace_excess_pods", "", "Excess per namespace, likewise.", State.namespace_excess),
     (
         "worst_domain_loss_ratio",
         "",

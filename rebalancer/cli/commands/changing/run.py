@@ -34,6 +34,7 @@ def run(
     from rebalancer.outcome.observer import Observers
     from rebalancer.runtime.daemon.reload import Reloader
     from rebalancer.runtime.daemon.schedule import stop_on_signals
+    from rebalancer.runtime.daemon.service import Service
     from rebalancer.runtime.daemon.serving import serve
     from rebalancer.runtime.live.configured import telemetry_options
     from rebalancer.runtime.live.notifying import notifying
@@ -58,6 +59,10 @@ def run(
         telemetry.watch_notices(told.mailboxes.results)
         observer = Observers([*telemetry.observers, LogObserver(), told.observer])
 
+        def follow_service(service: Service) -> None:
+            telemetry.watch_caches(service.cache_ages)
+            telemetry.watch_excess(service.excess)
+
         def follow(changed: Settings) -> None:
             logs.change(changed.telemetry.log_level, changed.telemetry.log_format)
             telemetry.change(telemetry_options(changed))
@@ -74,6 +79,6 @@ def run(
                 observers=[observer],
                 ask_server=dry_run == "server",
                 metrics=telemetry.exposition,
-                begun=lambda service: telemetry.watch_caches(service.cache_ages),
+                begun=follow_service,
             )
     connection.close()

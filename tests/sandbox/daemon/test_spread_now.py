@@ -1,0 +1,121 @@
+"""What is violated now is known without a cycle, as the watches tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rebalancer.engine.config_file import parse_config
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
+from tests.support.build import node, nodes, objects, workload
+from tests.support.processes.daemon_process import BRISK, daemon, get
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import connected
+from tests.support.servers.watching import FEW, in_step, touch, watching
+from tests.support.waiting import until
+
+WEB = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3}))
+
+
+class Followed:
+    """A server, and what is said of it once the watches have caught up."""
+
+    def __init__(self, server: ApiServer, cache: Any, spread: SpreadNow) -> None:
+        self.server, self.cache, self.spread = server, cache, spread
+
+    def excess(self, namespace: str = "default") -> int | None:
+        assert in_step(self.cache, self.server, 120)
+        self.spread.look()
+        return None if self.spread.now is None else self.spread.now.excess.get(namespace)
+
+
+@contextmanager
+def followed(*things: Any, rules: Spread | None = None, kinds: frozenset[str] = FEW) -> Iterator[Followed]:
+    with (
+        ApiServer(objects(*things)) as server,
+        connected(server) as c,
+        watching(c, kinds=kinds | {"StatefulSet"}, stale_after=60.0) as cache,
+    ):
+        yield Followed(server, cache, SpreadNow(cache, lambda: rules or Spread(), monotonic=lambda: 0.0))
+
+
+def new(thing: Any) -> Any:
+    made = objects(thing)[0]
+    del made["metadata"]["resourceVersion"]
+    return made
+
+
+def test_pods_that_go_and_a_zone_that_comes_show_at_once() -> None:
+    with followed(*WEB) as f:
+        assert f.excess() == 0
+        f.server.store.delete("Pod", "web-00003", "default")
+        f.server.store.delete("Pod", "web-00004", "default")
+        assert f.excess() == 1, "3 and 1"
+        f.server.store.create(new(node("c-0").zone("c")))
+        assert f.excess() == 2, "3, 1 and none"
+        f.server.store.delete("Node", "c-0")
+        assert f.excess() == 1
+
+
+def test_what_is_about_something_else_changes_nothing() -> None:
+    with followed(*WEB, workload("other").placed({"a-0": 2})) as f:
+        assert f.excess() == 0
+        before = f.spread.now
+        touch(f.server, "other-00000")
+        f.server.store.modify(
+            "Node", "a-0", "", lambda n: n["metadata"].setdefault("annotations", {"x": "y"})
+        )
+        assert f.excess() == 0
+        assert f.spread.now == before
+
+
+def test_defaults_of_the_scheduler_count_when_they_are_hard() -> None:
+    arguments = {
+        "defaultingType": "List",
+        "defaultConstraints": [
+            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+    }
+    profile = {"pluginConfig": [{"name": "PodTopologySpread", "args": arguments}]}
+    config = parse_config(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [profile],
+        }
+    )
+    bare = (*nodes(a=1, b=1), workload("web", "Bare").placed({"a-0": 4}))
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"app": "web"}},
+    }
+    with followed(*bare, rules=Spread(config), kinds=frozenset(RESOURCES)) as f:
+        assert f.excess() is None, "nothing selects them, so they have no constraint"
+        f.server.store.create(service)
+        until(lambda: f.excess() == 3)
+
+
+def test_nothing_is_said_while_the_watches_are_not_current() -> None:
+    with followed(*WEB) as f:
+        assert f.excess() == 0
+        f.server.stop()
+        f.cache._stale_after = -1.0
+        f.spread.look()
+        assert f.spread.now is None
+
+
+def test_the_metric_is_true_between_two_cycles(tmp_path: Path) -> None:
+    seldom = BRISK.replace("interval: 1s", "interval: 1h, react: off")
+    with ApiServer(objects(*WEB)) as server, daemon(server, tmp_path / "d", seldom) as d:
+        until(lambda: "rebalancer_excess_pods 0.0" in get(d.port, "/metrics")[1])
+        server.store.delete("Pod", "web-00003", "default")
+        server.store.delete("Pod", "web-00004", "default")
+        until(lambda: "rebalancer_excess_pods 1.0" in get(d.port, "/metrics")[1])
+        page = get(d.port, "/metrics")[1]
+    assert 'rebalancer_namespace_excess_pods{namespace="default"} 1.0' in page
+    assert "rebalancer_cycle_duration_seconds_count 1.0" in page
