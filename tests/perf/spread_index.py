@@ -8,13 +8,13 @@ from random import Random
 
 from msgspec.structs import replace
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.decode import Decoder
 from rebalancer.model.node import Node, Taint
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.spread.index import SpreadIndex
 from tests.perf import Figure
-from tests.perf.realistic import Size, objects
+from tests.perf.clusters.realistic import Size, objects
 
 PODS, EVENTS, NODES = 150_000, 50_000, 5
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.engine.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
