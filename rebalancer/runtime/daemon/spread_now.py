@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change

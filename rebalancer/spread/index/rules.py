@@ -13,7 +13,7 @@ from rebalancer.spread.nodes import NodeTable
 
 
 class Rules(Protocol):
-    """`rebalancer.engine.state.cluster.ClusterState`, as far as it is needed here: it need not have any pods."""
+    """`rebalancer.engine.state.cluster.ClusterState`, as far as it is needed here. It may be without pods."""
 
     table: NodeTable
 
