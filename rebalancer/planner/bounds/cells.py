@@ -37,17 +37,19 @@ class CellStructure:
 
     def __init__(self, component: Component) -> None:
         own = component.own_domain
-        n = component.start.shape[1]
+        n_nodes = component.start.shape[1]
         self.component = component
-        self.single: Bools = np.logical_or.reduce([np.zeros(n, dtype=np.bool_), *own])
+        self.single: Bools = np.logical_or.reduce([np.zeros(n_nodes, dtype=np.bool_), *own])
         columns: list[Ints] = []
-        for g, alone, base in zip(component.groups, own, component.base, strict=True):
+        for group, alone, base in zip(component.groups, own, component.base, strict=True):
             columns.append(alone.astype(np.int64))
-            columns.append(np.where(alone, base[g.domain_of], g.domain_of) if g.size else g.domain_of)
+            columns.append(
+                np.where(alone, base[group.domain_of], group.domain_of) if group.size else group.domain_of
+            )
         # Where every key groups nodes, only sums over the domain matter, and who can go there at all.
         columns.extend(np.where(self.single, fixed, 0) for fixed in component.fixed)
         columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room())
-        self.numbers = numbered(np.zeros(n, dtype=np.int64), columns)
+        self.numbers = numbered(np.zeros(n_nodes, dtype=np.int64), columns)
 
     def cells(self, placed: Ints) -> Cells:
         """The cells of a placement, int64[Q, N]."""
@@ -85,12 +87,12 @@ class Cells:
     @cached_property
     def count_alone(self) -> list[Ints]:
         """int64[C] for each group."""
-        c = self._component
+        component = self._component
         return [
-            np.where(alone, base[g.domain_of[self._first]], 0)
-            if g.size
+            np.where(alone, base[group.domain_of[self._first]], 0)
+            if group.size
             else np.zeros(len(self), dtype=np.int64)
-            for g, alone, base in zip(c.groups, self.alone, c.base, strict=True)
+            for group, alone, base in zip(component.groups, self.alone, component.base, strict=True)
         ]
 
     def sums(self, per_node: Ints) -> Ints:

@@ -85,15 +85,15 @@ def least_excess(component: Component, cells: Cells, groups: Sequence[int]) -> L
     found = _run(program.rows, program.lower, program.upper, program.cost)
     # A bound that is no number, or below 0, says nothing.
     proved = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
-    now = sum(component.excesses(component.start)[i] for i in groups)
+    now = sum(component.excesses(component.start)[group] for group in groups)
     return LeastExcess(min(proved, now), found.optimal or proved >= now)
 
 
 class _Program:
     """Variables, in this order, and rows:
 
-    y     int[Q, C]   pods of a class in a cell afterwards
-    out   int[Q, C]   pods of a class that leave a cell
+    after     int[Q, C]   pods of a class in a cell afterwards
+    leaving   int[Q, C]   pods of a class that leave a cell
     and for each group its lowest count, its highest count, and its excess.
     """
 
@@ -113,9 +113,9 @@ class _Program:
         self.rows = _Rows()
         self.now = cells.sums(placed)
         self.total = self.now.sum(axis=1)
-        self.y = np.arange(self.now.size).reshape(self.now.shape)
+        self.after = np.arange(self.now.size).reshape(self.now.shape)
         n_groups = len(component.groups)
-        self.lower = np.zeros(2 * self.y.size + 3 * n_groups)
+        self.lower = np.zeros(2 * self.after.size + 3 * n_groups)
         self.upper = np.full(len(self.lower), highspy.kHighsInf)
         self.cost = np.zeros(len(self.lower))
         self.weight, self.eviction = objective.weights(int(self.total.sum()))
@@ -123,33 +123,33 @@ class _Program:
             self.weight, self.eviction = 1.0, 0.0
         self._classes()
         self._room()
-        for i, excess in enumerate(component.excesses(placed)):
-            self._group(i, float(excess))
+        for index, excess in enumerate(component.excesses(placed)):
+            self._group(index, float(excess))
         if residual is not None:
-            terms = [(self._low(i) + 2, 1.0) for i in range(n_groups)]
+            terms = [(self._low(index) + 2, 1.0) for index in range(n_groups)]
             self.rows.add(terms, -highspy.kHighsInf, float(residual))
 
     def _low(self, group: int) -> int:
         """The variable of a group's lowest count; its highest count and its excess follow."""
-        return 2 * self.y.size + 3 * group
+        return 2 * self.after.size + 3 * group
 
     def _classes(self) -> None:
         """Every class keeps its number of pods; those that stay, stay."""
-        component, cells, now, y = self.component, self.cells, self.now, self.y
+        component, cells, now, after = self.component, self.cells, self.now, self.after
         stay = cells.sums(component.fixed)
         most = cells.sums(np.minimum(component.start + component.room, self.total[:, None]))
-        out = y + y.size
-        self.lower[: y.size] = stay.reshape(-1)
-        self.upper[: y.size] = np.minimum(np.maximum(most, now), self.total[:, None]).reshape(-1)
+        leaving = after + after.size
+        self.lower[: after.size] = stay.reshape(-1)
+        self.upper[: after.size] = np.minimum(np.maximum(most, now), self.total[:, None]).reshape(-1)
         # Every variable has finite bounds: presolve has been seen to cut off the optimum without them.
-        self.upper[y.size : 2 * y.size] = now.reshape(-1)
-        self.cost[y.size : 2 * y.size] = self.eviction
-        for q, total in enumerate(self.total):
-            self.rows.add([(int(v), 1.0) for v in y[q]], float(total), float(total))
-            for c in range(len(cells)):
-                if now[q, c] > stay[q, c]:
-                    terms = [(int(out[q, c]), 1.0), (int(y[q, c]), 1.0)]
-                    self.rows.add(terms, float(now[q, c]), highspy.kHighsInf)
+        self.upper[after.size : 2 * after.size] = now.reshape(-1)
+        self.cost[after.size : 2 * after.size] = self.eviction
+        for pod_class, total in enumerate(self.total):
+            self.rows.add([(int(variable), 1.0) for variable in after[pod_class]], float(total), float(total))
+            for cell in range(len(cells)):
+                if now[pod_class, cell] > stay[pod_class, cell]:
+                    terms = [(int(leaving[pod_class, cell]), 1.0), (int(after[pod_class, cell]), 1.0)]
+                    self.rows.add(terms, float(now[pod_class, cell]), highspy.kHighsInf)
 
     def _room(self) -> None:
         """No cell takes more of a resource than its nodes have."""
@@ -159,55 +159,63 @@ class _Program:
         for need, free in zip(component.needs.T, component.free, strict=True):
             if n_classes > 1 and need.any():
                 space = np.bincount(cells.of, weights=free, minlength=n_cells)
-                for c in range(n_cells):
-                    terms = [(int(self.y[q, c]), float(need[q])) for q in range(n_classes) if need[q]]
-                    self.rows.add(terms, -highspy.kHighsInf, float(space[c] + need @ began[:, c]))
+                for cell in range(n_cells):
+                    terms = [
+                        (int(self.after[pod_class, cell]), float(need[pod_class]))
+                        for pod_class in range(n_classes)
+                        if need[pod_class]
+                    ]
+                    self.rows.add(terms, -highspy.kHighsInf, float(space[cell] + need @ began[:, cell]))
 
-    def _group(self, i: int, excess: float) -> None:
+    def _group(self, index: int, excess: float) -> None:
         """Lowest and highest count of a group enclose its domains; its excess is no more than today's."""
-        component, g = self.component, self.component.groups[i]
-        lo, hi, over = self._low(i), self._low(i) + 1, self._low(i) + 2
-        counted = int(component.counts(i, self.placed).sum())
+        component, group = self.component, self.component.groups[index]
+        lowest, highest, over = self._low(index), self._low(index) + 1, self._low(index) + 2
+        counted = int(component.counts(index, self.placed).sum())
         # Pods on nodes that do not count may come to ones that do.
-        everybody = float(component.base[i].sum() + self.total[list(component.counters[i])].sum())
-        self.upper[hi] = everybody
-        self.upper[lo] = everybody if g.enough_domains and g.size else 0.0
-        if g.size and component.closed_in[i]:
+        everybody = float(component.base[index].sum() + self.total[list(component.counters[index])].sum())
+        self.upper[highest] = everybody
+        self.upper[lowest] = everybody if group.enough_domains and group.size else 0.0
+        if group.size and component.closed_in[index]:
             # Wherever its pods go they are counted: the mean lies between lowest and highest.
-            self.lower[hi] = float(-(-counted // g.size))
-            self.upper[lo] = min(self.upper[lo], float(counted // g.size))
-        wanted = self.residual is None and (self.only is None or i in self.only)
+            self.lower[highest] = float(-(-counted // group.size))
+            self.upper[lowest] = min(self.upper[lowest], float(counted // group.size))
+        wanted = self.residual is None and (self.only is None or index in self.only)
         self.cost[over] = self.weight if wanted else 0.0
         self.upper[over] = excess if self.only is None else everybody
-        self.rows.add([(over, 1.0), (hi, -1.0), (lo, 1.0)], -float(g.constraint.max_skew), highspy.kHighsInf)
-        self._domains(i)
+        self.rows.add(
+            [(over, 1.0), (highest, -1.0), (lowest, 1.0)],
+            -float(group.constraint.max_skew),
+            highspy.kHighsInf,
+        )
+        self._domains(index)
 
-    def _domains(self, i: int) -> None:
+    def _domains(self, index: int) -> None:
         """The count of each domain lies between the group's lowest and its highest."""
         component, cells = self.component, self.cells
-        counting = component.counters[i]
+        counting = component.counters[index]
         shared: dict[int, list[tuple[int, float]]] = {}
-        for c in range(len(cells)):
-            terms = [(int(self.y[q, c]), 1.0) for q in counting]
-            if cells.alone[i][c]:
-                size = float(cells.size[c])
-                self._between(i, terms, size, float(cells.size[c] * cells.count_alone[i][c]))
-            elif cells.shared[i][c] >= 0:
-                shared.setdefault(int(cells.shared[i][c]), []).extend(terms)
-        for d in range(component.groups[i].size):
-            if d in shared:
-                self._between(i, shared[d], 1.0, float(component.base[i][d]))
+        for cell in range(len(cells)):
+            terms = [(int(self.after[pod_class, cell]), 1.0) for pod_class in counting]
+            if cells.alone[index][cell]:
+                size = float(cells.size[cell])
+                self._between(index, terms, size, float(cells.size[cell] * cells.count_alone[index][cell]))
+            elif cells.shared[index][cell] >= 0:
+                shared.setdefault(int(cells.shared[index][cell]), []).extend(terms)
+        for domain in range(component.groups[index].size):
+            if domain in shared:
+                self._between(index, shared[domain], 1.0, float(component.base[index][domain]))
 
-    def _between(self, i: int, terms: list[tuple[int, float]], size: float, base: float) -> None:
+    def _between(self, index: int, terms: list[tuple[int, float]], size: float, base: float) -> None:
         """`size` domains that count alike, with `base` pods beside those of the terms."""
-        lo, hi, inf = self._low(i), self._low(i) + 1, highspy.kHighsInf
-        self.rows.add([*terms, (lo, -size)], -base, inf)
-        self.rows.add([*terms, (hi, -size)], -inf, -base)
+        lowest, highest, inf = self._low(index), self._low(index) + 1, highspy.kHighsInf
+        self.rows.add([*terms, (lowest, -size)], -base, inf)
+        self.rows.add([*terms, (highest, -size)], -inf, -base)
 
     def target(self, values: np.ndarray, *, exact: bool, bound: float) -> FinalState:
         """What the solver found; `bound` is what it has proved of the objective."""
-        placed = np.rint(values[: self.y.size]).astype(np.int64).reshape(self.y.shape)
-        over = [round(values[self._low(i) + 2]) for i in range(len(self.component.groups))]
+        placed = np.rint(values[: self.after.size]).astype(np.int64).reshape(self.after.shape)
+        over = [round(values[self._low(index) + 2]) for index in range(len(self.component.groups))]
         least = sum(over) if self.residual is None else self.residual
         moves = int(np.maximum(self.now - placed, 0).sum())
         if not exact:

@@ -132,11 +132,14 @@ class SeveralKeys(Remaining):
         if not target.exact:
             return Course(target.moves, gives)
         final = placed.copy()
-        for c in np.flatnonzero(change.any(axis=0)):
-            nodes = np.flatnonzero(cells.of == c)
+        for cell in np.flatnonzero(change.any(axis=0)):
+            nodes = np.flatnonzero(cells.of == cell)
             # First what leaves, so that what comes finds the emptiest nodes.
-            for q in sorted(np.flatnonzero(change[:, c]).tolist(), key=lambda q: (change[q, c] > 0, q)):
-                _distribute(final, self.component.fixed, q, nodes, int(change[q, c]))
+            for pod_class in sorted(
+                np.flatnonzero(change[:, cell]).tolist(),
+                key=lambda pod_class: (change[pod_class, cell] > 0, pod_class),
+            ):
+                _distribute(final, self.component.fixed, pod_class, nodes, int(change[pod_class, cell]))
         if sum(self.component.excesses(final)) > target.residual:
             # Which pod of a cell goes where is not the program's concern: this is not how it gets there.
             return Course(target.moves, gives)
@@ -145,12 +148,12 @@ class SeveralKeys(Remaining):
     def _through(self, placed: Ints, target: Ints, candidate: Candidate, landed: int) -> Ints | None:
         """The target, nodes of one cell swapped, such that the candidate's node gives and `landed` takes."""
         of = self._at(placed).of
-        q, left = candidate.pod_class, candidate.node
+        pod_class, left = candidate.pod_class, candidate.node
         final = target.copy()
         for node, other, sign in ((left, landed, 1), (landed, left, -1)):
-            if sign * (placed[q, node] - final[q, node]) > 0:
+            if sign * (placed[pod_class, node] - final[pod_class, node]) > 0:
                 continue
-            cell = np.flatnonzero((of == of[node]) & (sign * (placed[q] - final[q]) > 0))
+            cell = np.flatnonzero((of == of[node]) & (sign * (placed[pod_class] - final[pod_class]) > 0))
             cell = cell[cell != other]
             if not len(cell):
                 return None
@@ -159,8 +162,8 @@ class SeveralKeys(Remaining):
                 final[:, [node, swap]] = final[:, [swap, node]]
             else:
                 # Only the sum over the cell matters: the pod may as well go from, or to, this node.
-                final[q, node] -= sign
-                final[q, swap] += sign
+                final[pod_class, node] -= sign
+                final[pod_class, swap] += sign
         return final
 
     def _no_higher(self, target: Ints, placed: Ints) -> bool:
@@ -173,16 +176,18 @@ class SeveralKeys(Remaining):
     ) -> Ints | None:
         """The target with one pod at `landed` instead of elsewhere, if the candidate's node gives and the end
         is as good."""
-        c, q = self.component, candidate.pod_class
-        if placed[q, candidate.node] <= target[q, candidate.node] or not c.takes_one_more(q, landed, target):
+        component, pod_class = self.component, candidate.pod_class
+        if placed[pod_class, candidate.node] <= target[
+            pod_class, candidate.node
+        ] or not component.takes_one_more(pod_class, landed, target):
             return None
-        takers = np.flatnonzero(target[q] > placed[q])
-        near = sum((g.domain_of[takers] == g.domain_of[landed]).astype(np.int64) for g in c.groups)
+        takers = np.flatnonzero(target[pod_class] > placed[pod_class])
+        near = sum((g.domain_of[takers] == g.domain_of[landed]).astype(np.int64) for g in component.groups)
         for taker in takers[np.argsort(-near, kind="stable")][:_REDIRECTIONS]:
             final = target.copy()
-            final[q, taker] -= 1
-            final[q, landed] += 1
-            if sum(c.excesses(final)) <= residual:
+            final[pod_class, taker] -= 1
+            final[pod_class, landed] += 1
+            if sum(component.excesses(final)) <= residual:
                 return final
         return None
 

@@ -50,27 +50,29 @@ class Component:
         self.classes = classes
         self._tallied: tuple[Ints, GroupCounts] | None = None
         self.simulation = simulation
-        self.local = {g.index: i for i, g in enumerate(groups)}
-        n = simulation.state.table.size
-        self.start: Ints = np.zeros((len(classes), n), dtype=np.int64)
+        self.local = {group.index: place for place, group in enumerate(groups)}
+        n_nodes = simulation.state.table.size
+        self.start: Ints = np.zeros((len(classes), n_nodes), dtype=np.int64)
         # Of most components every pod may move: then no array is held.
         nothing = np.broadcast_to(np.zeros(1, dtype=np.int64), self.start.shape)
-        self.fixed: Ints = nothing.copy() if any(c.pinned for c in classes) else nothing
-        for q, c in enumerate(classes):
-            for node, pods in c.by_node.items():
-                self.start[q, node] = len(pods)
-            for node, number in c.pinned.items():
-                self.fixed[q, node] = number
+        self.fixed: Ints = nothing.copy() if any(pod_class.pinned for pod_class in classes) else nothing
+        for index, pod_class in enumerate(classes):
+            for node, pods in pod_class.by_node.items():
+                self.start[index, node] = len(pods)
+            for node, number in pod_class.pinned.items():
+                self.fixed[index, node] = number
         self._given = given or {}
         self.room: Ints = _room(simulation, classes, self.start - self.fixed, self._given, self.start.sum())
-        self.counted = tuple(tuple(self.local[g] for g in c.counted) for c in classes)
-        self.carried = tuple(tuple(self.local[g] for g in c.carried) for c in classes)
+        self.counted = tuple(tuple(self.local[group] for group in pod_class.counted) for pod_class in classes)
+        self.carried = tuple(tuple(self.local[group] for group in pod_class.carried) for pod_class in classes)
         self.counters = tuple(
-            tuple(q for q in range(len(classes)) if i in self.counted[q]) for i in range(len(groups))
+            tuple(index for index in range(len(classes)) if place in self.counted[index])
+            for place in range(len(groups))
         )
-        self.own_domain = tuple(g.layout.own_domain for g in groups)
+        self.own_domain = tuple(group.layout.own_domain for group in groups)
         self.base = tuple(
-            g.counts(simulation.state) - self._of_classes(i, self.start) for i, g in enumerate(groups)
+            group.counts(simulation.state) - self._of_classes(place, self.start)
+            for place, group in enumerate(groups)
         )
 
     @cached_property
@@ -94,13 +96,16 @@ class Component:
         """For each group, whether no counted pod can be, or go, where it would not be counted."""
         reach = (self.start + self.room) > 0
         return tuple(
-            not reach[list(self.counters[i])][:, g.domain_of < 0].any() for i, g in enumerate(self.groups)
+            not reach[list(self.counters[index])][:, group.domain_of < 0].any()
+            for index, group in enumerate(self.groups)
         )
 
     def useful_room(self) -> Ints:
         """`room`, as far as it can matter: no node needs to take more than the fullest holds by now."""
         fullest = [
-            int(self.counts(i, self.start).max()) for i, own in enumerate(self.own_domain) if own.any()
+            int(self.counts(index, self.start).max())
+            for index, own in enumerate(self.own_domain)
+            if own.any()
         ]
         return np.minimum(self.room, max(fullest, default=0))
 
@@ -111,8 +116,8 @@ class Component:
     def yields(self) -> dict[str, Ints]:
         """int64[N] by resource: what the movable pods take, and would leave free."""
         given: dict[str, Ints] = {}
-        for c, movable in zip(self.classes, self.start - self.fixed, strict=True):
-            for resource, amount in (*c.template.requests.items(), (PODS, 1)):
+        for pod_class, movable in zip(self.classes, self.start - self.fixed, strict=True):
+            for resource, amount in (*pod_class.template.requests.items(), (PODS, 1)):
                 given[resource] = given.get(resource, 0) + movable * amount
         return given
 
@@ -155,8 +160,8 @@ class Component:
     def tally(self, placed: Ints) -> GroupCounts:
         """Counts and excess of every group; remembered until another placement is asked for."""
         if self._tallied is None or self._tallied[0] is not placed:
-            counts = tuple(self.counts(i, placed) for i in range(len(self.groups)))
-            excesses = tuple(g.excess(c) for g, c in zip(self.groups, counts, strict=True))
+            counts = tuple(self.counts(index, placed) for index in range(len(self.groups)))
+            excesses = tuple(group.excess(count) for group, count in zip(self.groups, counts, strict=True))
             self._tallied = (placed, GroupCounts(counts, excesses))
         return self._tallied[1]
 
@@ -166,10 +171,18 @@ def _resources(
 ) -> tuple[Ints, Ints]:
     """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
     state = simulation.state
-    names = sorted({r for c in classes for r, amount in c.replacement.requests.items() if amount > 0})
-    needs = [[*(c.replacement.requests.get(r, 0) for r in names), 1] for c in classes]
+    names = sorted(
+        {
+            name
+            for pod_class in classes
+            for name, amount in pod_class.replacement.requests.items()
+            if amount > 0
+        }
+    )
+    needs = [[*(pod_class.replacement.requests.get(name, 0) for name in names), 1] for pod_class in classes]
     free = [
-        np.maximum(state.allocatable(r) - state.requested[r] + given.get(r, 0), 0) for r in (*names, PODS)
+        np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0)
+        for name in (*names, PODS)
     ]
     return np.array(needs, dtype=np.int64).reshape(len(classes), len(names) + 1), np.stack(free)
 
@@ -183,15 +196,15 @@ def _room(
 ) -> Ints:
     """int64[Q, N]: room for more pods of each class, `most` of them at most, with the `movable` pods of all
     others out of the way. Many components have as much, and share the array."""
-    asked = [(*c.replacement.requests.items(), (PODS, 1)) for c in classes]
+    asked = [(*pod_class.replacement.requests.items(), (PODS, 1)) for pod_class in classes]
     room = np.zeros(movable.shape, dtype=np.int64)
-    for q, c in enumerate(classes):
+    for index, pod_class in enumerate(classes):
         given: dict[str, Ints] = dict(others)
-        for p, amounts in enumerate(asked):
-            if p != q:
+        for other, amounts in enumerate(asked):
+            if other != index:
                 for resource, amount in amounts:
-                    given[resource] = given.get(resource, 0) + movable[p] * amount
-        room[q] = np.minimum(simulation.room(c.replacement, given), most)
+                    given[resource] = given.get(resource, 0) + movable[other] * amount
+        room[index] = np.minimum(simulation.room(pod_class.replacement, given), most)
     return simulation.shared.of(room)
 
 
@@ -199,18 +212,18 @@ def concerned(classes: Iterable[PodClass], groups: Collection[int]) -> list[PodC
     """The classes that these groups (indices) count or bind, and those that further groups of theirs do, and
     so on. Whether their pods may move is not asked, so that it need not be found out for all the others.
     """
-    carriers = [c for c in classes if c.carried]
+    carriers = [pod_class for pod_class in classes if pod_class.carried]
     by_group: dict[int, list[PodClass]] = {}
-    for c in carriers:
-        for g in {*c.counted, *c.carried}:
-            by_group.setdefault(g, []).append(c)
+    for pod_class in carriers:
+        for group in {*pod_class.counted, *pod_class.carried}:
+            by_group.setdefault(group, []).append(pod_class)
     reached, todo = set(groups), list(groups)
     while todo:
-        for c in by_group.pop(todo.pop(), ()):
-            more = {*c.counted, *c.carried} - reached
+        for pod_class in by_group.pop(todo.pop(), ()):
+            more = {*pod_class.counted, *pod_class.carried} - reached
             reached |= more
             todo += more
-    return [c for c in carriers if not reached.isdisjoint(c.carried)]
+    return [pod_class for pod_class in carriers if not reached.isdisjoint(pod_class.carried)]
 
 
 def components(
@@ -220,23 +233,26 @@ def components(
     every = list(groups)
     parent = list(range(len(every)))
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
+    def root(group: int) -> int:
+        while parent[group] != group:
+            parent[group] = parent[parent[group]]
+            group = parent[group]
+        return group
 
     movable = [
-        c for c in classes if c.carried and any(len(p) > c.pinned.get(r, 0) for r, p in c.by_node.items())
+        pod_class
+        for pod_class in classes
+        if pod_class.carried
+        and any(len(pods) > pod_class.pinned.get(node, 0) for node, pods in pod_class.by_node.items())
     ]
-    for c in movable:
-        touched = sorted({*c.counted, *c.carried})
+    for pod_class in movable:
+        touched = sorted({*pod_class.counted, *pod_class.carried})
         for other in touched[1:]:
-            a, b = sorted((root(touched[0]), root(other)))
-            parent[b] = a
+            lower, higher = sorted((root(touched[0]), root(other)))
+            parent[higher] = lower
     parts: dict[int, tuple[list[Group], list[PodClass]]] = {}
-    for g in every:
-        parts.setdefault(root(g.index), ([], []))[0].append(g)
-    for c in movable:
-        parts[root(c.carried[0])][1].append(c)
-    return [(tuple(gs), tuple(cs)) for gs, cs in parts.values()]
+    for one in every:
+        parts.setdefault(root(one.index), ([], []))[0].append(one)
+    for pod_class in movable:
+        parts[root(pod_class.carried[0])][1].append(pod_class)
+    return [(tuple(joined_groups), tuple(joined_classes)) for joined_groups, joined_classes in parts.values()]

@@ -80,8 +80,8 @@ class Classes:
         self._simulation, self._groups, self._evictable = simulation, groups, evictable
         for pod in pods:
             self._add(pod)
-        for c in self.all:
-            for there in c.by_node.values():
+        for pod_class in self.all:
+            for there in pod_class.by_node.values():
                 if len(there) > 1:
                     there.sort(key=order)  # type: ignore[arg-type]
 
@@ -89,9 +89,9 @@ class Classes:
     def counted_by(self) -> Mapping[int, Sequence[PodClass]]:
         """The classes that a group counts, by the group's index."""
         found: dict[int, list[PodClass]] = defaultdict(list)
-        for c in self.all:
-            for g in c.counted:
-                found[g].append(c)
+        for pod_class in self.all:
+            for group in pod_class.counted:
+                found[group].append(pod_class)
         return found
 
     @property

@@ -24,14 +24,14 @@ def candidates(
     """
     best: dict[tuple[int, int], tuple[tuple[object, ...], Candidate]] = {}
     rest: list[tuple[tuple[object, ...], Candidate]] = []
-    for q, pod_class in enumerate(component.classes):
+    for index, pod_class in enumerate(component.classes):
         for node, pods in pod_class.by_node.items():
             pod = next((p for p in pods if judge.may_go(p) and key_of(p) in simulation.state.pods), None)
             if pod is None:
                 continue
-            wanted = int(gives[q, node]) if gives is not None else 0
-            entry = objective.victim(wanted, judge.order(pod)), Candidate(component, q, node, pod)
-            cell = (q, int(cell_of[node]))
+            wanted = int(gives[index, node]) if gives is not None else 0
+            entry = objective.victim(wanted, judge.order(pod)), Candidate(component, index, node, pod)
+            cell = (index, int(cell_of[node]))
             if cell not in best:
                 best[cell] = entry
             elif entry[0] < best[cell][0]:

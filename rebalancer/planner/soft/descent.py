@@ -79,15 +79,15 @@ class Descent:
         """For each class and node the best victim: of the fullest domains first, then in victim order."""
         soft = [g for g in self._component.groups if not g.constraint.hard and needs.excess[g.index]]
         entries: list[tuple[tuple[object, ...], Candidate]] = []
-        for q, c in enumerate(self._component.classes):
-            mine = [g for g in soft if g.index in c.carried]
-            for node, pods in c.by_node.items() if mine else ():
+        for index, pod_class in enumerate(self._component.classes):
+            mine = [g for g in soft if g.index in pod_class.carried]
+            for node, pods in pod_class.by_node.items() if mine else ():
                 there = (p for p in pods if self._judge.may_go(p))
                 pod = next((p for p in there if key_of(p) in self._simulation.state.pods), None)
                 if pod is not None:
-                    candidate = Candidate(self._component, q, node, pod)
+                    candidate = Candidate(self._component, index, node, pod)
                     if self._judge.gains(needs, candidate):
-                        height = sum(needs.height(g, node) for g in soft if g.index in c.counted)
+                        height = sum(needs.height(g, node) for g in soft if g.index in pod_class.counted)
                         entries.append((objective.victim(height, self._judge.order(pod)), candidate))
         for _, candidate in sorted(entries, key=lambda e: e[0]):
             yield candidate

@@ -57,18 +57,18 @@ class SoftJudge(Judge):
     ) -> None:
         super().__init__(simulation, classes, order, waiting, certainty)
         self._unplaced: dict[int, list[PodTemplate]] = {}
-        for t in waiting.templates:
-            for g in groups.counted(t):
-                if not groups.all[g].constraint.hard:
-                    self._unplaced.setdefault(g, []).append(t)
+        for template in waiting.templates:
+            for group in groups.counted(template):
+                if not groups.all[group].constraint.hard:
+                    self._unplaced.setdefault(group, []).append(template)
 
     def gains(self, needs: Needs, candidate: Candidate) -> bool:
         """Whether there is a domain in which the pod would help its own constraints."""
         members = candidate.members
         return any(
-            needs.effect(g, candidate.node).better.any()
-            for g in candidate.component.named(members.carried)
-            if not g.constraint.hard and g.index in members.counted and needs.excess[g.index]
+            needs.effect(group, candidate.node).better.any()
+            for group in candidate.component.named(members.carried)
+            if not group.constraint.hard and group.index in members.counted and needs.excess[group.index]
         )
 
     def judge(self, needs: Needs, candidate: Candidate, also: Rows | None = None) -> JudgedMove | Refusal:
@@ -94,8 +94,8 @@ class SoftJudge(Judge):
         after_gone = members.stateful
         landed = int(self.simulation.expected(pod, replacement, landing, after_gone=after_gone)[0])
         # What it serves wherever among the best it lands; where that differs, what it is predicted to serve.
-        fixed = [(g, gains) for g, gains in useful.own if gains[best].all()]
-        fixed = fixed or [(g, gains) for g, gains in useful.own if gains[landed]]
+        fixed = [(group, gains) for group, gains in useful.own if gains[best].all()]
+        fixed = fixed or [(group, gains) for group, gains in useful.own if gains[landed]]
         serves = useful.serves.copy()
         for _, gains in fixed:
             serves &= gains
@@ -109,7 +109,7 @@ class SoftJudge(Judge):
             np.flatnonzero(serves & landing.anywhere),
             certain=False,
             helps=True,
-            fixes=tuple(g for g, _ in fixed),
+            fixes=tuple(group for group, _ in fixed),
             landed=landed,
             serves=serves,
         )
@@ -122,33 +122,33 @@ class SoftJudge(Judge):
         """
         found: set[int] = set()
 
-        def ask(i: int) -> None:
-            replacement = wave[i].replacement
+        def ask(move: int) -> None:
+            replacement = wave[move].replacement
             framework = self.simulation.framework(replacement)
             mask = framework.feasible(replacement)
             if mask.any():
                 totals = framework.score(replacement, mask).totals
                 mask &= totals == totals[mask].max()
-            serves = wave[i].serves
+            serves = wave[move].serves
             if not mask.any() or serves is None or not serves[mask].all():
-                found.add(i)
+                found.add(move)
 
         every = range(len(wave))
-        with self.simulation.without(*(m.pod for m in wave)) as leaving:
-            for i in every:
-                if not wave[i].late:
-                    ask(i)
+        with self.simulation.without(*(going.pod for going in wave)) as leaving:
+            for move in every:
+                if not wave[move].late:
+                    ask(move)
             leaving.let_go()
-            for i in every:
-                ask(i)
+            for move in every:
+                ask(move)
         for order in (every, reversed(every)):
             with ExitStack() as made:
-                for n, i in enumerate(order):
-                    if n:
-                        with self.simulation.without(wave[i].pod) as leaving:
+                for earlier, move in enumerate(order):
+                    if earlier:
+                        with self.simulation.without(wave[move].pod) as leaving:
                             leaving.let_go()
-                            ask(i)
-                    made.enter_context(self.simulation.after((wave[i],)))
+                            ask(move)
+                    made.enter_context(self.simulation.after((wave[move],)))
         return found
 
     def _forbidden(
@@ -167,8 +167,11 @@ class SoftJudge(Judge):
         nodes = np.flatnonzero(landing.anywhere)
         if also is not None:
             nodes = np.union1d(nodes, also)
-        for g in candidate.component.named(candidate.members.counted):
-            if g.constraint.hard and needs.effect(g, candidate.node).worse[g.domain_of[nodes]].any():
+        for group in candidate.component.named(candidate.members.counted):
+            if (
+                group.constraint.hard
+                and needs.effect(group, candidate.node).worse[group.domain_of[nodes]].any()
+            ):
                 return ReasonCode.WOULD_WORSEN
         if self.waiting.interferes(candidate.pod, replacement):
             return ReasonCode.PENDING_PODS
@@ -186,19 +189,19 @@ class SoftJudge(Judge):
         return refused(pod, code, best + message, remedy=_BINDING)
 
     def _useful(self, needs: Needs, candidate: Candidate) -> _Useful:
-        n = self.simulation.state.table.size
-        raises, falls, worse, better = (np.zeros(n, dtype=np.bool_) for _ in range(4))
+        n_nodes = self.simulation.state.table.size
+        raises, falls, worse, better = (np.zeros(n_nodes, dtype=np.bool_) for _ in range(4))
         own: list[tuple[Group, Bools]] = []
-        for g in candidate.component.named(candidate.members.counted):
-            if g.constraint.hard:
+        for group in candidate.component.named(candidate.members.counted):
+            if group.constraint.hard:
                 continue
-            effect = needs.effect(g, candidate.node)
-            raises |= effect.raises[g.domain_of]
-            worse |= effect.worse[g.domain_of]
-            if needs.excess[g.index] and g.index in candidate.members.carried:
-                gains = effect.better[g.domain_of]
-                own.append((g, gains))
-                falls |= effect.falls[g.domain_of]
+            effect = needs.effect(group, candidate.node)
+            raises |= effect.raises[group.domain_of]
+            worse |= effect.worse[group.domain_of]
+            if needs.excess[group.index] and group.index in candidate.members.carried:
+                gains = effect.better[group.domain_of]
+                own.append((group, gains))
+                falls |= effect.falls[group.domain_of]
                 better |= gains
         # The sum of all excess falls, or, on a plateau, nothing needs more and something less: no move is
         # ever undone by another.

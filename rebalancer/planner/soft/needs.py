@@ -56,19 +56,19 @@ class Needs:
 
     def height(self, group: Group, node: int) -> int:
         """How many counted pods the domain of a node has beyond what the constraint allows."""
-        d = int(group.domain_of[node])
-        if d < 0:
+        domain = int(group.domain_of[node])
+        if domain < 0:
             return 0
         counts = self.counts[group.index]
-        return max(0, int(counts[d]) - group.minimum(counts) - group.constraint.max_skew)
+        return max(0, int(counts[domain]) - group.minimum(counts) - group.constraint.max_skew)
 
     def cell(self, node: int) -> tuple[int, ...]:
         """Equal for nodes of one cell: in one domain, or in domains of their own that count the same."""
-        c = self._component
+        component = self._component
         found = []
-        for g, alone in zip(c.groups, c.own_domain, strict=True):
-            d = int(g.domain_of[node])
-            found += [int(alone[node]), int(self.counts[g.index][d]) if alone[node] else d]
+        for group, alone in zip(component.groups, component.own_domain, strict=True):
+            domain = int(group.domain_of[node])
+            found += [int(alone[node]), int(self.counts[group.index][domain]) if alone[node] else domain]
         return tuple(found)
 
     def effect(self, group: Group, node: int) -> Effect:
@@ -106,16 +106,16 @@ class Needs:
             return level.moves if level is not None else _NEVER
 
         # Domains that hold as much, and may, are the same to it.
-        padded = [np.append(a, -1)[into] for a in (counts, band.floor, band.ceiling)]
+        padded = [np.append(column, -1)[into] for column in (counts, band.floor, band.ceiling)]
         _, first, same = np.unique(np.stack(padded), axis=1, return_index=True, return_inverse=True)
         found = np.empty(len(first), dtype=np.int64)
-        for i, number in enumerate(first):
+        for at, number in enumerate(first):
             after = counts.copy()
             if leaves >= 0:
                 after[leaves] -= 1
-            if (d := int(into[number])) >= 0:
-                after[d] += 1
-            found[i] = left(after)
+            if (domain := int(into[number])) >= 0:
+                after[domain] += 1
+            found[at] = left(after)
         return np.append(found[same.reshape(-1)], left(counts))
 
     def _band(self, group: Group) -> Band:
@@ -125,10 +125,10 @@ class Needs:
             counts = self.counts[group.index]
             movable = np.zeros(self._simulation.state.table.size, dtype=np.int64)
             open_to = np.zeros(len(movable), dtype=np.bool_)
-            for c in self._component.classes:
-                if group.index in c.counted:
-                    open_to |= c.static
-                    for pods in c.by_node.values():
+            for pod_class in self._component.classes:
+                if group.index in pod_class.counted:
+                    open_to |= pod_class.static
+                    for pods in pod_class.by_node.values():
                         for pod in pods:
                             if self._judge.may_go(pod):
                                 movable[_place(self._simulation.state, key_of(pod))] += 1

@@ -48,11 +48,13 @@ class Interleavings:
 
     def __init__(self, simulation: Simulation, moves: Sequence[JudgedMove]) -> None:
         first = moves[0]
-        component, q = first.component, first.candidate.pod_class
+        component, pod_class = first.component, first.candidate.pod_class
         self.moves = moves
-        self._counted: list[Group] = [component.groups[i] for i in component.counted[q]]
+        self._counted: list[Group] = [component.groups[group] for group in component.counted[pod_class]]
         self._carried: list[int] = [
-            n for n, i in enumerate(component.counted[q]) if i in component.carried[q]
+            place
+            for place, group in enumerate(component.counted[pod_class])
+            if group in component.carried[pod_class]
         ]
         self._barred = simulation.barred
         held = simulation.room(first.replacement, {})
@@ -61,8 +63,8 @@ class Interleavings:
         self._room: Ints = held + victims
         self._static: Bools = first.candidate.members.static
         start = component.start
-        self._start = _Moment(tuple(component.counts(i, start) for i in component.counted[q]))
-        own = np.logical_or.reduce([component.own_domain[i] for i in component.counted[q]])
+        self._start = _Moment(tuple(component.counts(group, start) for group in component.counted[pod_class]))
+        own = np.logical_or.reduce([component.own_domain[group] for group in component.counted[pod_class]])
         self._by_node = bool(own.any())
         self._kind = self._kinds(own, start, victims)
         self._ends: list[dict[Hashable, _Moment]] = [{(): self._start}]

@@ -80,7 +80,7 @@ class Scheduler:
                 joined = {m.pod.key: m.certain for m in members}
                 for queue in queues:
                     queue.drop(joined)
-                queues = [q for q in queues if q.moves]
+                queues = [queue for queue in queues if queue.moves]
                 wave = []
                 for move in members:
                     if not move.certain:
@@ -90,7 +90,7 @@ class Scheduler:
                     elsewhere.add(wave[-1])
                 waves.append(wave)
                 made.enter_context(self._simulation.after(wave))
-        return Schedule(tuple(waves), tuple(move for q in queues for move in q.moves))
+        return Schedule(tuple(waves), tuple(move for queue in queues for move in queue.moves))
 
     def _at_most(self, waiting: Waiting | None, move: JudgedMove) -> int:
         """How many moves like this one may be in one wave."""
@@ -102,10 +102,10 @@ class Scheduler:
         self, queues: Sequence[Queue], elsewhere: Elsewhere, waiting: Waiting | None
     ) -> list[JudgedMove]:
         """The members of the next wave, of the first moves of all walks; none if not even one holds."""
-        members, opened = self._wave([q.first() for q in queues], elsewhere, waiting)
+        members, opened = self._wave([queue.first() for queue in queues], elsewhere, waiting)
         if waiting is None or not opened:
             return members
-        heads = [q.moves[0] for q in queues]
+        heads = [queue.moves[0] for queue in queues]
         free = [h for h in heads if not waiting.interferes(h.pod, h.replacement)]
         each = (self._wave([([h], alone(h))], elsewhere, None)[0] for h in free)
         return next((m for m in each if m), [])

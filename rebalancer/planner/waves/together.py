@@ -67,8 +67,8 @@ def highest_minimum(counts: Ints, arrivals: int) -> int:
 
 def _bound(move: JudgedMove) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The groups that count the pod, and those that it carries."""
-    component, q = move.component, move.candidate.pod_class
-    return tuple(sorted(component.counted[q])), tuple(sorted(component.carried[q]))
+    component, pod_class = move.component, move.candidate.pod_class
+    return tuple(sorted(component.counted[pod_class])), tuple(sorted(component.carried[pod_class]))
 
 
 def _counts_what_binds(move: JudgedMove) -> bool:
