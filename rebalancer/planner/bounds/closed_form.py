@@ -1,8 +1,12 @@
-"""The bounds of a component with one constraint that all its pods carry and that counts them all."""
+"""The bounds of a component that one constraint decides: it counts all pods, and they all carry it.
+
+Other constraints of the component may be limits of single nodes only: see `deciding`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from rebalancer.planner.bounds.one_key import Band, Level, fewest_moves, least_excess
 from rebalancer.planner.bounds.remaining import Course, Remaining
@@ -11,18 +15,48 @@ from rebalancer.planner.moves.move import Candidate
 from rebalancer.spread.arrays import Ints
 
 
-def closed_form_applies(component: Component) -> bool:
-    """One group that counts and constrains every class, all of which can land in the same domains."""
-    if len(component.groups) != 1 or not component.groups[0].size:
+class Deciding(Struct, frozen=True, eq=False):
+    """The group (its number within the component) whose counts are all that matters. `room`: int64[Q, N], how
+    many more pods of each class a node could take."""
+
+    group: int
+    room: Ints
+
+
+def deciding(component: Component) -> Deciding | None:
+    """The group by which the component can be solved in closed form, if there is one.
+
+    Every group counts and constrains every class, and all classes can land in the same domains. A group with
+    a domain for each node (hostname) only limits what a node may hold, to maxSkew pods, as long as its lowest
+    count stays 0: that is if more domains are empty than there are pods to fill them.
+    """
+    c = component
+    every = tuple(range(len(c.groups)))
+    if any(set(of) != set(every) for of in (*c.counted, *c.carried)) or not all(c.closed_in):
+        return None
+    wide = [i for i in every if not _limits_nodes(c, i)] if len(every) > 1 else [0]
+    if len(wide) != 1 or not c.groups[wide[0]].size:
+        return None
+    room = c.room
+    for i in every:
+        if i != wide[0]:
+            left = c.groups[i].constraint.max_skew - c.counts(i, c.start)
+            room = np.minimum(room, np.append(left, 0)[c.groups[i].domain_of])
+    group = c.groups[wide[0]]
+    reach = {tuple(group.by_domain((more > 0).astype(np.int64)) > 0) for more in room}
+    return Deciding(wide[0], room) if len(reach) == 1 else None
+
+
+def _limits_nodes(component: Component, i: int) -> bool:
+    """Whether a group that holds is no more than a limit of what each node takes, whatever is moved."""
+    group, counts = component.groups[i], component.counts(i, component.start)
+    inside = group.domain_of >= 0
+    if not group.size or (inside & ~component.own_domain[i]).any() or group.minimum(counts):
         return False
-    every = range(len(component.classes))
-    if any(component.counted[q] != (0,) or component.carried[q] != (0,) for q in every):
+    if int(counts.max()) > group.constraint.max_skew:
         return False
-    if not component.closed_in[0]:
-        return False
-    group = component.groups[0]
-    reach = {tuple(group.by_domain((room > 0).astype(np.int64)) > 0) for room in component.room}
-    return len(reach) == 1
+    movable = int((component.start - component.fixed).sum())
+    return not group.enough_domains or int(np.count_nonzero(counts == 0)) > movable
 
 
 class ClosedForm(Remaining):
@@ -31,32 +65,34 @@ class ClosedForm(Remaining):
     solver = "closed form"
     domains_only = True
 
-    def __init__(self, component: Component) -> None:
+    def __init__(self, component: Component, by: Deciding) -> None:
         super().__init__(component)
-        self._group = component.groups[0]
+        self._i = by.group
+        self.limits_nodes = len(component.groups) > 1
+        self._group = component.groups[by.group]
         self._max_skew = self._group.constraint.max_skew
-        self._band = _band(component)
+        self._band = _band(component, by)
 
     def least(self, placed: Ints) -> int:
         """The least excess of any final state."""
-        counts = self.component.counts(0, placed)
+        counts = self.component.counts(self._i, placed)
         now = self._group.excess(counts)
         return least_excess(counts, self._band, self._max_skew, self._group.enough_domains, now)
 
     def moves(self, placed: Ints, residual: int) -> int | None:
         """The fewest moves to an excess of at most `residual`; None if nothing gets there."""
-        return self._moves(self.component.tally(placed).counts[0], residual)
+        return self._moves(self.component.tally(placed).counts[self._i], residual)
 
     def moves_after(self, placed: Ints, residual: int, candidate: Candidate, landed: int) -> int | None:
         """`moves` after the candidate's replacement has landed on node `landed`: two counts change."""
-        counts = self.component.tally(placed).counts[0].copy()
+        counts = self.component.tally(placed).counts[self._i].copy()
         counts[self._group.domain_of[candidate.node]] -= 1
         counts[self._group.domain_of[landed]] += 1
         return self._moves(counts, residual)
 
     def course(self, placed: Ints, residual: int) -> Course | None:
         """The band of counts that is nearest, and who is above it; if nobody is, who can give."""
-        counts = self.component.tally(placed).counts[0]
+        counts = self.component.tally(placed).counts[self._i]
         level = self._level(counts, residual)
         if level is None:
             return None
@@ -71,7 +107,7 @@ class ClosedForm(Remaining):
 
     def key(self, placed: Ints) -> bytes:
         """Equal for placements with equal counts."""
-        return self.component.counts(0, placed).tobytes()
+        return self.component.counts(self._i, placed).tobytes()
 
     def _moves(self, counts: Ints, residual: int) -> int | None:
         level = self._level(counts, residual)
@@ -81,10 +117,10 @@ class ClosedForm(Remaining):
         return fewest_moves(counts, self._band, self._max_skew, self._group.enough_domains, residual)
 
 
-def _band(component: Component) -> Band:
+def _band(component: Component, by: Deciding) -> Band:
     """What the domains can hold at least and at most."""
-    g, base = component.groups[0], component.base[0]
+    g, base = component.groups[by.group], component.base[by.group]
     total = int(component.start.sum())
-    room = g.by_domain(component.room.max(axis=0))
+    room = g.by_domain(by.room.max(axis=0))
     start = base + g.by_domain(component.start.sum(axis=0))
     return Band(base + g.by_domain(component.fixed.sum(axis=0)), start + np.minimum(room, total))

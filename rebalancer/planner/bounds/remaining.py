@@ -30,13 +30,15 @@ class Course(Struct, frozen=True, eq=False):
 class Remaining(ABC):
     """The bounds of one component for placements int64[Q, N].
 
-    `solver`: how they are found. `domains_only`: whether only counts of whole domains matter. `exact`: no
-    bound is lower than what it bounds. The bounds of the start are always found; of other placements, what
-    would take more effort than is left counts as out of reach.
+    `solver`: how they are found. `domains_only`: whether only counts of whole domains matter; `limits_nodes`:
+    while each replacement may close the node that it lands on to the next. `exact`: no bound is lower than
+    what it bounds. The bounds of the start are always found; of other placements, what would take more effort
+    than is left counts as out of reach.
     """
 
     solver: str
     domains_only = False
+    limits_nodes = False
 
     def __init__(self, component: Component) -> None:
         self.component = component

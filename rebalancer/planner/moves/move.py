@@ -52,7 +52,8 @@ class JudgedMove(Struct, frozen=True, eq=False):
     only; from a search and its wave on: the plan ends as it says wherever this replacement and those of
     earlier moves land. `landed`: the node on which the plan counts with the replacement, -1 as long as none
     is predicted. `open`: the nodes that are surely open, for each way in which earlier replacements of the
-    component may have landed. `serves`: bool[N], where a move for soft constraints does what it is for.
+    component may have landed that was followed; of these, they may have closed `closed`. `serves`: bool[N],
+    where a move for soft constraints does what it is for.
     """
 
     candidate: Candidate
@@ -64,6 +65,7 @@ class JudgedMove(Struct, frozen=True, eq=False):
     fixes: tuple[Group, ...]
     landed: int = -1
     open: tuple[Rows, ...] = ()
+    closed: int = 0
     serves: Bools | None = None
 
     @property

@@ -15,7 +15,7 @@ from msgspec import Struct
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.bounds.cells import CellStructure
-from rebalancer.planner.bounds.closed_form import ClosedForm, closed_form_applies
+from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
 from rebalancer.planner.bounds.program import LeastExcess, least_excess
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
@@ -76,8 +76,9 @@ def _of(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> Leas
     if not stays.classes:
         return LeastExcess(sum(stays.residual), True)
     component = _component(simulation, stays.groups, stays.classes, every)
-    if closed_form_applies(component):
-        return LeastExcess(ClosedForm(component).start_least(), True)
+    by = deciding(component)
+    if by is not None:
+        return LeastExcess(ClosedForm(component, by).start_least(), True)
     return _program(component, range(len(component.groups)))
 
 

@@ -102,6 +102,7 @@ class Landings:
             certain=sure and kept.complete,
             landed=kept.predicted.made[-1].landed,
             open=tuple({id(nodes): nodes for nodes in surely}.values()),
+            closed=len(now.predicted.made) if self._problem.remaining.limits_nodes else 0,
         )
         return Advance(kept, move)
 

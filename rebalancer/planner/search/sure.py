@@ -56,8 +56,9 @@ class SureMoves:
                 continue
             certain = certain and advance.move.certain and len(advance.placements.possible) == 1
             certain = certain and not self._problem.effort.gone
+            a = advance.move
             found.append(
-                replace(m, certain=certain, destinations=advance.move.destinations, open=advance.move.open)
+                replace(m, certain=certain, destinations=a.destinations, open=a.open, closed=a.closed)
             )
         return tuple(found)
 

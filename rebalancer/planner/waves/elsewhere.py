@@ -85,10 +85,13 @@ class Elsewhere:
             state.add(key, placed.template, placed.row)
         return found & ~anywhere
 
-    def leaves_room(self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints], own: int = 0) -> bool:
+    def leaves_room(
+        self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints], own: int = 0, closed: int = 0
+    ) -> bool:
         """Whether, wherever those landed, one of the nodes has room for the replacement.
 
-        `own`: as many equal replacements may come before it in its own wave, on any node.
+        `own`: as many equal replacements may come before it in its own wave, on any node. `closed`: so many
+        of the nodes may not be open after all.
 
         Either all that may land on some node leaves room there, or all of it together is too little to fill
         every node: per resource, the nodes that are filled most cheaply count.
@@ -98,14 +101,15 @@ class Elsewhere:
         for resource, amount in asked:
             room = free[resource][safe] - amount
             safe = safe[room >= self._needs[resource][safe] + own * amount]
-        if len(safe):
+        if len(safe) > closed:
             return True
         # What each node takes until it is full, and what there is to fill them with.
         fillings = [
             (np.maximum(free[r][open_] - amount + 1, 0), self._total[r] + own * amount) for r, amount in asked
         ]
         # The second count is exact, and sorts all nodes.
-        return any(sum(count(*f) for f in fillings) < len(open_) for count in (_filled_at_most, _filled))
+        most = len(open_) - closed
+        return any(sum(count(*f) for f in fillings) < most for count in (_filled_at_most, _filled))
 
     def _conflicts(self, move: JudgedMove) -> Bools:
         """bool[N]: nodes where one of another component that conflicts with the replacement may be."""

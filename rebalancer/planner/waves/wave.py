@@ -152,7 +152,8 @@ class WaveInTheMaking:
         moves of its component that have joined before.
         """
         certain = move.certain and all(
-            elsewhere.leaves_room(move, nodes, left, len(own)) for nodes in (np.flatnonzero(sure), *move.open)
+            elsewhere.leaves_room(move, nodes, left, len(own), move.closed)
+            for nodes in (np.flatnonzero(sure), *move.open)
         )
         if certain:
             with self._one_by_one(move):
