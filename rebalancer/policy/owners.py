@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
@@ -29,10 +30,15 @@ class Owners:
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
         self._why_not: dict[str, Reason | None] = {}
+        self._of: dict[tuple[str, int], tuple[OwnerReference, Workload | None]] = {}
+        self._owning: dict[int, tuple[Workload, list[Pod]]] = {}
         for pod in snapshot.pods:
             owner = self.of(pod)
             if owner is not None:
-                self._pods[owner.key].append(pod)
+                found = self._owning.get(id(owner))
+                if found is None:
+                    found = self._owning[id(owner)] = owner, self._pods[owner.key]
+                found[1].append(pod)
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
         self._siblings: dict[str, list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
@@ -47,13 +53,23 @@ class Owners:
 
         For a kind that is not read but that the settings allow, a Workload with the name of the controller.
         """
-        found = self._snapshot.owner_of(pod.namespace, pod.owner)
         ref = pod.owner
-        if found is not None or ref is None or ref.kind not in self._trusted:
+        if ref is None:
+            return None
+        # Pods of one owner have the reference in common.
+        key = pod.namespace, id(ref)
+        known = self._of.get(key)
+        if known is None:
+            known = self._of[key] = ref, self._meant(pod.namespace, ref)
+        return known[1]
+
+    def _meant(self, namespace: str, ref: OwnerReference) -> Workload | None:
+        found = self._snapshot.owner_of(namespace, ref)
+        if found is not None or ref.kind not in self._trusted:
             return found
         return self._stand_ins.setdefault(
-            (ref.kind, pod.namespace, ref.name),
-            Workload(kind=ref.kind, metadata=ObjectMeta(name=ref.name, namespace=pod.namespace, uid=ref.uid)),
+            (ref.kind, namespace, ref.name),
+            Workload(kind=ref.kind, metadata=ObjectMeta(name=ref.name, namespace=namespace, uid=ref.uid)),
         )
 
     def parent(self, owner: Workload) -> Workload | None:
@@ -63,6 +79,10 @@ class Owners:
     def top(self, owner: Workload) -> Workload:
         """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
+
+    def owning(self) -> Iterable[tuple[Workload, list[Pod]]]:
+        """Each owner that has pods in the snapshot, with them."""
+        return self._owning.values()
 
     def active(self, owner: Workload) -> list[Pod]:
         """The owner's pods that are neither finished nor terminating."""

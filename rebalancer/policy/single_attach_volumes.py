@@ -24,7 +24,7 @@ class SingleAttachVolumes:
         self._snapshot = snapshot
         self._users: Counter[str] = Counter()
         for pod in snapshot.pods:
-            if pod.node_name and not pod.finished and not pod.terminating:
+            if pod.template.volumes and pod.node_name and not pod.finished and not pod.terminating:
                 self._users.update(_claims(pod))
 
     def why_not(self, pod: Pod) -> Reason | None:

@@ -139,6 +139,11 @@ class Columns(Generic[K]):
             self._own.add(key)
         self._values[key][row] += amount
 
+    def add_all(self, key: K, rows: Rows, amount: int) -> None:
+        """Adds `amount` at each of the nodes, as often as it is named."""
+        self.add(key, 0, 0)
+        np.add.at(self._values[key], rows, amount)
+
     def copy(self) -> Columns[K]:
         """An independent copy; the arrays are shared until either side writes."""
         other: Columns[K] = Columns.__new__(Columns)

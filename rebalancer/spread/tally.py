@@ -8,6 +8,7 @@ terminate or goes. Pods are grouped by template, so the weight of a template is 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -165,6 +166,16 @@ class Tally:
         for number, weight, when_terminating in self._registry.weights(template):
             if (when_terminating or not terminating) and number in self._columns:
                 self._columns.add(number, row, weight)
+
+    def add_all(self, template: PodTemplate, rows: Iterable[int]) -> None:
+        """Pods of one template are placed, one on each of these nodes."""
+        there = Counter(rows)
+        for row, number in there.items():
+            self._count(template, row, number, False)
+        for measure, weight, _ in self._registry.weights(template):
+            if measure in self._columns:
+                for row, number in there.items():
+                    self._columns.add(measure, row, number * weight)
 
     def remove(self, template: PodTemplate, row: int, terminating: bool = False) -> None:
         """A pod is gone from the node `row`."""

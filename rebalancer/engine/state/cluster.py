@@ -7,7 +7,7 @@ up to date for exactly the nodes that changed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -93,8 +93,20 @@ class ClusterState:
     def of(snapshot: Snapshot, config: SchedulerConfig | None = None) -> ClusterState:
         """The snapshot's nodes with its pods: assigned and not finished; waiting ones as nominated."""
         state = ClusterState(snapshot, config or DEFAULT_CONFIG)
+        index = state.table.index
+        running: dict[int, tuple[PodTemplate, dict[Hashable, int]]] = {}
         for pod in snapshot.pods:
-            state.put(pod)
+            row = index.get(pod.node_name)
+            if row is None or pod.finished or pod.terminating:
+                state.put(pod)
+                continue
+            template = pod.template
+            found = running.get(id(template))
+            if found is None:
+                found = running[id(template)] = (template, {})
+            found[1][pod.uid or pod.key] = row
+        for template, rows in running.values():
+            state.add_all(template, rows)
         return state
 
     def put(self, pod: Pod, key: Hashable | None = None) -> None:
@@ -158,6 +170,22 @@ class ClusterState:
             self.terms.learn(template)
         self.tally.add(template, node_index)
         self._hold(template, node_index, 1)
+
+    def add_all(self, template: PodTemplate, rows: Mapping[Hashable, int]) -> None:
+        """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
+        if not self.pods.keys().isdisjoint(rows):
+            raise KeyError("one of the pods is placed already")
+        self.pods.update((key, Placed(template, row, False)) for key, row in rows.items())
+        if template.affinity is not None:
+            self.terms.learn(template)
+        self.tally.add_all(template, rows.values())
+        there = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
+        for name, amount in self._takes(template):
+            self.requested.add_all(name, there, amount)
+        for row in rows.values() if template.host_ports or template.volumes else ():
+            self._occupy(template, row, 1)
+        self.clock += 1
+        self.stamp[there] = self.clock
 
     def remove(self, key: Hashable) -> None:
         """The pod is gone. Raises KeyError if it is not placed."""
@@ -313,19 +341,27 @@ class ClusterState:
             self._allocatable[resource] = found
         return found
 
-    def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
+    def _takes(self, template: PodTemplate) -> tuple[tuple[str, int], ...]:
+        """What a pod adds to `requested`."""
         held = self._held.get(template)
         if held is None:
             held = self._held.put(_held(template, self.version), template)
             self.peculiar |= peculiarities(template)
+        return held
+
+    def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
         add = self.requested.add
-        for name, amount in held:
+        for name, amount in self._takes(template):
             add(name, row, sign * amount)
+        self._occupy(template, row, sign)
+        self._touch(row)
+
+    def _occupy(self, template: PodTemplate, row: int, sign: int) -> None:
+        """Ports and volumes."""
         if template.host_ports:
             self.ports.hold(template, row, held=sign > 0)
         if template.volumes:
             self.volumes.hold(template, row, sign)
-        self._touch(row)
 
     def _touch(self, row: int) -> None:
         self.clock += 1

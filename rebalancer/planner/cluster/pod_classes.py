@@ -76,10 +76,17 @@ class Classes:
         self._why_not: dict[str, Reason | None] = {}
         self._replacements = evictable.replacements
         self._index: dict[tuple[object, ...], PodClass] = {}
-        self._signatures: dict[tuple[str, int], tuple[object, ...]] = {}
         self._simulation, self._groups, self._evictable = simulation, groups, evictable
+        known: dict[tuple[int, int], PodClass | None] = {}
+        index = simulation.state.table.index
         for pod in pods:
-            self._add(pod)
+            owner = evictable.owners.of(pod)
+            kind = id(pod.template), id(owner)
+            if kind not in known:
+                known[kind] = self._class(pod.template, owner)
+            found = known[kind]
+            if found is not None:
+                found.by_node.setdefault(index[pod.node_name], []).append(pod)
         for pod_class in self.all:
             for there in pod_class.by_node.values():
                 if len(there) > 1:
@@ -99,25 +106,23 @@ class Classes:
         """The highest that a replacement can have."""
         return max((c.replacement.priority for c in self.all), default=0)
 
-    def _add(self, pod: Pod) -> None:
-        state, groups = self._simulation.state, self._groups
-        carried = groups.carried(pod.template)
-        counted = groups.counted(pod.template)
+    def _class(self, template: PodTemplate, owner: Workload | None) -> PodClass | None:
+        """The class of pods of this template and owner; None where no constraint counts or binds them."""
+        carried = self._groups.carried(template)
+        counted = self._groups.counted(template)
         if not carried and not counted:
-            return
-        node = state.table.index[pod.node_name]
-        owner = self._evictable.owners.of(pod)
-        replacement = self._replacements.of(pod.template, owner) if owner is not None else pod.template
+            return None
+        replacement = self._replacements.of(template, owner) if owner is not None else template
         signature = (
             owner.key if owner else "",
-            *self._signature(pod.template, replacement, carried, counted),
+            *self._signature(template, replacement, carried, counted),
         )
         found = self._index.get(signature)
         if found is None:
             found = PodClass(
                 len(self.all),
                 owner,
-                pod.template,
+                template,
                 replacement,
                 counted,
                 carried,
@@ -126,7 +131,7 @@ class Classes:
             )
             self._index[signature] = found
             self.all.append(found)
-        found.by_node.setdefault(node, []).append(pod)
+        return found
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
@@ -174,17 +179,13 @@ class Classes:
         carried: tuple[int, ...],
         counted: tuple[int, ...],
     ) -> tuple[object, ...]:
-        key = (template.namespace, id(template))
-        found = self._signatures.get(key)
-        if found is None:
-            affinity = template.affinity
-            found = self._signatures[key] = (
-                carried,
-                counted,
-                tuple(sorted(replacement.requests.items())),
-                replacement.host_ports,
-                replacement.priority,
-                id(affinity) if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity) else 0,
-                id(self._simulation.static(replacement)),
-            )
-        return found
+        affinity = template.affinity
+        return (
+            carried,
+            counted,
+            tuple(sorted(replacement.requests.items())),
+            replacement.host_ports,
+            replacement.priority,
+            id(affinity) if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity) else 0,
+            id(self._simulation.static(replacement)),
+        )

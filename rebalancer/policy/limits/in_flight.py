@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -17,13 +16,12 @@ _MAX_UNAVAILABLE = "25%"
 class Shares:
     """The share of each topmost owner (the Deployment, not its ReplicaSet)."""
 
-    def __init__(self, snapshot: Snapshot, options: PolicyOptions, owners: Owners) -> None:
+    def __init__(self, options: PolicyOptions, owners: Owners) -> None:
         self._limit = options.in_flight_per_owner
         self._owners = owners
         self._ready: Counter[str] = Counter()
-        for pod in snapshot.pods:
-            if pod.ready and not pod.terminating and (top := self.top(pod)) is not None:
-                self._ready[top.key] += 1
+        for owner, pods in owners.owning():
+            self._ready[owners.top(owner).key] += sum(p.ready and not p.terminating for p in pods)
 
     def top(self, pod: Pod) -> Workload | None:
         """The topmost owner of the pod."""
