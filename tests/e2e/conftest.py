@@ -40,17 +40,30 @@ def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubectl]
         with Cluster(zones, ready_after=0.05, grace=0.05) as cluster:
             yield from _space(Kubectl(KUBECTL, str(cluster.kubeconfig(tmp_path / "config")), tmp_path))
         return
-    kubeconfig = os.environ.get("KUBECONFIG", "")
-    if not kubeconfig:
-        pytest.skip("no $KUBECONFIG: nothing to run against")
-    if not _named(request.config):
-        pytest.skip("a real cluster is used by `pytest tests/e2e` only")
-    made = Kubectl(KUBECTL, kubeconfig, tmp_path, real=True)
+    made = _real(request, tmp_path)
     nodes = json.loads(made("get", "nodes", "-o", "json"))["items"]
     usable = [n for n in nodes if not n["spec"].get("taints") and not n["spec"].get("unschedulable")]
     if len({n["metadata"]["labels"].get(ZONE) for n in usable} - {None}) < 3:
         pytest.skip(f"three zones ({ZONE}) with nodes for everybody are needed")
     yield from _space(made)
+
+
+@pytest.fixture
+def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubectl]:
+    """kubectl on $KUBECONFIG's cluster, whatever nodes it has, in a namespace for this test alone."""
+    yield from _space(_real(request, tmp_path))
+
+
+def _real(request: pytest.FixtureRequest, tmp_path: Path) -> Kubectl:
+    """Skips the test where there is none, or it was not asked for."""
+    if KUBECTL is None:
+        pytest.skip("kubectl is not on PATH")
+    kubeconfig = os.environ.get("KUBECONFIG", "")
+    if not kubeconfig:
+        pytest.skip("no $KUBECONFIG: nothing to run against")
+    if not _named(request.config):
+        pytest.skip("a real cluster is used by `pytest tests/e2e` only")
+    return Kubectl(KUBECTL, kubeconfig, tmp_path, real=True)
 
 
 def _space(kubectl: Kubectl) -> Iterator[Kubectl]:
