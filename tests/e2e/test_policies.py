@@ -1,4 +1,4 @@
-"""The policies of deploy/prevention on a real API server, by server-side dry run: the same tables as in tests/deploy.
+"""The policies of deploy/prevention on a real API server, by server-side dry run: the tables of tests/deploy.
 
 They need Kubernetes 1.36 or later, and rights over admission policies. What is created is removed.
 """
@@ -94,8 +94,8 @@ def test_of_a_pod_we_may_change_its_deletion_cost_only(admitting: Kubectl) -> No
     owner = json.loads(admitting("get", "configmap", "owner", "-o", "json"))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
     olds = []
-    for i, (_, annotations, _, _) in enumerate(CHANGES):
-        made = pod(annotations=annotations, ownerReferences=[reference])
+    for i, (_, before, _, _) in enumerate(CHANGES):
+        made = pod(annotations=before, ownerReferences=[reference])
         made["metadata"]["name"] = f"web-{i}"
         # Nobody places it.
         made["spec"]["schedulerName"] = "none"
