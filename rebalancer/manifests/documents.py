@@ -17,6 +17,7 @@ import yaml
 from msgspec import Raw, Struct
 
 from rebalancer.manifests.files import ManifestError, Text
+from rebalancer.yaml_reading import read_every_yaml
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r" \(byte (\d+)\)$")
@@ -166,8 +167,7 @@ Loader.yaml_implicit_resolvers = {
 
 def _yaml_documents(text: Text) -> Iterator[Document]:
     with yaml_errors(text.name):
-        loaded: Iterator[Any] = yaml.load_all(bytes(text.data), Loader=Loader)
-        for index, value in enumerate(loaded, 1):
+        for index, value in enumerate(read_every_yaml(bytes(text.data), Loader), 1):
             if value is None:
                 continue
             if not isinstance(value, dict | list):

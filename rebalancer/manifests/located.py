@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from rebalancer.manifests.documents import Loader, refuse_bomb, yaml_errors
 from rebalancer.manifests.files import ManifestError, Text
+from rebalancer.yaml_reading import refuse_deep
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -97,6 +98,7 @@ def located(text: Text) -> Iterator[Located | Unreadable]:
 
 def _objects(text: Text) -> Iterator[Located]:
     with yaml_errors(text.name):
+        refuse_deep(bytes(text.data), Loader)
         loader: Any = Loader(bytes(text.data))
         try:
             while loader.check_node():

@@ -35,6 +35,7 @@ Paths = Iterable[str | os.PathLike[str]]
 _ONE_BY_ONE = (
     "name the files of one cluster only, and look at each cluster by itself, or at all with `report --fleet`"
 )
+_PUT_TOGETHER = "was it put together by hand, or from several clusters? Then look at each cluster by itself"
 _LISTED = 5
 """How many examples of one problem are named; of the others only the number is given."""
 
@@ -150,7 +151,8 @@ class _Reading:
         if other != this:
             where, first = _both(there, document.name), f"{other[0]} {_qualified(*other[1:])}"
             raise ManifestError(
-                f"{where}: {first} and {what} have the same uid {uid}, which no cluster has", _ONE_BY_ONE
+                f"{where}: {first} and {what} have the same uid {uid}, which no cluster has",
+                _ONE_BY_ONE if there != document.name else _PUT_TOGETHER,
             )
         if kind in ("Node", "Namespace") or this == ("Service", "default", "kubernetes"):
             before, there = self._lasting.setdefault(this, (uid, document.name))

@@ -16,6 +16,7 @@ import yaml
 from msgspec import Struct
 
 from rebalancer.errors import UserError
+from rebalancer.yaml_reading import read_yaml
 
 TOPOLOGY = "RemovePodsViolatingTopologySpreadConstraint"
 EVICTOR = "DefaultEvictor"
@@ -118,10 +119,10 @@ ENABLED: dict[str, To | No] = {
 def read_policy(path: Path) -> dict[str, Any]:
     """The policy in a YAML or JSON file, or in a ConfigMap in such a file. Raises UserError."""
     try:
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document: Any = read_yaml(path.read_text(encoding="utf-8"))
         if isinstance(document, dict) and document.get("kind") == "ConfigMap":
             texts = [t for t in (document.get("data") or {}).values() if _KIND in str(t)]
-            document = yaml.safe_load(texts[0]) if texts else None
+            document = read_yaml(texts[0]) if texts else None
     except OSError as e:
         raise UserError(f"{path}: cannot be read: {(e.strerror or str(e)).lower()}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:

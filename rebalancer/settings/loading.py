@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from rebalancer.errors import UserError
 from rebalancer.settings.phrases import phrase
 from rebalancer.settings.settings import Settings
+from rebalancer.yaml_reading import read_yaml
 
 PREFIX = "REBALANCER_"
 RESERVED = frozenset({"REBALANCER_CONFIG", "REBALANCER_DEBUG"})
@@ -85,7 +86,7 @@ def _read(path: Path) -> dict[str, Any]:
         what = e.strerror.lower() if isinstance(e, OSError) and e.strerror else str(e)
         raise SettingsError([f"configuration {path}: {what}"]) from e
     try:
-        value = yaml.load(text, Loader=_Loader)
+        value = read_yaml(text, _Loader)
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark
         at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -187,7 +188,7 @@ def _value(text: str, field: FieldInfo) -> Any:
     if not (kind.startswith("tuple") or "LabelSelector" in kind or "None" in kind):
         return text
     try:
-        value = yaml.safe_load(text)
+        value = read_yaml(text)
     except yaml.YAMLError:
         return text
     if kind.startswith("tuple") and not isinstance(value, list):

@@ -10,6 +10,7 @@ import yaml
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.config_file import ConfigError, parse_config
 from rebalancer.settings.loading import SettingsError
+from rebalancer.yaml_reading import read_yaml
 
 _REMEDY = "planner.schedulerConfig is the KubeSchedulerConfiguration that kube-scheduler's --config names"
 
@@ -17,7 +18,7 @@ _REMEDY = "planner.schedulerConfig is the KubeSchedulerConfiguration that kube-s
 def scheduler_config(file: str) -> SchedulerConfig:
     """The KubeSchedulerConfiguration in a YAML or JSON file. Raises SettingsError."""
     try:
-        document: Any = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        document: Any = read_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as e:
         raise SettingsError([f"{file}: {(e.strerror or str(e)).lower()}"], _REMEDY) from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:

@@ -25,6 +25,24 @@ def check_readable(snapshot: Snapshot) -> None:
                 f"said of its balance: {_first(snapshot, read.kind)}",
                 "take the snapshot again, or mend these objects",
             )
+    _check_nodes(snapshot)
+
+
+def _check_nodes(snapshot: Snapshot) -> None:
+    """Raises UserError where most pods run on nodes that were not read.
+
+    A few are told of and left out: a node that is gone keeps its pods for a while.
+    """
+    nodes = {n.name for n in snapshot.nodes}
+    placed = [p for p in snapshot.pods if p.node_name]
+    lost = sum(p.node_name not in nodes for p in placed)
+    if 2 * lost > len(placed):
+        where = snapshot.source or "the cluster"
+        raise UserError(
+            f"{lost:,} of {len(placed):,} pods in {where} run on nodes that are not in it, so nothing can be "
+            "said of its balance",
+            "take nodes and pods of the whole cluster together, for example with `rebalancer snapshot`",
+        )
 
 
 def check_namespaces(snapshot: Snapshot, names: Iterable[str]) -> None:
@@ -39,7 +57,8 @@ def check_namespaces(snapshot: Snapshot, names: Iterable[str]) -> None:
             more = "" if similar or len(known) <= _LISTED else f" and {len(known) - _LISTED:,} more"
             what = "similar" if similar else "there are"
             raise UserError(
-                f"no namespace {name} in {snapshot.source or 'the cluster'}", f"{what}: {some}{more}"
+                f"no namespace {name or 'with an empty name'} in {snapshot.source or 'the cluster'}",
+                f"{what}: {some}{more}",
             )
 
 

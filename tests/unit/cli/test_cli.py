@@ -167,6 +167,18 @@ def test_a_cluster_of_which_too_little_could_be_read_is_not_in_balance(tmp_path:
     assert "spec: expected `object`, got `int`" in done.stderr
 
 
+def test_a_cluster_whose_pods_run_on_nodes_that_were_not_read_is_not_in_balance(tmp_path: Path) -> None:
+    path = cluster(tmp_path)
+    items = json.loads(path.read_text())["items"]
+    for item in items:
+        if item["kind"] == "Node":
+            item["metadata"]["name"] += "-of-another-cluster"
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    done = execute("report", "--snapshot", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "run on nodes that are not in it, so nothing can be said of its balance" in done.stderr
+
+
 def test_one_odd_object_is_counted_and_told(tmp_path: Path) -> None:
     path = cluster(tmp_path)
     items = json.loads(path.read_text())["items"]

@@ -76,6 +76,39 @@ def test_wrong_usage_is_told_before_anything_is_read(case: str) -> None:
     assert "/nowhere.json" not in shown.output
 
 
+FOREIGN = ("input should", "valid integer", "valid boolean", "valid string", "field required", "extra inputs")
+WORDS = {
+    "a format": (["report", "FILE", "-o", "xml"], "'xml' is not one of"),
+    "a number that is none": (["report", "FILE", "--top", "x"], "'x' is no whole number"),
+    "a number out of range": (["drill", "FILE", "--max-pending", "-1"], "'-1' is less than 0"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_no_option_answers_in_the_words_of_a_library(case: str) -> None:
+    args, words = WORDS[case]
+    shown = run(*args)
+    assert shown.exit_code == 2
+    assert words in " ".join(shown.output.split())
+    assert not [w for w in (*FOREIGN, "value error") if w in shown.output.lower()]
+
+
+def test_a_namespace_without_a_name_is_told(tmp_path: Path) -> None:
+    assert "no namespace with an empty name in " in execute("report", cluster(tmp_path), "-n", "").stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("config", "validate"), ("config", "from-descheduler"), ("lint",), ("fix",)]
+)
+def test_settings_and_manifests_that_are_nested_without_end_are_told_of(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "deep.yaml").write_text("[" * 100_000)
+    done = execute(*command, tmp_path / "deep.yaml")
+    assert "nested too deeply to be read" in done.stdout + done.stderr
+    assert done.returncode in (1, 3)
+
+
 def test_a_group_goes_to_the_server_with_the_user(tmp_path: Path) -> None:
     with ApiServer(objects(*NODES, workload("web").placed({"a-0": 1}))) as server:
         at = ("--kubeconfig", server.kubeconfig(tmp_path / "config"), "--as", "ann", "--as-group", "dev")
@@ -104,7 +137,6 @@ def test_hostile_flags_are_quoted() -> None:
 
 
 WRONG_VALUES = ["5", "x", "-1", "1.5", "[1]", "{a: 1}", "null", "true", ".nan", "'9999999999999999999999'"]
-FOREIGN = ("input should", "valid integer", "valid boolean", "valid string", "field required", "extra inputs")
 
 
 @pytest.mark.parametrize("value", WRONG_VALUES)

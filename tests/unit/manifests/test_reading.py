@@ -241,6 +241,17 @@ def test_what_is_nested_too_deeply_is_told_of_the_file() -> None:
         read_snapshot(["-"], stdin=io.BytesIO(deep.encode()))
 
 
+@pytest.mark.parametrize("deep", ["[", "{a: ", "- ", "? "])
+def test_yaml_that_is_nested_without_end_is_refused_before_it_is_loaded(deep: str, tmp_path: Path) -> None:
+    """The loader in C recurses, and would end the process."""
+    path = tmp_path / "deep.yaml"
+    path.write_text(deep * 100_000)
+    with pytest.raises(
+        ManifestError, match=r"deep.yaml:1:\d+: not valid YAML: .*nested too deeply to be read"
+    ):
+        read_snapshot([path])
+
+
 def test_many_malformed_objects_are_counted() -> None:
     snapshot = snapshot_of(*CLUSTER, *(pod(f"bad-{i}") | {"spec": 1} for i in range(9)))
     assert told(snapshot)[5:] == ["skipped 4 more malformed objects"]

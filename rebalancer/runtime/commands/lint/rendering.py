@@ -14,11 +14,14 @@ import yaml
 from msgspec import Struct
 
 from rebalancer.manifests.files import Text, manifests_in, texts
+from rebalancer.yaml_reading import read_yaml
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _CHART = "Chart.yaml"
 _LONGEST = 120.0
 """Seconds for one rendering; charts with dependencies are not fetched."""
+_LOGGED = re.compile(r'err="((?:[^"\\]|\\.)*)"$')
+"""A line in the format of klog, in which kubectl ends: the error at its end, without time and place."""
 _SOURCE = re.compile(rb"^# Source: (\S+)$", re.MULTILINE)
 
 
@@ -113,7 +116,7 @@ def _used(folder: Path) -> set[Path]:
 
 def _kustomization(folder: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(_kustomization_file(folder).read_bytes())
+        content = read_yaml(_kustomization_file(folder).read_bytes())
     except (OSError, StopIteration, yaml.YAMLError):
         return {}  # the tool will say what is wrong with it
     return content if isinstance(content, dict) else {}
@@ -160,5 +163,8 @@ def _run(command: list[str]) -> bytes | str:
         return f"{command[0]}: {e}"
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        return f"{command[0]} says: {said[-1]}" if said else f"{command[0]} ended with {done.returncode}"
+        if not said:
+            return f"{command[0]} ended with {done.returncode}"
+        logged = _LOGGED.search(said[-1])
+        return f"{command[0]} says: {logged[1] if logged else said[-1]}"
     return done.stdout
