@@ -29,7 +29,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
-from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 
 log = logging.getLogger(__name__)
 _DEFAULTS = WatchOptions()
@@ -250,6 +250,12 @@ class WatchCache:
         return tuple(
             o for o in every if isinstance(o, PodDisruptionBudget) and o.metadata.namespace == namespace
         )
+
+    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """All quotas of a namespace; none where they may not be read."""
+        self.check()
+        every = self._stores["ResourceQuota"].every()
+        return tuple(o for o in every if isinstance(o, ResourceQuota) and o.metadata.namespace == namespace)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes; the same tuple as long as none of them changes."""

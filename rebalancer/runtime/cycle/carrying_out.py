@@ -16,7 +16,6 @@ from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
-from rebalancer.policy.limits.quota import Charged, Quotas
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.cycle.evicting import Evicting
 from rebalancer.runtime.cycle.flight import Flight, controller_of
@@ -50,7 +49,6 @@ class CarryingOut:
         self.unwritten = ""
         self._replacements = parts.replacements(snapshot)
         self._limits = parts.limited(snapshot)
-        self._quotas = Quotas(snapshot)
         self._look = parts.look(snapshot, plan)
         self._leaves = domains_left(snapshot, plan)
         self._evicting = Evicting(
@@ -119,12 +117,8 @@ class CarryingOut:
         """Whether budgets and quotas have room for it beside what is in flight."""
         if not (self._limits.allow(move) or self._impatient()):
             return False
-        if not self._snapshot.quotas or not self.flight.flying:
-            return True
-        charged = Charged(self._quotas)
-        for o in self.flight.flying.values():
-            charged.spend(o.move.pod, o.move.owner)
-        return charged.fits(move.pod, move.owner)
+        coming = [o.move for uid, o in self.flight.flying.items() if uid in self._replacements.unplaced]
+        return not coming or self._limits.admit(move, coming)
 
     def _beside(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""

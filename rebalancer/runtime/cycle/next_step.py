@@ -20,6 +20,7 @@ _MOVED = frozenset(
         ReasonCode.WOULD_WORSEN,
         ReasonCode.TERMINATING,
         ReasonCode.PAUSED_BY_ANNOTATION,
+        ReasonCode.QUOTA,
     }
 )
 """Reasons after which another plan can come out differently although nobody was evicted."""

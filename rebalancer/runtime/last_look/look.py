@@ -13,9 +13,10 @@ from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
-from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
 from rebalancer.policy.limits.budgets import Budgets
+from rebalancer.policy.limits.quota import Quotas
 from rebalancer.runtime.last_look import namespace, owner, pod
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
@@ -49,9 +50,9 @@ class Namespaces(Protocol):
 class LastLook:
     """Answers for the moves of one plan, made from the snapshot that `room` knows.
 
-    What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date;
-    what concerns the one pod (its owner, its budgets, its namespace, itself) is read from the API server.
-    `now`: seconds of the epoch.
+    What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date,
+    and so are `quotas`, by namespace; what concerns the one pod (its owner, its budgets, its namespace,
+    itself) is read from the API server. `now`: seconds of the epoch.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class LastLook:
         watch_age: WatchAge,
         spot_check: SpotCheck,
         room: Room,
+        quotas: Callable[[str], Sequence[ResourceQuota]],
         now: Callable[[], float],
     ) -> None:
         self._reads = reads
@@ -68,6 +70,7 @@ class LastLook:
         self._room = room
         self._watch_age = watch_age
         self._spot_check = spot_check
+        self._quotas = quotas
         self._now = now
         watch_age.begin()
 
@@ -120,9 +123,15 @@ class LastLook:
         return (
             namespace.why_not(victim.namespace, self._room.namespace(victim.namespace), there, self._now())
             or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
+            or self._quota(move)
             or pod.why_not(victim, live_pod)
             or self._if_watched(move, node, the_node.result(), _heads(live_pod, the_pod_there.result()))
         )
+
+    def _quota(self, move: Move) -> Reason | None:
+        """Why a quota of now would not admit the replacement."""
+        there = build_snapshot(self._quotas(move.pod.namespace), now=0.0)
+        return Quotas(there).why_not(move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner))
 
     def _expected(self, move: Move) -> str:
         """The node on which the replacement is expected, with the cluster as it is watched now."""

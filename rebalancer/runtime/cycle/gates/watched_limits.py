@@ -8,15 +8,16 @@ later. So a move that was refused for such a reason waits until budgets or owner
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import ReasonCode
-from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.model.snapshot import Snapshot, build_snapshot
+from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
 from rebalancer.policy.limits.budgets import Budget, Budgets
+from rebalancer.policy.limits.quota import Charged, Quotas
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +39,17 @@ class Limiting(Protocol):
         """All budgets of a namespace."""
         ...
 
+    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """All quotas of a namespace."""
+        ...
+
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         """The owner of that kind and name."""
         ...
 
 
 class WatchedLimits:
-    """The budgets and owners of one plan's moves, made from `snapshot`. What is new is for the last look.
+    """Budgets, quotas and owners of one plan's moves, made from `snapshot`. What is new is for the last look.
 
     `watched`: None in dry runs, where nothing is limited.
     """
@@ -65,6 +70,19 @@ class WatchedLimits:
             log.info("waiting for the watch: %s", e.message)
             return False
         return all(not b.stale and (not b.costs(move.pod) or b.allowed > 0) for b in budgets)
+
+    def admit(self, move: Move, coming: Sequence[Move]) -> bool:
+        """Whether the quotas have room for its replacement beside those that are still to be made."""
+        if self._watched is None:
+            return True
+        try:
+            charged = Charged(Quotas(build_snapshot(self._watched.quotas(move.pod.namespace), now=0.0)))
+        except KubeError as e:
+            log.info("waiting for the watch: %s", e.message)
+            return False
+        for other in coming:
+            charged.spend(other.pod, other.owner)
+        return charged.fits(move.pod, move.owner)
 
     def refused(self, move: Move) -> None:
         """Takes down that the move was refused with budgets and owner as they are."""

@@ -15,6 +15,7 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
+from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
@@ -55,6 +56,7 @@ class World:
             WatchAge(cache, lambda: False),
             SpotCheck(reads, cache, lambda: False, server="1.36.2", pods=4),
             room,
+            cache.quotas,
             lambda: NOW,
         )
 
@@ -162,6 +164,36 @@ def test_what_is_said_on_the_namespace_after_the_plan_is_heard(
 def test_an_allowance_that_the_namespace_takes_back_is_taken_back(world: World) -> None:
     world.patch("Namespace", "default", {"metadata": {"annotations": {"rebalancer.io/evict": None}}})
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+def quota(world: World, hard: int) -> None:
+    """Somebody limits the pods of the namespace to so many; there are four."""
+    pods = {"hard": {"pods": str(hard)}, "used": {"pods": "4"}}
+    world.server.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": "default"},
+            "spec": {"hard": pods["hard"]},
+            "status": pods,
+        }
+    )
+    until(lambda: world.cache.quotas("default"))
+
+
+@pytest.mark.parametrize(("hard", "code"), [(3, ReasonCode.QUOTA), (4, ReasonCode.QUOTA), (5, None)])
+def test_a_quota_that_is_made_after_the_plan_and_would_refuse_the_replacement_stops_it(
+    world: World, hard: int, code: ReasonCode | None
+) -> None:
+    quota(world, hard)
+    assert world.code() is code
+
+
+def test_a_quota_that_is_made_after_the_plan_has_replacements_come_one_after_the_other(world: World) -> None:
+    quota(world, 5)
+    limits = WatchedLimits(world.cache, world.snapshot)
+    assert limits.admit(world.move, [])
+    assert not limits.admit(world.move, [world.move])
 
 
 def test_the_owners_missing_pods_are_allowed_as_far_as_this_wave_took_them(world: World) -> None:
