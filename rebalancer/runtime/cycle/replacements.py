@@ -74,18 +74,25 @@ class Watched(Protocol):
 class Replacements:
     """Follows the replacements of one plan, made from `snapshot`, through the watch: no request is sent.
 
-    `watched`: None in dry runs, where nothing is followed.
+    `watched`: None in dry runs, where nothing is followed. `until`: when the cycle's time is over (of the
+    monotonic clock), from which on victims that take their time to end are not waited for; None: never.
 
     `unplaced`: uids of the victims whose replacements were on no node yet at the last look.
     """
 
     def __init__(
-        self, watched: Watched | None, snapshot: Snapshot, clock: Clock, limits: SettleLimits = _DEFAULTS
+        self,
+        watched: Watched | None,
+        snapshot: Snapshot,
+        clock: Clock,
+        limits: SettleLimits = _DEFAULTS,
+        until: float | None = None,
     ) -> None:
         self._source = watched
         self._snapshot = snapshot
         self._clock = clock
         self.limits = limits
+        self._until = until
         # By the controller's uid: pods that cannot be the replacement of any that is on its way.
         self._old: dict[str, set[str]] = {}
         self._placed: dict[str, float] = {}
@@ -180,6 +187,10 @@ class Replacements:
                 return ended(
                     MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {pod.unschedulable}"
                 )
+        grace = move.pod.grace_seconds
+        if self._until is not None and now >= self._until and now - since < grace and not _gone(seen):
+            say = f"it may take {grace:.0f} s to end, and the cycle's time is over: it is not waited for"
+            return ended(MoveStatus.DONE, say)
         if now - since >= self._patience(evicted):
             return ended(MoveStatus.FAILED, _late(seen, now - since))
         return None
@@ -248,6 +259,10 @@ def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
                 given[move.pod.uid] = found
                 left.remove(found)
     return given
+
+
+def _gone(seen: _Seen | None) -> bool:
+    return seen is not None and seen.gone
 
 
 def _shrunk(owner: Workload | None, move: Move) -> bool:

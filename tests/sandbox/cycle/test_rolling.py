@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.eviction_cost import EVICTIONS, cost
-from tests.support.runs.one_cycle import Run, once
+from tests.support.runs.one_cycle import EXECUTE, Run, once
 from tests.support.sandbox import ApiServer
 from tests.support.scheduler.plain import Json
+from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
 
 
@@ -96,6 +98,23 @@ def test_a_budget_that_stays_exhausted_is_the_end_and_says_so() -> None:
         run = Run(server, hands=Hands(server, budgets_every=10_000), after_plan=lambda _: use_up(server))
     assert run.report.evicted == 0
     assert {o.reason.code for o in run.report.outcomes if o.reason} == {ReasonCode.PDB_EXHAUSTED}
+
+
+def test_a_victim_that_may_take_an_hour_to_end_does_not_hold_the_cycle_beyond_its_time() -> None:
+    things = objects(*nodes(a=1, b=1), skewed("web", 5))
+    for o in things:
+        if o["kind"] in ("Pod", "ReplicaSet"):
+            spec = o["spec"] if o["kind"] == "Pod" else o["spec"]["template"]["spec"]
+            spec["terminationGracePeriodSeconds"] = 4000
+    with ApiServer(things) as server:
+        time = FakeTime()
+        began = time.at
+        options = replace(EXECUTE, max_time=60.0)
+        run = Run(server, options, hands=Hands(server, ends_after=100_000), time=time)
+    assert time.at - began < 70
+    assert run.report.end is End.CAPPED
+    assert [o.status for o in run.report.outcomes if o.evicted] == [MoveStatus.DONE]
+    assert "4000 s to end" in run.report.outcomes[0].message
 
 
 @pytest.mark.parametrize("slow", [1, 30])
