@@ -79,6 +79,16 @@ def load_settings(
     return Settings.model_construct(**{name: getattr(merged, name) for name in Settings.model_fields})
 
 
+def enabled_in_file(path: Path) -> bool | None:
+    """What the file itself says of `evictions.enabled`, whatever other sources say; None: nothing.
+
+    Raises SettingsError.
+    """
+    evictions = _read(path).get("evictions")
+    said = evictions.get("enabled") if isinstance(evictions, dict) else None
+    return said if isinstance(said, bool) else None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")

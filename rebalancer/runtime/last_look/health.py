@@ -6,7 +6,7 @@ Nothing of it is remembered: what is over is over at the next look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.history.tally import HOUR
-from rebalancer.policy.limits.circuit_breaker import too_many_displaced, too_many_not_ready
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits, too_many_displaced, too_many_not_ready
 from rebalancer.policy.limits.silent_scheduler import expired, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates.gates import Gate
@@ -40,7 +40,8 @@ class HealthGate(Gate):
     """Closed while too many nodes are NotReady, too many pods displaced, or the scheduler does not work.
 
     A pod is barred if the scheduler of its own does not. `config`: the scheduler's. `lease`: where the
-    scheduler's is read, None = nowhere.
+    scheduler's is read, None = nowhere. `also`: limits that hold beside those of the memory, as the settings
+    have them by now.
     """
 
     def __init__(
@@ -50,13 +51,16 @@ class HealthGate(Gate):
         clock: Clock,
         config: SchedulerConfig,
         lease: LeaseClient | None,
+        also: Callable[[], Sequence[CircuitLimits]] = tuple,
     ) -> None:
         self._watched = watched
         self._memory = memory
         self._clock = clock
         self._config = config
         self._lease = lease
+        self._also = also
         self._next = float("-inf")
+        self._limits: Sequence[CircuitLimits] = ()
         self._closed: Reason | None = None
         self._silent: Mapping[str, Reason] = {}
         self._since: dict[str, float] = {}
@@ -64,7 +68,9 @@ class HealthGate(Gate):
         self._beats = False
 
     def closed(self) -> Reason | None:
-        if self._clock.monotonic() >= self._next:
+        limits = self._all_limits()
+        if self._clock.monotonic() >= self._next or limits != self._limits:
+            self._limits = limits
             self._closed = self._look()
             self._next = self._clock.monotonic() + _EVERY
         return self._closed
@@ -135,15 +141,19 @@ class HealthGate(Gate):
 
     # -- the cluster
 
+    def _all_limits(self) -> Sequence[CircuitLimits]:
+        own = self._memory.limits if self._memory is not None else None
+        return (own, *self._also()) if own is not None else ()
+
     def _unwell(self) -> Reason | None:
-        limits = self._memory.limits if self._memory is not None else None
-        if self._memory is None or limits is None:
+        if self._memory is None or not self._limits:
             return None
-        reason = too_many_not_ready(self._watched.nodes(), limits)
+        nodes = self._watched.nodes()
+        reason = next((r for x in self._limits if (r := too_many_not_ready(nodes, x)) is not None), None)
         if reason is not None:
             return reason
         pods = self._watched.pods()
-        most = limits.most_displaced(len(pods))
+        most = min(x.most_displaced(len(pods)) for x in self._limits)
         if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:
             return None
         now = self._clock.now()

@@ -27,6 +27,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.limits.windows import Window
 from rebalancer.policy.options import Approved
 from rebalancer.runtime.cycle.clock import Clock, Heed
@@ -83,11 +84,16 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     events: EventSetting = "none"
     policy_reports: bool = False
     beside_descheduler: bool = True
+    breaker: CircuitLimits = CircuitLimits()
     must_exist: tuple[str, ...] = ()
 
 
 class WatchingGate(Gate, Observer):
     """A gate that needs to know what happens in the cycle."""
+
+    def breaker(self) -> CircuitLimits | None:
+        """Limits of the cluster's health that hold beside those of the cycle; None: there are none."""
+        return None
 
 
 class DeschedulerGate(WatchingGate):
@@ -166,21 +172,23 @@ def live_parts(
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
-        return LastLook(objects, brakes, watch_age, spot_check, room, clock.now)
+        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now)
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
     if options.execute and not options.beside_descheduler:
         newest.append(DeschedulerGate())
     watched = (*watched, *newest)
-    gate = _gate(brakes, options, clock, around, [*_health(connection, options, clock, around), *newest])
+    health = _health(connection, options, clock, around, newest)
+    gate = _gate(brakes, options, clock, around, [*health, *newest])
+    until = clock.monotonic() + options.max_time if options.max_time is not None else None
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
         plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings),
         look=look,
-        replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle),
+        replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, options, clock),
         clock=clock,
@@ -232,13 +240,21 @@ def remembering(
 
 
 def _health(
-    connection: Connection, options: LiveOptions, clock: Clock, around: Surroundings
+    connection: Connection,
+    options: LiveOptions,
+    clock: Clock,
+    around: Surroundings,
+    newest: Sequence[WatchingGate],
 ) -> Sequence[Gate]:
     if not options.execute or around.cache is None:
         return ()
+
+    def also() -> Sequence[CircuitLimits]:
+        return [limits for g in newest if (limits := g.breaker()) is not None]
+
     config = options.planning.scheduler or DEFAULT_CONFIG
     lease = LeaseClient(connection, *SCHEDULER_LEASE)
-    return (HealthGate(around.cache, around.memory, clock, config, lease),)
+    return (HealthGate(around.cache, around.memory, clock, config, lease, also),)
 
 
 def _gate(

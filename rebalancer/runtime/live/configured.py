@@ -57,6 +57,7 @@ def live_options(
         events=evictions.events,
         policy_reports=settings.policy_reports.enabled,
         beside_descheduler=evictions.beside_descheduler == "evict",
+        breaker=circuit_limits(settings),
     )
 
 

@@ -17,11 +17,14 @@ from rebalancer.errors import UserError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import Outcome
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.planner.newer_versions import why_held
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.limits.caps import Caps
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.limits.in_flight import InFlight
 from rebalancer.policy.limits.windows import outside
 from rebalancer.policy.options import Earlier, PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -30,6 +33,7 @@ from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.live.assembly import LiveOptions, WatchingGate
 from rebalancer.runtime.observers.neighbours import held_by_descheduler
 from rebalancer.settings import Settings
+from rebalancer.settings.loading import enabled_in_file
 
 
 def content_of(file: Path | None) -> str:
@@ -44,7 +48,11 @@ def content_of(file: Path | None) -> str:
 
 
 class Newest:
-    """The options of the settings file as it is when asked. It is parsed when its content has changed."""
+    """The options of the settings file as it is when asked. It is parsed when its content has changed.
+
+    `withdrawn`: whether `evictions.enabled: true` was taken out of the file, or false was written into it,
+    since the first time. `--execute` has precedence over what the file said then, not over a later change.
+    """
 
     def __init__(
         self, file: Path | None, load: Callable[[], Settings], options: Callable[[Settings], LiveOptions]
@@ -52,19 +60,28 @@ class Newest:
         self._file, self._load, self._options = file, load, options
         self._content: str | None = None
         self._known: LiveOptions | UserError
+        self._enabled: bool | None = None
+        self.withdrawn = False
 
     def __call__(self) -> LiveOptions:
         """The options. Raises UserError if the file cannot be used."""
         content = content_of(self._file)
         if content != self._content:
-            self._content = content
+            first, self._content = self._content is None, content
             try:
                 self._known = self._options(self._load())
+                self._heed(first)
             except UserError as e:
                 self._known = e
         if isinstance(self._known, UserError):
             raise self._known
         return self._known
+
+    def _heed(self, first: bool) -> None:
+        said = enabled_in_file(self._file) if self._file is not None else None
+        if said != self._enabled and not first:
+            self.withdrawn = said is not True
+        self._enabled = said
 
 
 class NewestGate(WatchingGate):
@@ -87,6 +104,7 @@ class NewestGate(WatchingGate):
         self._snapshot: Snapshot | None = None
         self._leaves: dict[str, list[str]] = {}
         self._done: list[tuple[Pod, list[str]]] = []
+        self._flying: dict[str, Pod] = {}
         self._judged: tuple[PolicyOptions, Snapshot, Evictable] | None = None
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -99,6 +117,16 @@ class NewestGate(WatchingGate):
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         if eviction.evicted or eviction.result is Result.UNKNOWN:
             self._done.append((move.pod, self._leaves.get(move.pod.uid, [])))
+            self._flying[move.pod.uid] = move.pod
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        self._flying.pop(outcome.move.pod.uid, None)
+
+    def breaker(self) -> CircuitLimits | None:
+        try:
+            return self._newest().breaker
+        except UserError:
+            return None  # `closed` says so
 
     def closed(self) -> Reason | None:
         try:
@@ -111,6 +139,11 @@ class NewestGate(WatchingGate):
             )
         if not new.execute:
             return Reason(ReasonCode.EVICTIONS_DISABLED, "evictions.enabled is false now")
+        if self._newest.withdrawn:
+            say = (
+                "evictions.enabled is false now in the settings file, which counts more than --execute before"
+            )
+            return Reason(ReasonCode.EVICTIONS_DISABLED, say)
         seen = None if new.beside_descheduler else self._snapshot
         if seen is not None and (reason := held_by_descheduler(seen)) is not None:
             return reason
@@ -136,7 +169,23 @@ class NewestGate(WatchingGate):
             return None
         if self._judged is None or self._judged[:2] != (policy, self._snapshot):
             self._judged = (policy, self._snapshot, Evictable(self._snapshot, policy))
-        return self._judged[2].why_not(pod) or self._capped(policy, self._first, pod)
+        judged = self._judged[2]
+        return judged.why_not(pod) or self._capped(policy, self._first, pod) or self._crowded(judged, pod)
+
+    def _crowded(self, evictable: Evictable, pod: Pod) -> Reason | None:
+        """Why the pod waits until others of its owner have landed."""
+        share = InFlight(evictable.shares)
+        for gone in self._flying.values():
+            share.spend(gone)
+        if share.fits(pod):
+            return None
+        most = share.at_most(pod)
+        return Reason(
+            ReasonCode.REPLACEMENT_NOT_READY,
+            f"as many pods of {pod.key}'s owner as may be away together by now are on their way ({most})",
+            {"most": most},
+            "it goes on as they land; see evictions.inFlightPerOwner",
+        )
 
     def _capped(self, policy: PolicyOptions, first: Snapshot, pod: Pod) -> Reason | None:
         counted = replace(policy, earlier=self._earlier)

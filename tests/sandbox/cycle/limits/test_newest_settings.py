@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.configured import live_options
 from rebalancer.runtime.live.newest import Newest, NewestGate
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
-from tests.support.build import objects
+from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, is_ready
 from tests.support.servers.api import QUICK, FakeTime, connected
 
 ON = "evictions: {enabled: true, perSecond: 1}\n"
 
 
-def run(folder: Path, then: str, first: str = ON) -> Run:
-    """A cycle whose settings file changes as soon as one pod was evicted."""
+def run(
+    folder: Path,
+    then: str,
+    first: str = ON,
+    *,
+    things: Iterable[Any] = SKEWED,
+    flags: dict[str, Any] | None = None,
+    look: Callable[[ApiServer], object] = lambda _: None,
+) -> Run:
+    """A cycle whose settings file changes as soon as one pod was evicted. `look`: called again and again."""
     file = folder / "settings.yaml"
     file.write_text(first)
     time = FakeTime()
 
     def load() -> Settings:
-        return load_settings(file, env={})
+        return load_settings(file, env={}, flags=flags)
 
-    with ApiServer(objects(*SKEWED)) as server, connected(server) as connection:
+    with ApiServer(objects(*things)) as server, connected(server) as connection:
         places = places_of(load(), connection, wait=threading.Event().wait)
 
         def options(settings: Settings) -> LiveOptions:
             return replace(live_options(settings, connection, places), backoff=QUICK)
 
         def change(_: float) -> None:
+            look(server)
             if any(a.subresource == "eviction" for a in server.accesses):
                 file.write_text(then)
 
         time.during = change
         newest = Newest(file, load, options)
-        around = Surroundings(newest=lambda used, clock: NewestGate(newest, used, clock))
+        around = Surroundings(
+            newest=lambda used, clock: NewestGate(newest, used, clock),
+            memory=Memory(time, HistoryRules(), limits=options(load()).breaker),
+        )
         return Run(server, options(load()), time=time, around=around)
 
 
@@ -83,6 +99,51 @@ def test_what_became_stricter_binds_the_next_eviction(
     skipped = [o.reason for o in r.report.outcomes if not o.evicted and o.reason]
     reasons = skipped or [r.report.reason] if r.report.reason else skipped
     assert {x.code for x in reasons} == {code}
+
+
+def test_a_smaller_share_of_an_owner_binds_the_next_eviction(tmp_path: Path) -> None:
+    """All twelve may be away together when the first goes, one of them after that."""
+    many = (*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 12}))
+    share = "evictions: {{enabled: true, perSecond: 1, inFlightPerOwner: {}}}"
+    away: list[int] = []
+
+    def look(server: ApiServer) -> None:
+        pods = server.store.list("Pod")
+        away.append(12 - sum(is_ready(p) and "deletionTimestamp" not in p["metadata"] for p in pods))
+
+    r = run(tmp_path, share.format(1), share.format("100%"), things=many, look=look)
+    assert r.evictions() == 8
+    assert max(away) == 1
+
+
+def test_a_breaker_that_is_set_lower_binds_the_next_eviction(tmp_path: Path) -> None:
+    """One of four nodes is NotReady all the time."""
+    sick = (*SKEWED, node("c-1").zone("c").not_ready())
+    first = ON + "breaker: {maxNotReadyNodes: 2}\n"
+    r = run(tmp_path, ON + "breaker: {maxNotReadyNodes: 0}\n", first, things=sick)
+    assert r.evictions() == 1
+    assert r.report.reason is not None
+    assert r.report.reason.code is ReasonCode.CLUSTER_UNWELL
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "evictions"),
+    [
+        ("evictions: {perSecond: 1}", "evictions: {enabled: false, perSecond: 1}", 1),
+        ("evictions: {enabled: true, perSecond: 1}", "evictions: {enabled: false, perSecond: 1}", 1),
+        ("evictions: {enabled: true, perSecond: 1}", "evictions: {perSecond: 1}", 1),
+        ("evictions: {enabled: false, perSecond: 1}", "evictions: {enabled: false, perSecond: 1.0}", 4),
+        ("evictions: {perSecond: 1}", "evictions: {enabled: true, perSecond: 1}", 4),
+    ],
+)
+def test_execute_has_precedence_over_the_file_as_it_was_and_not_over_what_is_changed_later(
+    first: str, then: str, evictions: int, tmp_path: Path
+) -> None:
+    r = run(tmp_path, then, first, flags={"evictions": {"enabled": True}})
+    assert r.evictions() == evictions
+    if evictions == 1:
+        assert r.report.reason is not None
+        assert r.report.reason.code is ReasonCode.EVICTIONS_DISABLED
 
 
 def test_a_file_that_is_gone_stops_evictions(tmp_path: Path) -> None:
