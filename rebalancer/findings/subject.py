@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from rebalancer.model.alike import Alike
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
@@ -99,29 +100,19 @@ class _Pods:
         self.mounted: list[Pod] = []
         self.count = 0
 
-    def add(self, pod: Pod) -> None:
-        template, count = self.templates.get(id(pod.template), (pod.template, 0))
-        self.templates[id(template)] = template, count + 1
-        self.count += 1
-        if pod.template.volumes and any(v.claim for v in pod.template.volumes):
-            self.mounted.append(pod)
+    def add(self, group: Alike) -> None:
+        template, count = self.templates.get(id(group.template), (group.template, 0))
+        self.templates[id(template)] = template, count + len(group.pods)
+        self.count += len(group.pods)
+        if any(v.claim for v in template.volumes):
+            self.mounted += group.pods
 
 
 def subjects(snapshot: Snapshot, owners: Owners) -> list[Subject]:
     """All workloads of the snapshot in a stable order."""
     grouped: dict[tuple[str, str, str], _Pods] = {}
-    tops: dict[tuple[int, str], tuple[str, str, str]] = {}
-    for pod in snapshot.pods:
-        if pod.finished or pod.terminating:
-            continue
-        known = (id(pod.owner) if pod.owner is not None else id(pod.template), pod.namespace)
-        key = tops.get(known)
-        if key is None:
-            key = tops[known] = _top(pod, owners)
-        found = grouped.get(key)
-        if found is None:
-            found = grouped[key] = _Pods()
-        found.add(pod)
+    for group in snapshot.live:
+        grouped.setdefault(_top(group.one, owners), _Pods()).add(group)
     return sorted(
         (*_owned(snapshot, owners, grouped), *_ownerless(snapshot, grouped)),
         key=lambda s: (s.namespace, s.name, s.kind),

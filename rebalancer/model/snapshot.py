@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from rebalancer.model.alike import Alike, alike
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
@@ -89,6 +90,16 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     priority_classes: Mapping[str, PriorityClass] = {}
     autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
+
+    @cached_property
+    def live(self) -> tuple[Alike, ...]:
+        """The pods that are neither finished nor being deleted, grouped by template and owner."""
+        return alike(p for p in self.pods if p.deleted is None and not p.finished)
+
+    @cached_property
+    def over(self) -> tuple[Pod, ...]:
+        """The pods that are finished or being deleted."""
+        return tuple(p for p in self.pods if p.deleted is not None or p.finished)
 
     @cached_property
     def workloads_by_uid(self) -> dict[str, Workload]:

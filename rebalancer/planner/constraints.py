@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.model.alike import alike
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.cluster.components import Component, components, concerned
@@ -62,8 +63,8 @@ class Constraints(ABC):
         self.options = options
         self.order = order
         state = view.simulation.state
-        pods = told((*view.live, *view.pending), options.on_progress, _MANY)
-        self.groups = Groups(state, (p.template for p in pods), soft=soft)
+        groups = told((*view.live, *alike(view.pending)), options.on_progress, _MANY)
+        self.groups = Groups(state, (g.template for g in groups), soft=soft)
         # What is asked about later may add groups; these are the ones of now.
         self.own = [g for g in self.groups.all if g.constraint.hard is not soft]
         # Small, as it may be many groups times many domains.
@@ -220,7 +221,7 @@ class SoftConstraints(Constraints):
         violated = {g.index for g in self.own if g.excess(g.counts(simulation.state))}
         if not violated:
             return Planned()
-        counted = (p for p in self.view.live if not violated.isdisjoint(self.groups.counted(p.template)))
+        counted = (a for a in self.view.live if not violated.isdisjoint(self.groups.counted(a.template)))
         classes = Classes(simulation, self.groups, evictable, counted, self.order)
         judge = SoftJudge(simulation, self.groups, classes, self.order, waiting, self.options.certainty)
         coupled = [

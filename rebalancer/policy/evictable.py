@@ -33,7 +33,7 @@ class Evictable:
         self.replacements = Replacements()
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
-        self.shares = Shares(options, self.owners)
+        self.shares = Shares(snapshot, options, self.owners)
         self._single_attach_volumes = SingleAttachVolumes(snapshot)
         self._not_ready_nodes = NotReadyNodes(snapshot)
         self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}

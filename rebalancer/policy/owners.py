@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
@@ -30,15 +29,12 @@ class Owners:
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
         self._why_not: dict[str, Reason | None] = {}
+        self._parents: dict[int, tuple[Workload, Workload | None]] = {}
         self._of: dict[tuple[str, int], tuple[OwnerReference, Workload | None]] = {}
-        self._owning: dict[int, tuple[Workload, list[Pod]]] = {}
-        for pod in snapshot.pods:
-            owner = self.of(pod)
+        for group in snapshot.live:
+            owner = self.of(group.one)
             if owner is not None:
-                found = self._owning.get(id(owner))
-                if found is None:
-                    found = self._owning[id(owner)] = owner, self._pods[owner.key]
-                found[1].append(pod)
+                self._pods[owner.key] += group.pods
         self._of_deployment: dict[str, list[Workload]] = defaultdict(list)
         self._siblings: dict[str, list[Workload]] = defaultdict(list)
         for w in snapshot.workloads:
@@ -74,19 +70,18 @@ class Owners:
 
     def parent(self, owner: Workload) -> Workload | None:
         """The Deployment of a ReplicaSet."""
-        return self._snapshot.owner_of(owner.namespace, owner.owner)
+        known = self._parents.get(id(owner))
+        if known is None:
+            known = self._parents[id(owner)] = owner, self._snapshot.owner_of(owner.namespace, owner.owner)
+        return known[1]
 
     def top(self, owner: Workload) -> Workload:
         """The Deployment if there is one, else the owner itself."""
         return self.parent(owner) or owner
 
-    def owning(self) -> Iterable[tuple[Workload, list[Pod]]]:
-        """Each owner that has pods in the snapshot, with them."""
-        return self._owning.values()
-
     def active(self, owner: Workload) -> list[Pod]:
         """The owner's pods that are neither finished nor terminating."""
-        return [p for p in self._pods[owner.key] if not p.finished and not p.terminating]
+        return self._pods.get(owner.key, [])
 
     def why_not(self, owner: Workload) -> Reason | None:
         """Why no pod of this owner should be evicted now; None if pods of it may be."""

@@ -23,9 +23,10 @@ class SingleAttachVolumes:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._users: Counter[str] = Counter()
-        for pod in snapshot.pods:
-            if pod.template.volumes and pod.node_name and not pod.finished and not pod.terminating:
-                self._users.update(_claims(pod))
+        for group in snapshot.live:
+            if group.template.volumes:
+                running = sum(bool(p.node_name) for p in group.pods)
+                self._users.update(dict.fromkeys(_claims(group.one), running))
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod has to stay on the node of the others that mount its claim; None if it need not.

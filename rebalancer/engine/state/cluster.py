@@ -94,19 +94,17 @@ class ClusterState:
         """The snapshot's nodes with its pods: assigned and not finished; waiting ones as nominated."""
         state = ClusterState(snapshot, config or DEFAULT_CONFIG)
         index = state.table.index
-        running: dict[int, tuple[PodTemplate, dict[Hashable, int]]] = {}
-        for pod in snapshot.pods:
-            row = index.get(pod.node_name)
-            if row is None or pod.finished or pod.terminating:
-                state.put(pod)
-                continue
-            template = pod.template
-            found = running.get(id(template))
-            if found is None:
-                found = running[id(template)] = (template, {})
-            found[1][pod.uid or pod.key] = row
-        for template, rows in running.values():
-            state.add_all(template, rows)
+        for group in snapshot.live:
+            rows: dict[Hashable, int] = {
+                p.uid or p.key: index[p.node_name] for p in group.pods if p.node_name in index
+            }
+            if rows:
+                state.add_all(group.template, rows)
+            for pod in group.pods if len(rows) < len(group.pods) else ():
+                if pod.node_name not in index:
+                    state.put(pod)
+        for pod in snapshot.over:
+            state.put(pod)
         return state
 
     def put(self, pod: Pod, key: Hashable | None = None) -> None:

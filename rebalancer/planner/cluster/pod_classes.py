@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from rebalancer.model.alike import Alike
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
@@ -27,8 +28,7 @@ class PodClass:
 
     `template`, `replacement`: of one of them, for all. `counted`: groups that count them; `carried`: groups
     of their own constraints. `static`: bool[N], nodes for their replacements on an empty cluster.
-    `stays`: why policy keeps a pod where it is, if it does. `by_node[node]`: the pods there, best victim
-    first.
+    `stays`: why policy keeps a pod where it is, if it does. `arranged` makes `by_node` of the `pods`.
     """
 
     index: int
@@ -39,7 +39,13 @@ class PodClass:
     carried: tuple[int, ...]
     static: Bools
     stays: Callable[[Pod], Reason | None]
-    by_node: dict[int, list[Pod]] = field(default_factory=dict)
+    arranged: Callable[[Iterable[Pod]], dict[int, list[Pod]]]
+    pods: list[Pod] = field(default_factory=list)
+
+    @cached_property
+    def by_node(self) -> dict[int, list[Pod]]:
+        """The pods on each node, best victim first. Nobody asks of most classes: they are in balance."""
+        return self.arranged(self.pods)
 
     @cached_property
     def pinned(self) -> dict[int, int]:
@@ -69,7 +75,7 @@ class Classes:
         simulation: Simulation,
         groups: Groups,
         evictable: Evictable,
-        pods: Iterable[Pod],
+        pods: Iterable[Alike],
         order: Callable[[Pod], object],
     ) -> None:
         self.all: list[PodClass] = []
@@ -77,20 +83,11 @@ class Classes:
         self._replacements = evictable.replacements
         self._index: dict[tuple[object, ...], PodClass] = {}
         self._simulation, self._groups, self._evictable = simulation, groups, evictable
-        known: dict[tuple[int, int], PodClass | None] = {}
-        index = simulation.state.table.index
-        for pod in pods:
-            owner = evictable.owners.of(pod)
-            kind = id(pod.template), id(owner)
-            if kind not in known:
-                known[kind] = self._class(pod.template, owner)
-            found = known[kind]
+        self._order = order
+        for group in pods:
+            found = self._class(group.template, evictable.owners.of(group.one))
             if found is not None:
-                found.by_node.setdefault(index[pod.node_name], []).append(pod)
-        for pod_class in self.all:
-            for there in pod_class.by_node.values():
-                if len(there) > 1:
-                    there.sort(key=order)  # type: ignore[arg-type]
+                found.pods += group.pods
 
     @cached_property
     def counted_by(self) -> Mapping[int, Sequence[PodClass]]:
@@ -128,9 +125,21 @@ class Classes:
                 carried,
                 self._simulation.static(replacement),
                 self.why_not,
+                self._by_node,
             )
             self._index[signature] = found
             self.all.append(found)
+        return found
+
+    def _by_node(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
+        """By the number of the node, the best victim first."""
+        index = self._simulation.state.table.index
+        found: dict[int, list[Pod]] = {}
+        for pod in pods:
+            found.setdefault(index[pod.node_name], []).append(pod)
+        for there in found.values():
+            if len(there) > 1:
+                there.sort(key=self._order)  # type: ignore[arg-type]
         return found
 
     def why_not(self, pod: Pod) -> Reason | None:

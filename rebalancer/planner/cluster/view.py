@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from rebalancer.model.alike import Alike, among
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
@@ -13,7 +14,7 @@ from rebalancer.policy.evictable import Evictable
 
 
 class View:
-    """The simulation of a snapshot; its `live` pods, which hold a node; the `pending` ones wait for one."""
+    """The simulation of a snapshot; its `live` pods hold a node, the `pending` ones wait for one."""
 
     def __init__(self, snapshot: Snapshot, options: PlanOptions) -> None:
         self.snapshot = snapshot
@@ -23,7 +24,5 @@ class View:
         self.evictable = Evictable(snapshot, replace(options.policy, held=held) if held else options.policy)
         options.on_progress()
         on_node = self.simulation.state.table.index
-        self.live: list[Pod] = [
-            p for p in snapshot.pods if p.node_name in on_node and not p.finished and not p.terminating
-        ]
-        self.pending: list[Pod] = [p for p in snapshot.pods if p.waits]
+        self.live: list[Alike] = list(among(snapshot.live, on_node))
+        self.pending: list[Pod] = [p for group in snapshot.live for p in group.pods if p.waits]

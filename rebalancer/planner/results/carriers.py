@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from rebalancer.model.alike import Alike
 from rebalancer.model.pod import Pod
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.policy.owners import Owners
@@ -19,21 +20,16 @@ class Carriers(Struct, frozen=True, eq=False):
     written: frozenset[int]
 
 
-def carriers(groups: Groups, owners: Owners, live: Iterable[Pod], waiting: Iterable[Pod]) -> Carriers:
+def carriers(groups: Groups, owners: Owners, live: Iterable[Alike], waiting: Iterable[Pod]) -> Carriers:
     """The carriers of all groups among the live pods; waiting pods count for what is written."""
     found: dict[int, set[str]] = {}
     written: set[int] = set()
-    seen: set[tuple[int, str]] = set()
-    for p in live:
-        kind = (id(p.template), p.owner.uid if p.owner is not None else "")
-        if kind in seen:
-            continue
-        seen.add(kind)
-        carried = groups.carried(p.template)
-        if p.template.spread:
+    for a in live:
+        carried = groups.carried(a.template)
+        if a.template.spread:
             written.update(carried)
         if carried:
-            owner = owners.of(p)
+            owner = owners.of(a.one)
             top = owners.top(owner) if owner is not None else None
             for g in carried:
                 found.setdefault(g, set()).add(f"{top.kind}/{top.name}" if top else "Pod")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -16,12 +17,13 @@ _MAX_UNAVAILABLE = "25%"
 class Shares:
     """The share of each topmost owner (the Deployment, not its ReplicaSet)."""
 
-    def __init__(self, options: PolicyOptions, owners: Owners) -> None:
+    def __init__(self, snapshot: Snapshot, options: PolicyOptions, owners: Owners) -> None:
         self._limit = options.in_flight_per_owner
         self._owners = owners
         self._ready: Counter[str] = Counter()
-        for owner, pods in owners.owning():
-            self._ready[owners.top(owner).key] += sum(p.ready and not p.terminating for p in pods)
+        for group in snapshot.live:
+            if (top := self.top(group.one)) is not None:
+                self._ready[top.key] += sum(p.ready for p in group.pods)
 
     def top(self, pod: Pod) -> Workload | None:
         """The topmost owner of the pod."""

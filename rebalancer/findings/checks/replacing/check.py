@@ -32,7 +32,7 @@ def check(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
     for subject, own in by_subject.values():
         found = list(stuck_pods(survey.simulation, own))
         if found:
-            yield _finding(survey, subject, found, sum(k.number for k in own))
+            yield _finding(survey, subject, found, sum(len(k.pods) for k in own))
 
 
 def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Finding:

@@ -29,7 +29,7 @@ class Stuck:
 
     def pods(self, kept: Kept) -> list[Pod]:
         """Those that could not be replaced now, by node."""
-        rows = np.fromiter(kept.by_node, dtype=np.intp)
+        rows = kept.rows
         back = self._back.of(kept, rows)
         left = np.flatnonzero(~back.fits)
         if not len(left):

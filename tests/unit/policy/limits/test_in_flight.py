@@ -15,7 +15,7 @@ from tests.support.build import deployment, node, replica_set, snapshot
 def share(owner: Any, limit: Limit) -> int:
     found = snapshot(node("a"), owner)
     options = PolicyOptions(in_flight_per_owner=limit)
-    shares = Shares(options, Owners(found, options))
+    shares = Shares(found, options, Owners(found, options))
     top = shares.top(found.pods[0])
     assert top is not None
     return shares.of(top)
@@ -66,7 +66,7 @@ def test_pods_that_are_unavailable_already_count() -> None:
 def test_a_wave_takes_no_more_than_the_share() -> None:
     found = snapshot(node("a"), replica_set("web").placed({"a": 30}))
     options = PolicyOptions()
-    wave = InFlight(Shares(options, Owners(found, options)))
+    wave = InFlight(Shares(found, options, Owners(found, options)))
     taken = 0
     for pod in found.pods:
         if wave.fits(pod):
