@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.planner.options import PlanOptions
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.settings.groups.base import Group
 from rebalancer.settings.scheduler_config import scheduler_config
 from rebalancer.settings.settings import Namespaces, Settings
 
@@ -24,38 +27,28 @@ def plan_options(settings: Settings) -> PlanOptions:
 
 
 def policy_options(settings: Settings) -> PolicyOptions:
-    """Which pods may be evicted, and how many, under these settings."""
-    scope, policy, evictions = settings.scope, settings.policy, settings.evictions
+    """Which pods may be evicted, and how many, under these settings.
+
+    What has the same name in both is handed on as it is.
+    """
+    scope = settings.scope
     return PolicyOptions(
-        namespaces_include=scope.namespaces.include,
-        namespaces_exclude=_excluded(scope.namespaces),
-        namespace_selector=_selector(scope.namespace_selector),
-        label_selector=_selector(scope.label_selector),
-        owner_kinds_exclude=scope.owner_kinds_exclude,
-        owner_kinds_allow=scope.owner_kinds_allow,
-        gangs_allow=scope.gangs_allow,
-        own_namespace=scope.own_namespace,
-        mode=scope.mode,
-        evict_local_storage_pods=policy.evict_local_storage_pods,
-        evict_system_critical_pods=policy.evict_system_critical_pods,
-        protect_pvc_pods=policy.protect_pvc_pods,
-        protect_resource_claim_pods=policy.protect_resource_claim_pods,
-        protect_pods_without_pdb=policy.protect_pods_without_pdb,
-        protect_paused=policy.protect_paused,
-        priority_threshold=policy.priority_threshold,
-        priority_threshold_class=policy.priority_threshold_class,
-        min_replicas=policy.min_replicas,
-        min_pod_age=policy.min_pod_age,
-        foreign_annotations=policy.honor_annotations_of,
-        max_total=evictions.max_total,
-        max_per_node=evictions.max_per_node,
-        max_per_namespace=evictions.max_per_namespace,
-        max_per_owner=evictions.max_per_owner,
-        max_per_domain=evictions.max_per_domain,
-        max_total_per_hour=evictions.max_total_per_hour,
-        max_per_owner_per_day=evictions.max_per_owner_per_day,
-        in_flight_per_owner=evictions.in_flight_per_owner,
+        **{
+            **_same_names(scope),
+            **_same_names(settings.policy),
+            **_same_names(settings.evictions),
+            "namespaces_include": scope.namespaces.include,
+            "namespaces_exclude": _excluded(scope.namespaces),
+            "namespace_selector": _selector(scope.namespace_selector),
+            "label_selector": _selector(scope.label_selector),
+            "foreign_annotations": settings.policy.honor_annotations_of,
+        }
     )
+
+
+def _same_names(group: Group) -> dict[str, Any]:
+    """The settings of a group that are options of policy by the same name."""
+    return {name: getattr(group, name) for name in PolicyOptions.__struct_fields__ if hasattr(group, name)}
 
 
 def _excluded(namespaces: Namespaces) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import convert
+from msgspec.structs import asdict
 
 from rebalancer.model.selectors import Selector
 from rebalancer.planner.options import PlanOptions
@@ -313,6 +315,8 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     default = PlanOptions().policy
     same = {f for f in default.__struct_fields__ if getattr(options.policy, f) == getattr(default, f)}
     assert same == {"approved", "earlier", "held", "own_labels", "resting"}
+    # Settings are handed on by name, so that no type checker compares their types with those of the options.
+    assert convert(asdict(options.policy), PolicyOptions) == options.policy
     assert options.policy.namespace_selector == Selector.equals({"team": "x"})
     assert str(options.policy.label_selector) == "app"
     assert options.policy.max_per_namespace == Limit(percent=5)
