@@ -231,6 +231,12 @@ class Owners:
         return None
 
 
+def topmost(snapshot: Snapshot, pod: Pod) -> Workload | None:
+    """The pod's Deployment if there is one, else its controller; None if the snapshot has none of them."""
+    owner = snapshot.owner_of(pod.namespace, pod.owner)
+    return owner and (snapshot.owner_of(owner.namespace, owner.owner) or owner)
+
+
 def _rolled_out(owner: Workload, ref: OwnerReference) -> bool:
     """Whether the controller is Argo's Rollout, which only scales its ReplicaSets: these make new pods."""
     return owner.kind == "ReplicaSet" and ref.kind == "Rollout" and ref.api_version.startswith("argoproj.io/")

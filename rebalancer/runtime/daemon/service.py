@@ -25,8 +25,8 @@ from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.daemon.events.events import Events
 from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
-from rebalancer.runtime.daemon.reaction import Pace, Reaction
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
@@ -122,8 +122,8 @@ class Service:
             SystemClock(stop),
         )
         self._newest = reloader.newest(self._options)
-        self._reaction = Reaction(Pace())
-        self._observers.append(self._reaction)
+        self._events = Events(self.cache, self.spread.violated, lambda: self._live.planning)
+        self._observers += self._events.observers
         self._policy_reports = PolicyReportObserver(
             PolicyReports(connection, wait=stop.wait), self._clock.now
         )
@@ -179,8 +179,7 @@ class Service:
 
     def excess(self) -> dict[str, int] | None:
         """The excess of this moment by namespace in scope; None where it is not known."""
-        now, in_view = self.spread.now, self._live.planning.policy.in_view
-        return None if now is None else {n: excess for n, excess in now.excess.items() if in_view(n)}
+        return self.spread.excess(self._live.planning.policy.in_view)
 
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""
@@ -225,13 +224,9 @@ class Service:
         return [self._policy_reports] if self._live.policy_reports else []
 
     def _react(self) -> None:
-        """Starts a cycle if something has happened to the nodes."""
-        schedule = self._reloader.settings.schedule
-        if schedule.cron or self.cache.not_ready() is not None:
-            return
-        self._reaction.pace = Pace(react=schedule.react, settle=schedule.node_settle)
-        if self._reaction.due(self.cache.nodes(), time.monotonic()):
-            log.info("nodes have changed: a cycle starts before the interval is over")
+        """Starts a cycle if something has happened that makes one worth while."""
+        if why := self._events.due(self._reloader.settings.schedule):
+            log.info("%s: a cycle starts before the interval is over", why)
             self._daemon.run_now()
 
     def _idle(self) -> None:

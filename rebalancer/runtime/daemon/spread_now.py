@@ -92,6 +92,15 @@ class SpreadNow:
             self._thread.join(2.0)
         self._cache.forget(self._feed)
 
+    def violated(self) -> Mapping[Constraint, int] | None:
+        """The constraints with an excess; None where that is not known."""
+        return self.now.by_constraint if self.now is not None else None
+
+    def excess(self, in_view: Callable[[str], bool]) -> dict[str, int] | None:
+        """The excess by namespace, of those in view; None where it is not known."""
+        now = self.now
+        return None if now is None else {n: excess for n, excess in now.excess.items() if in_view(n)}
+
     def look(self) -> None:
         """Takes over what has happened since the last look."""
         changes, lost = self._feed.take()

@@ -34,8 +34,9 @@ class Schedule(Group):
     """Time between the starts of two cycles. 5m, because skew is a risk and not an outage, and a cycle should
     see the result of the one before."""
     react: DurationOrOff = 10.0
-    """With an interval, a cycle also starts when nodes come, go, become Ready or not, or change their labels,
-    taints or cordon; at most one in this time. 10s, because a zone that comes back is when spread is worth
+    """With an interval, a cycle also starts when something has happened that lets it do more than the last
+    one: nodes have changed, a rollout or scaling has ended, a budget has opened, there is room for a move
+    that found none. At most one in this time. 10s, because a zone that comes back is when spread is worth
     most. off = only by the interval."""
     node_settle: Duration = 10.0
     """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.support.build import node, nodes, objects, workload
+from tests.support.build import node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.sandbox import ApiServer
 from tests.support.waiting import until
@@ -29,3 +29,29 @@ def test_a_zone_that_comes_back_is_used_without_waiting_for_the_interval(tmp_pat
             time.sleep(0.02)
         assert until(lambda: evictions(server) > 0) < 20
         assert get(d.port, "/metrics")[1].count('rebalancer_cycles_total{end="complete"} 1.0') == 1
+
+
+def test_a_scale_down_that_breaks_the_spread_is_mended_when_it_has_ended(tmp_path: Path) -> None:
+    """Pods of others that come and go start no cycle, however many."""
+    settings = SELDOM.replace("stabilization: 10m", "stabilization: 0s")
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3}))
+    with ApiServer(objects(*things)) as server, daemon(server, tmp_path / "d", settings) as d:
+        until(lambda: 'rebalancer_cycles_total{end="complete"} 1.0' in get(d.port, "/metrics")[1])
+        for i in range(30):
+            batch = objects(pod(f"batch-{i}").on("a-0"))[0]
+            del batch["metadata"]["resourceVersion"]
+            server.store.create(batch)
+            server.store.delete("Pod", f"batch-{i}", "default")
+        server.store.modify("ReplicaSet", "web", "default", lambda r: r["spec"].update(replicas=4))
+        server.store.delete("Pod", "web-00003", "default")
+        server.store.delete("Pod", "web-00004", "default")
+        server.store.modify(
+            "ReplicaSet",
+            "web",
+            "default",
+            lambda r: r["status"].update(observedGeneration=r["metadata"]["generation"], replicas=4),
+            subresource="status",
+        )
+        until(lambda: evictions(server) > 0)
+    assert "ReplicaSet/default/web violates its spread, and may be evicted from now" in d.said()
+    assert d.said().count("a cycle starts before the interval is over") == 1
