@@ -15,7 +15,6 @@ from rebalancer.runtime.daemon.events.nodes import NodeEvents
 from rebalancer.runtime.daemon.events.reaction import Reaction
 from tests.support.build import node, snapshot
 
-
 EMPTY = snapshot()
 NOTHING = plan(EMPTY)
 
