@@ -15,11 +15,12 @@ from rebalancer.model.reason import Reason, ReasonCode
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
-    """`term`: the lease's transitions when it was made. `until`: epoch seconds; without another one by then,
-    its holder is gone."""
+    """`term`: the lease's transitions when it was made. `made`, `until`: epoch seconds; without another one
+    by then, its holder is gone."""
 
     until: float
     term: int = 0
+    made: float = 0.0
 
 
 def rival(claims: Mapping[str, Claim], me: str, term: int, now: float) -> Reason | None:

@@ -63,6 +63,20 @@ def stricter(one: Tally, other: Tally) -> dict[str, tuple[Count, ...]]:
     return found
 
 
+def not_after(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
+    """The tally with all that is later than now, by a clock that was ahead, as of now."""
+    found = dict(tally)
+    for owner, counts in tally.items():
+        if any(c.at > now for c in counts):
+            merged: dict[int, Count] = {}
+            for c in counts:
+                at = min(c.at, ceil(now))
+                before = merged.get(at // _TOGETHER, Count(at, 0))
+                merged[at // _TOGETHER] = Count(max(at, before.at), before.evictions + c.evictions)
+            found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
 def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
     """What still counts for a cap. A clock that was set back does not make it count for longer than a day."""
     kept = {owner: tuple(c for c in counts if abs(now - c.at) < DAY) for owner, counts in tally.items()}

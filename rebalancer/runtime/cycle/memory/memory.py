@@ -25,6 +25,7 @@ from rebalancer.policy.history.fence import Claim, claimed, rival
 from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Totals, cut_off, within_limits
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.tally import recent, stricter
+from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.limits import circuit_breaker as breaker
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
@@ -92,17 +93,18 @@ class Memory:
         self._looked = False
         self._cycle = f"{self._writer}-{self._began}-{int(self._clock.now())}"
         if self._store is None:
-            self.ledger = within_limits(self.ledger)
+            self.ledger = self._as_of_now(within_limits(self.ledger))
             return
         if self._read_only and self._began > 1:
             return
         try:
-            self.ledger = self._saved = self._store.load()
+            self._saved = self._store.load()
         except KubeError as e:
             if not self._read_only:
                 raise
             log.warning("going on without the ledger, as nothing is evicted: %s", e)
             return
+        self.ledger = self._as_of_now(self._saved)
         self._look_for_rival(self.ledger)
         if self._rival is not None:
             # The other one finds this claim before its next eviction.
@@ -278,6 +280,9 @@ class Memory:
         except KubeError as e:
             log.info("the claim on the ledger runs out by itself: %s", e.message)
 
+    def _as_of_now(self, ledger: Ledger) -> Ledger:
+        return as_of(ledger, self._clock.now(), self.silent)
+
     # -- the fence
 
     def rival(self) -> Reason | None:
@@ -286,7 +291,7 @@ class Memory:
 
     def _with_claim(self, ledger: Ledger) -> Ledger:
         now = self._clock.now()
-        mine = Claim(until=now + self.silent, term=self._term())
+        mine = Claim(until=now + self.silent, term=self._term(), made=now)
         return replace(ledger, claims=claimed(ledger.claims, self._writer, mine, now))
 
     def _look_for_rival(self, ledger: Ledger) -> None:
@@ -299,7 +304,7 @@ class Memory:
         """Somebody else has written: takes over what they know, and says that this process is here."""
         assert self._store is not None
         try:
-            self.ledger = _merged(self._store.load(), self.ledger)
+            self.ledger = _merged(self._as_of_now(self._store.load()), self.ledger)
             self._look_for_rival(self.ledger)
             self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
         except KubeError as e:

@@ -9,6 +9,7 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.planner.options import PlanOptions
+from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.live.assembly import LiveOptions
 from tests.support.build import node, objects
@@ -54,3 +55,28 @@ def test_a_cap_leaves_the_plan_whole() -> None:
     first = run.story.plans[0]
     assert (len(first.moves), len(first.allowed), run.report.evicted) == (4, 1, 1)
     assert first.residual_excess == 0
+
+
+@pytest.mark.parametrize("ahead", [3000.0, 7200.0, 2 * 86_400.0])
+def test_a_clock_that_was_ahead_lifts_no_cap(ahead: float) -> None:
+    two_an_hour = capped(max_total_per_hour=Limit(number=2))
+    with Machine() as m:
+        right = m.time.at
+        m.time.at = right + ahead
+        assert m.cycle(options=two_an_hour).report.evicted == 2
+        m.time.at = right + 120
+        assert m.cycle(options=two_an_hour).report.evicted == 0
+        m.time.at = right + 120 + 3700
+        assert m.cycle(options=two_an_hour).report.evicted == 2
+
+
+def test_an_owner_does_not_rest_for_longer_because_a_clock_was_ahead() -> None:
+    with Machine() as m:
+        right = m.time.at
+        m.time.at = right + 365 * 86_400
+        rules = HistoryRules(cool_down=600.0)
+        assert m.cycle(rules, capped(max_total=Limit(number=1))).report.evicted == 1
+        m.time.at = right
+        assert m.cycle(rules).report.evicted == 0
+        m.time.at = right + 700
+        assert m.cycle(rules).report.evicted == 3

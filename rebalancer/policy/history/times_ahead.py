@@ -1,0 +1,41 @@
+"""Times of the ledger that lie in the future count as now.
+
+A clock that was ahead has written them: that of a node without time synchronisation, or one that was set
+wrongly. They must not lift a cap, have an owner rest or a claim hold for as long as that clock was ahead.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rebalancer.policy.history.fence import Claim
+from rebalancer.policy.history.ledger import Entry, Ledger
+from rebalancer.policy.history.tally import not_after
+
+_SKEW = 5.0
+"""Seconds that the clocks of two machines may well differ."""
+
+
+def as_of(ledger: Ledger, now: float, silent: float) -> Ledger:
+    """The ledger without times in the future. `silent`: for how long a claim lasts that does not say so."""
+    latest = now + _SKEW
+    return replace(
+        ledger,
+        entries=tuple(_entry(e, now, latest) for e in ledger.entries),
+        counted=not_after(ledger.counted, latest),
+        violated={k: now if at > latest else at for k, at in ledger.violated.items()},
+        looked=now if ledger.looked > latest else ledger.looked,
+        claims={n: _claim(c, now, latest, silent) for n, c in ledger.claims.items()},
+    )
+
+
+def _entry(e: Entry, now: float, latest: float) -> Entry:
+    if e.at <= latest and e.removed <= latest:
+        return e
+    return replace(e, at=min(e.at, now), removed=min(e.removed, now))
+
+
+def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
+    """A claim that was made in the future lasts from now on."""
+    made = claim.made or claim.until - silent
+    return replace(claim, made=now, until=now + claim.until - made) if made > latest else claim

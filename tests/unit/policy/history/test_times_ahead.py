@@ -1,0 +1,44 @@
+"""Times of the ledger that lie in the future count as now, and nothing is lost by that."""
+
+from __future__ import annotations
+
+from rebalancer.policy.history.fence import Claim
+from rebalancer.policy.history.ledger import Entry, Ledger
+from rebalancer.policy.history.tally import Count
+from rebalancer.policy.history.times_ahead import as_of
+
+NOW = 1_000_000.0
+
+
+def entry(at: float) -> Entry:
+    return Entry(
+        at=at, cycle="c", namespace="n", pod="p", uid="u", owner="ReplicaSet/n/o", node="a", predicted="b"
+    )
+
+
+def test_what_is_past_stays_as_it_is() -> None:
+    claim = Claim(until=NOW + 50, made=NOW - 50)
+    past = Ledger(
+        looked=NOW - 1,
+        entries=(entry(NOW - 5), entry(NOW + 1)),
+        counted={"o": (Count(5, 2), Count(int(NOW), 3))},
+        violated={"k": NOW - 9},
+        claims={"a": claim},
+    )
+    assert as_of(past, NOW, 100.0) == past
+
+
+def test_what_is_in_the_future_is_now() -> None:
+    ahead = Ledger(
+        looked=NOW + 99,
+        entries=(entry(NOW + 99),),
+        counted={"o": (Count(int(NOW), 3), Count(int(NOW) + 9999, 4), Count(int(NOW) + 99_999, 5))},
+        violated={"k": NOW + 99},
+        claims={"a": Claim(until=NOW + 9999 + 60, made=NOW + 9999), "b": Claim(until=NOW + 9999)},
+    )
+    found = as_of(ahead, NOW, 100.0)
+    assert found.looked == found.entries[0].at == found.violated["k"] == NOW
+    assert sum(c.evictions for c in found.counted["o"]) == 12
+    assert max(c.at for c in found.counted["o"]) <= NOW + 5
+    assert found.claims["a"].until == NOW + 60
+    assert found.claims["b"].until == NOW + 100
