@@ -77,7 +77,8 @@ class Elector:
 
     `identity` must be this process's alone. `on_change(leading)` is called in that thread whenever this
     process begins or ceases to lead; who is about to act asks `still_leading` all the same. `now`: seconds of
-    the epoch, for the record's times.
+    the epoch, for the record's times. `claimed`: the highest number of transitions under which somebody has
+    acted, as far as is known elsewhere; a lease that was deleted would begin again below it.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Elector:
         monotonic: Callable[[], float] = steady,
         now: Callable[[], float] = time.time,
         rng: Callable[[], float] = random.random,
+        claimed: Callable[[], int] = lambda: -1,
     ) -> None:
         self.identity = identity or own_identity()
         self.namespace, self.name = namespace, name
@@ -102,6 +104,7 @@ class Elector:
         self._monotonic = monotonic
         self._now = now
         self._rng = rng
+        self._claimed = claimed
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         # Written by the elector's thread alone (and by `stop`, once that has ended).
@@ -222,7 +225,8 @@ class Elector:
         lease = client.get(self._timeout())
         if lease is None:
             if not self._stop.is_set() and not self._held_by_another(held):
-                self._take(lambda timeout: client.create(self._spec(None), timeout))
+                spec = self._spec(None)
+                self._take(lambda timeout: client.create(spec, timeout))
             return
         self._observe(lease)
         if lease.spec.holder_identity != self.identity:
@@ -243,7 +247,8 @@ class Elector:
 
     def _update(self, client: LeaseClient, lease: Lease) -> None:
         if not self._stop.is_set():
-            self._take(lambda timeout: client.update(lease, self._spec(lease), timeout))
+            spec = self._spec(lease)
+            self._take(lambda timeout: client.update(lease, spec, timeout))
 
     def _take(self, write: Callable[[float], Lease]) -> None:
         sent = self._monotonic()
@@ -271,14 +276,17 @@ class Elector:
         before = lease.spec if lease is not None else LeaseSpec()
         now = micro_time(self._now())
         renewed = before.holder_identity == self.identity
-        handed_over = lease is not None and not renewed
+        transitions = before.lease_transitions
+        if not renewed and holder is None:
+            # Also where the record is new, or was set back.
+            transitions = max(transitions + (lease is not None), self._claimed() + 1)
         return LeaseSpec(
             holder_identity=self.identity if holder is None else holder,
             # Rounded up: others must not wait less than we count on.
             lease_duration_seconds=duration or -int(-self._options.duration // 1),
             acquire_time=before.acquire_time if renewed and before.acquire_time else now,
             renew_time=now,
-            lease_transitions=before.lease_transitions + handed_over,
+            lease_transitions=transitions,
         )
 
     def _tell(self) -> None:

@@ -269,7 +269,7 @@ class Service:
         if self.elector is not None or not wanted:
             return
         self.elector = elector_of(
-            settings, self._connection, self._places.lease, identity=self._name, on_change=self._led
+            settings, self._connection, self._places, identity=self._name, on_change=self._led
         ).start()
 
     def _term(self) -> int:

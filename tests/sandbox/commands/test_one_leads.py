@@ -87,6 +87,26 @@ def test_a_holder_that_died_long_ago_is_waited_for_and_followed(server: ApiServe
     assert evictions(server) == 4
 
 
+def test_a_lease_that_a_person_cleared_is_not_waited_for_without_end(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    held(server, datetime.now(UTC))
+    server.store.modify(
+        "Lease",
+        "rebalancer",
+        "default",
+        lambda o: o["spec"].update(holderIdentity="", leaseDurationSeconds=3600),
+    )
+    (tmp_path / "c.yaml").write_text(
+        "leaderElection: {leaseDuration: 1s, renewDeadline: 700ms, retryPeriod: 100ms}"
+    )
+    done = call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
+    assert done.returncode == 1
+    assert "has no holder and was not handed back" in done.stderr
+    assert "--wait" in done.stderr
+    assert evictions(server) == 0
+
+
 def test_once_waits_until_the_daemon_does_not_lead_any_more(server: ApiServer, tmp_path: Path) -> None:
     with moving(server), daemon(server, tmp_path / "daemon", BRISK, "--execute") as d:
         until(lambda: "this instance leads" in d.said())

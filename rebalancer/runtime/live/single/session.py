@@ -36,7 +36,7 @@ def session(
     """
     name, election = own_name(), settings.leader_election
     leads = settings.evictions.enabled and election.enabled
-    elector = elector_of(settings, connection, places.lease, identity=name) if leads else None
+    elector = elector_of(settings, connection, places, identity=name) if leads else None
     memory = memory_of(
         settings,
         connection,

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.coordination.ledger import Ledgers
+from rebalancer.kube.coordination.place import Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.history.ledger import Circuit
+from rebalancer.policy.history.fence import Claim
+from rebalancer.policy.history.ledger import Circuit, Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
-from tests.support.runs.machine import PLACE, Machine
+from rebalancer.runtime.live.leading import elector_of
+from rebalancer.runtime.live.places import Places
+from rebalancer.settings import Settings
+from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.servers.api import QUICK, connected
+from tests.support.waiting import until
 
 ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
 SILENT = 600.0
@@ -123,3 +130,39 @@ def test_what_one_wrote_about_the_breaker_survives_what_the_other_writes() -> No
         assert m.ledger().circuit == Circuit(until=until, trips=2, reason="unwell")
         a.close()
         b.close()
+
+
+def test_a_claim_by_a_clock_that_was_ahead_lasts_as_long_as_any_other() -> None:
+    with Machine() as m:
+        right = m.time.at
+        killed = Rebalancer(m, "killed")
+        m.time.at += 100 * 86_400
+        killed.cycle()
+        killed.close()
+        m.time.at = right
+        other = Rebalancer(m, "other")
+        assert other.cycle().report.end is End.HELD
+        m.time.at = right + SILENT + 60
+        assert other.cycle().report.evicted == 1
+        other.close()
+
+
+@pytest.mark.parametrize("before", [None, 3], ids=["deleted", "set back"])
+def test_who_takes_a_lease_that_begins_anew_is_later_than_all_who_have_acted(before: int | None) -> None:
+    with Machine() as m, connected(m.server) as c:
+        m.keep(Ledger(claims={"dead": Claim(until=m.time.at + 86_400, term=7, made=m.time.at)}))
+        if before is not None:
+            spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": before}
+            meta = {"name": "rebalancer", "namespace": "default"}
+            kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            m.server.store.create({**kind, "metadata": meta, "spec": spec})
+        places = Places(brake=BRAKE, ledger=PLACE, lease=Place("default", "rebalancer"))
+        elector = elector_of(Settings.defaults(), c, places, identity="new").start()
+        try:
+            until(elector.still_leading)
+            term = elector.status().transitions
+        finally:
+            elector.stop()
+        new = Rebalancer(m, "new", term)
+        assert new.cycle().report.evicted == 1
+        new.close()
