@@ -27,6 +27,20 @@ def overlooked(pods: Iterable[Pod], now: float) -> Mapping[str, Sequence[Pod]]:
     return found
 
 
+def judged_since(pods: Iterable[Pod], time: float) -> bool:
+    """Whether a scheduler has looked at one of these pods, which was created after that time.
+
+    A kubelet's own pods (static ones) need no scheduler.
+    """
+    return any(
+        p.created is not None
+        and p.created > time
+        and (p.judged or p.node_name)
+        and not (p.owner is not None and p.owner.kind == "Node")
+        for p in pods
+    )
+
+
 def silent(scheduler: str, pods: Sequence[Pod]) -> Reason:
     """Why nothing is evicted while these pods of a scheduler are overlooked."""
     first = min(pods, key=lambda p: (p.created or 0.0, p.key))
@@ -45,7 +59,8 @@ def expired(lease: str, holder: str, renewed: str) -> Reason:
         ReasonCode.SCHEDULER_SILENT,
         f"no scheduler works: nobody renews lease {lease}, last {holder or 'nobody'}, {renewed or 'never'}",
         {},
-        "look whether kube-scheduler runs; if yours does not use this lease any more, delete the lease",
+        "look whether kube-scheduler runs; a lease that it does not use any more counts until a pod that is "
+        "younger has been scheduled, or for a day: delete it",
     )
 
 

@@ -18,7 +18,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits, too_many_displaced, too_many_not_ready
-from rebalancer.policy.limits.silent_scheduler import expired, overlooked, silent
+from rebalancer.policy.limits.silent_scheduler import expired, judged_since, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates.gates import Gate
 from rebalancer.runtime.cycle.memory.memory import Memory
@@ -32,6 +32,12 @@ _EVERY = 5.0
 _SEEN = 5.0
 """Seconds that a silence must last under our own eyes: the clocks of two machines may differ."""
 _TIMEOUT = 5.0
+_SHARE = 4
+"""A lease is renewed four times or more while it lasts: client-go's defaults, OpenShift's."""
+_SKEW = 60.0
+"""Seconds that the clocks of scheduler and API server may differ."""
+_ABANDONED = 86_400.0
+"""Seconds after which a lease that nobody renews is nobody's, as far as the pods say nothing else."""
 
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
 
@@ -66,6 +72,12 @@ class HealthGate(Gate):
         self._since: dict[str, float] = {}
         self._renewed: str | None = None
         self._beats = False
+        self._longest = 2 * _SEEN
+        self._begun: list[Lease | None] = []
+
+    def begin(self) -> None:
+        if self._clock.monotonic() >= self._next:
+            self._begun = [self._read_lease()]
 
     def closed(self) -> Reason | None:
         limits = self._all_limits()
@@ -81,7 +93,8 @@ class HealthGate(Gate):
     def _look(self) -> Reason | None:
         try:
             silence = self._silence()
-            if any(s.silent is None for s in silence):
+            until = self._clock.monotonic() + self._longest
+            while any(s.silent is None for s in silence) and self._clock.monotonic() < until:
                 # Seen for the first time: is it still so in some seconds?
                 if self._clock.wait(_SEEN):
                     return Reason(ReasonCode.STOPPING, "a stop was asked for")
@@ -98,7 +111,7 @@ class HealthGate(Gate):
     def _silence(self) -> list[_Silence]:
         """The schedulers that seem not to work."""
         waiting = overlooked(self._watched.pods().values(), self._clock.now())
-        lease = self._read_lease()
+        lease = self._begun.pop() if self._begun else self._read_lease()
         now = self._clock.monotonic()
         seen = {p.uid or p.key for pods in waiting.values() for p in pods}
         if lease is not None:
@@ -119,12 +132,20 @@ class HealthGate(Gate):
         """Whether the lease has expired by what was seen of it; until it was seen renewed, by its time."""
         spec, seen = lease.spec, now - self._since[_renewal(lease)]
         lasts = max(spec.lease_duration_seconds, _SEEN)
-        old = not self._beats and self._clock.now() - _seconds(spec.renew_time) >= lasts
-        if seen < lasts and not old:
+        renewed = _seconds(spec.renew_time)
+        if seen < lasts and (self._beats or self._clock.now() - renewed < lasts):
+            return None
+        if self._clock.now() - renewed >= _ABANDONED:
+            return None
+        # The scheduler's pods tell whether it works without this lease, by the control plane's own clocks.
+        ours = (p for p in self._watched.pods().values() if self._config.places(p.template.scheduler_name))
+        if judged_since(ours, renewed + lasts + _SKEW):
             return None
         where = "/".join(SCHEDULER_LEASE)
         reason = expired(where, spec.holder_identity, spec.renew_time)
-        return _Silence("", reason if seen >= _SEEN else None)
+        patience = max(_SEEN, lasts / _SHARE)
+        self._longest = 2 * patience
+        return _Silence("", reason if seen >= patience else None)
 
     def _read_lease(self) -> Lease | None:
         """The scheduler's lease, where it can be seen."""

@@ -16,6 +16,7 @@ from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import SKEWED, Run
 from tests.support.sandbox import ApiServer, Reply
+from tests.support.servers.api import FakeTime
 
 LIMITS = CircuitLimits()
 NONE = CircuitLimits(displaced=Limit(number=0))
@@ -168,11 +169,11 @@ def test_pods_of_a_scheduler_that_does_not_work_stay_and_others_go() -> None:
     assert run.report.end is not End.ABORTED
 
 
-def lease(server: ApiServer, at: float, holder: str = "control-plane-1") -> None:
+def lease(server: ApiServer, at: float, holder: str = "control-plane-1", lasts: int = 15) -> None:
     """The scheduler's lease, renewed at that time."""
     spec = {
         "holderIdentity": holder,
-        "leaseDurationSeconds": 15,
+        "leaseDurationSeconds": lasts,
         "renewTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
     if server.store.find("Lease", "kube-scheduler", "kube-system") is None:
@@ -204,6 +205,54 @@ def test_a_clock_that_is_wrong_does_not_make_the_scheduler_dead() -> None:
         lease(m.server, m.time.at - 3600)
         m.time.during = lambda _: lease(m.server, m.time.at - 3600 + next(beat))
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
+
+
+YOUNG = objects(workload("young").placed({"b-0": 1}))
+
+
+@pytest.mark.parametrize(
+    ("since", "created", "stops"),
+    [
+        (3600.0, None, True),
+        (3600.0, 60.0, False),
+        (3600.0, 3590.0, True),
+        (2 * 86_400.0, None, False),
+    ],
+    ids=["nothing was scheduled since", "a pod was", "a pod was, just before it ran out", "two days ago"],
+)
+def test_a_lease_that_another_scheduler_left_behind_does_not_hold_for_ever(
+    since: float, created: float | None, stops: bool
+) -> None:
+    """Renewed for the last time so many seconds ago, while a pod was made so many seconds ago."""
+    with Machine() as m:
+        lease(m.server, m.time.at - since)
+        if created is not None:
+            at = datetime.fromtimestamp(m.time.at - created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            pod = next(o for o in YOUNG if o["kind"] == "Pod")
+            made = {**pod["metadata"], "creationTimestamp": at, "ownerReferences": []}
+            m.server.store.load([{**pod, "metadata": made}])
+        run = m.cycle(limits=LIMITS)
+    if stops:
+        assert held(run, ReasonCode.SCHEDULER_SILENT)
+    else:
+        assert run.report.end is End.COMPLETE, run.report.message
+
+
+@pytest.mark.parametrize("phase", [0.0, 7.0, 14.0, 21.0])
+def test_a_lease_that_is_renewed_every_half_minute_is_alive_although_our_clock_is_ahead(phase: float) -> None:
+    """OpenShift's timings: 137 s, renewed every 26 s. Our clock is three minutes ahead."""
+    with Machine() as m:
+        at = m.time.at
+
+        def renew(_: float) -> None:
+            beats = (time.at - at + phase) // 26
+            lease(m.server, at - 180 - phase + beats * 26, lasts=137)
+
+        time = FakeTime(at=at)
+        renew(0.0)
+        m.time.during = renew
+        run = m.cycle(time=time, limits=LIMITS)
+    assert run.report.end is End.COMPLETE, run.report.message
 
 
 def test_a_lease_that_dies_in_the_middle_stops_the_next_eviction() -> None:
