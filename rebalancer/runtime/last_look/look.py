@@ -74,13 +74,16 @@ class LastLook:
         self._now = now
         watch_age.begin()
 
-    def why_not(self, move: Move, in_flight: int = 0) -> Reason | None:
+    def why_not(
+        self, move: Move, in_flight: int = 0, beside: Callable[[], object] = lambda: None
+    ) -> Reason | None:
         """Why the move is not right any more; None if it is.
 
         `in_flight`: how many pods of the same owner this wave has evicted already; so many may be missing.
-        Raises KubeError where the cluster cannot be asked.
+        `beside` is called in a thread of its own while objects are read. Raises KubeError where the cluster
+        cannot be asked.
         """
-        return self._watch_age.why_not() or self._room.why_not(move) or self._as_read(move, in_flight)
+        return self._watch_age.why_not() or self._room.why_not(move) or self._as_read(move, in_flight, beside)
 
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the plan or the last look has them."""
@@ -90,7 +93,7 @@ class LastLook:
         """Whether the move may be in flight beside others that it was not planned beside."""
         return self._room.beside(move, others, unplaced)
 
-    def _as_read(self, move: Move, in_flight: int) -> Reason | None:
+    def _as_read(self, move: Move, in_flight: int, beside: Callable[[], object]) -> Reason | None:
         """The owner, its own owner, the budgets, the namespace, the pod and what the watch is checked with.
 
         All of it is read at the same time, as it must not be old when the eviction is sent.
@@ -98,7 +101,8 @@ class LastLook:
         victim, planned = move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner)
         parent = self._room.owner_of(planned.namespace, planned.owner) if planned is not None else None
         node = self._expected(move)
-        with ThreadPoolExecutor(max_workers=7, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="look") as pool:
+            pool.submit(beside)
             the_owner = pool.submit(self._owner, planned)
             the_parent = pool.submit(self._owner, parent)
             the_budgets = pool.submit(self._budgets, victim.namespace)

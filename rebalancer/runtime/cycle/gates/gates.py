@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.place import Place
-from rebalancer.kube.errors import ForbiddenError, NotFoundError
+from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.annotations import paused
@@ -16,8 +16,12 @@ from rebalancer.runtime.cycle.memory.memory import Memory
 
 
 class Gate:
-    """Open by default. Subclasses override what they need. Both methods may raise KubeError, which ends the
-    cycle."""
+    """Open by default. Subclasses override what they need. `closed` and `bars` may raise KubeError, which
+    ends the cycle."""
+
+    def begin(self) -> None:
+        """`closed` will be asked in a moment: reads what takes a request, beside what others read. In any
+        thread. What went wrong is for `closed` to raise."""
 
     def closed(self) -> Reason | None:
         """Why nothing at all may be evicted now."""
@@ -33,6 +37,10 @@ class Gates(Gate):
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = tuple(gates)
+
+    def begin(self) -> None:
+        for g in self._gates:
+            g.begin()
 
     def closed(self) -> Reason | None:
         return next((r for g in self._gates if (r := g.closed()) is not None), None)
@@ -88,7 +96,7 @@ class LeaderGate(Gate):
 
 
 class PauseGate(Gate):
-    """Closed by the brake, which is read each time. Namespaces that are paused are a matter of the last look.
+    """Closed by the brake, which is read for each answer. Namespaces that are paused are for the last look.
 
     A brake that is missing or may not be read closes as well. `lease`: the lease's annotations as last seen,
     which paused everything in earlier versions and still do.
@@ -101,11 +109,22 @@ class PauseGate(Gate):
         self._brake = brake
         self._clock = clock
         self._lease = lease
+        self._begun: Mapping[str, str] | KubeError | None = None
+
+    def begin(self) -> None:
+        try:
+            self._begun = self._brakes.everything(self._brake)
+        except KubeError as e:
+            self._begun = e
 
     def closed(self) -> Reason | None:
         what = f"configmap {self._brake.name} -n {self._brake.namespace}"
+        there, self._begun = self._begun, None
         try:
-            there = self._brakes.everything(self._brake)
+            if isinstance(there, KubeError):
+                raise there
+            if there is None:
+                there = self._brakes.everything(self._brake)
         except NotFoundError:
             say = f"{self._brake}, by which people pause evictions, is missing"
             return _unseen(f"{say}; `rebalancer resume` creates it", "`rebalancer resume` creates it")

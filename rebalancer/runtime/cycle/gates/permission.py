@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rebalancer.kube.errors import KubeError
@@ -20,8 +20,13 @@ _LOOKS = 4
 class FreshLook(Protocol):
     """What is asked before each eviction: `rebalancer.runtime.last_look.look.LastLook`."""
 
-    def why_not(self, move: Move, in_flight: int = 0) -> Reason | None:
-        """Why the move is no longer valid. Raises KubeError."""
+    def why_not(
+        self, move: Move, in_flight: int = 0, beside: Callable[[], object] = lambda: None
+    ) -> Reason | None:
+        """Why the move is no longer valid. `beside` is called in a thread of its own while objects are read.
+
+        Raises KubeError.
+        """
         ...
 
     def destinations(self, move: Move) -> tuple[str, ...]:
@@ -39,7 +44,12 @@ class FreshLook(Protocol):
 class NoLook(FreshLook):
     """For dry runs: where nothing is evicted, nothing is looked at."""
 
-    def why_not(self, move: Move, in_flight: int = 0) -> Reason | None:  # noqa: ARG002
+    def why_not(
+        self,
+        move: Move,  # noqa: ARG002
+        in_flight: int = 0,  # noqa: ARG002
+        beside: Callable[[], object] = lambda: None,  # noqa: ARG002
+    ) -> Reason | None:
         """Nothing."""
         return None
 
@@ -88,7 +98,8 @@ class Permission:
         self.held = None
         if self._clock.stopping():
             return Reason(ReasonCode.STOPPING, "a stop was asked for")
-        reason = self._look.why_not(self._move, self._in_flight)
+        # What the gates read is read at the same time as what the look reads.
+        reason = self._look.why_not(self._move, self._in_flight, self._gate.begin)
         if reason is not None:
             return reason
         try:

@@ -18,12 +18,14 @@ from rebalancer.model.reason import Reason
 from rebalancer.outcome.cycle import MoveStatus
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates import permission
 from rebalancer.runtime.cycle.gates.permission import Permission
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.single.once import run_once
 from tests.support.build import deployment, node, objects, pdb
+from tests.support.runs.machine import BRAKE
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply
 from tests.support.sandbox.faults import Action
@@ -200,3 +202,23 @@ def test_no_request_is_sent_more_than_a_second_after_the_look_began(
     assert all(age < 1.0 for age in ages)
     if not evictions:
         assert "4 times in a row" in report.message
+
+
+def test_what_is_read_for_a_look_is_read_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read takes 0.8 s, and a look no more than twice that: pod, owner, namespace and brake."""
+    monkeypatch.setattr(permission, "_FRESH", 1.6)
+    with Cluster(objects(*CLUSTER), ready_after=0.05, grace=0.05) as cluster:
+        cluster.settle()
+        cluster.faults.add(Delay(0.8), verb="get")
+        connection = Connection(ClusterOptions(kubeconfig=str(cluster.kubeconfig(tmp_path / "config"))))
+        options = LiveOptions(
+            execute=True,
+            brake=BRAKE,
+            settle=SettleLimits(poll=0.05),
+            limits=CycleLimits(max_replans=0),
+        )
+        report = run_once(connection, options, clock=SystemClock())
+        connection.close()
+    assert report.evicted == 1, report.message
