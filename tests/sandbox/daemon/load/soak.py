@@ -63,17 +63,29 @@ _MILD = _FAULTS[1], _FAULTS[6]
 WEATHER = {"storm": (_FAULTS, 0.6), "noise": (_MILD, 0.1), "quiet": ((), 0.0)}
 """Which faults, and how likely one is at each turn. "noise" has those of a bad day, and others that keep the
 cluster busy; "quiet" has neither: the same work, to compare with."""
+_ROLLOUT_EVERY = 60.0
+ACTORS = ("everybody", "autoscalers")
+"""Who changes the cluster. "autoscalers": one of nodes that adds and consolidates, one of pods, and a rollout
+every minute; "everybody": they and all others, at a pace that no cluster has."""
 
 
 class Soak:
-    """One run. `say` gets a line now and then. `weather`: of WEATHER."""
+    """One run. `say` gets a line now and then. `weather`: of WEATHER; `actors`: of ACTORS."""
 
     def __init__(
-        self, seed: int, folder: Path, say: Callable[[str], None], *, weather: str = "storm"
+        self,
+        seed: int,
+        folder: Path,
+        say: Callable[[str], None],
+        *,
+        weather: str = "storm",
+        actors: str = "everybody",
     ) -> None:
         self.rng, self.luck = random.Random(seed), random.Random(seed)
         self.kinds, self.likely = WEATHER[weather]
         self.say = say
+        self._only_autoscalers = actors == "autoscalers"
+        self._rolled_out = time.monotonic()
         self.cluster = Cluster(
             objects(*THINGS), seed=seed, ready_after=0.1, grace=0.1, patience=1.0, history=500
         )
@@ -155,8 +167,12 @@ class Soak:
         told, sizes = began, list[int]()
         while (now := time.monotonic()) - began < seconds and not self.problems and self._alive():
             self._fault()
-            self._change()
-            time.sleep(self.rng.uniform(0.2, 0.8))
+            if self._only_autoscalers:
+                self._autoscalers_change()
+                time.sleep(self.rng.uniform(1.0, 4.0))
+            else:
+                self._change()
+                time.sleep(self.rng.uniform(0.2, 0.8))
             if now - told > max(5.0, seconds / 30):
                 told = now
                 sizes.append(self._resident())
@@ -192,6 +208,15 @@ class Soak:
         )
         if not self.kinds and what in (self._annotate, self._batch, self._taint):
             return
+        self._do(what)
+
+    def _autoscalers_change(self) -> None:
+        if time.monotonic() - self._rolled_out >= _ROLLOUT_EVERY:
+            self._rolled_out = time.monotonic()
+            self._do(self._rollout)
+        self._do(self.rng.choice((self._autoscale, self._autoscale, self._node, self._consolidate)))
+
+    def _do(self, what: Callable[[], None]) -> None:
         try:
             what()
             self.changes[what.__name__.strip("_")] += 1
@@ -302,7 +327,7 @@ class Soak:
             self.cluster.cordon(node, on=False)
             self.cluster.restore_domain("kubernetes.io/hostname", node)
             self.cluster.store.modify("Node", node, None, lambda o: o["spec"].update(taints=[]))
-        began, before = time.monotonic(), self.quiet
+        began, before, evicted = time.monotonic(), self.quiet, len(self.witness.evicted)
         while time.monotonic() - began < _AT_REST and not self.problems and self._alive():
             if self.quiet > before + 1:
                 break
@@ -312,7 +337,8 @@ class Soak:
             raise AssertionError(
                 f"not at rest after {took:.0f} s: {self.last} {self.problems} {self._said()}"
             )
-        self.say(f"at rest after {time.monotonic() - began:.1f} s")
+        more = len(self.witness.evicted) - evicted
+        self.say(f"at rest after {time.monotonic() - began:.1f} s and {more} more evictions")
         if len(sizes) >= 12:
             # The first third warms up; then it must stay within a tenth and some.
             early = mean(sizes[len(sizes) // 3 : len(sizes) // 2])
@@ -331,15 +357,22 @@ class Soak:
 
 
 def main() -> None:
-    """Arguments: --seconds, --seed, --weather."""
+    """Arguments: --seconds, --seed, --weather, --actors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--weather", choices=WEATHER, default="storm")
+    parser.add_argument("--actors", choices=ACTORS, default="everybody")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        soak = Soak(given.seed, Path(folder), lambda line: print(line, flush=True), weather=given.weather)
+        soak = Soak(
+            given.seed,
+            Path(folder),
+            lambda line: print(line, flush=True),
+            weather=given.weather,
+            actors=given.actors,
+        )
         soak.run(given.seconds)
     print(f"fine: {soak}; changes {dict(soak.changes)}")
 
