@@ -8,7 +8,7 @@ from msgspec import Struct
 
 NAME, COMPONENT, MANAGED_BY = (f"app.kubernetes.io/{key}" for key in ("name", "component", "managed-by"))
 OURS = "rebalancer"
-Component = Literal["brake", "ledger", "lease"]
+Component = Literal["brake", "ledger", "lease", "eviction-request"]
 
 
 class Place(Struct, frozen=True):

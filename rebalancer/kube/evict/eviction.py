@@ -1,4 +1,4 @@
-"""Who evicts a pod: the protocol that both evictors keep, and the one of dry runs."""
+"""Who evicts a pod: the protocol that all evictors keep, and the one of dry runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.outcome.eviction import Eviction, Result
 
+REASON = "rebalancer.io/reason"
+"""Annotation of what asks for an eviction: why, in a sentence."""
+REQUESTER = "rebalancer.io/requested-by"
+"""Annotation of what asks for an eviction: which program, of which version."""
 Question = Callable[[], Reason | None]
 """Why a request to evict must not be sent now; None if it may. May raise KubeError."""
 
@@ -31,8 +35,19 @@ class Evictor(Protocol):
         """
         ...
 
+    def begin(self) -> None:
+        """Told before a cycle looks at the cluster. Raises KubeError."""
+        return
 
-class RecordingEvictor:
+    def follow(self, pod: Pod, may_not: Question) -> Eviction | None:  # noqa: ARG002
+        """What became of an eviction that was `Result.REQUESTED`; None while it is pending.
+
+        `may_not`, the last look, is asked again: where it forbids the eviction, it is withdrawn.
+        """
+        return None
+
+
+class RecordingEvictor(Evictor):
     """Dry run: remembers what it was asked to evict, and does nothing."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ from rebalancer.kube.errors import (
     UnauthorizedError,
 )
 from rebalancer.kube.evict.attempt import Attempt
-from rebalancer.kube.evict.eviction import Question, unasked
+from rebalancer.kube.evict.eviction import REASON, Evictor, Question, unasked
 from rebalancer.kube.read.objects import PodReader
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.pod import Pod
@@ -43,10 +43,6 @@ from rebalancer.outcome.eviction import Eviction, Result
 
 log = logging.getLogger(__name__)
 
-REASON = "rebalancer.io/reason"
-"""Annotation of the Eviction: why, in a sentence."""
-REQUESTER = "rebalancer.io/requested-by"
-"""Annotation of the Eviction: which program, of which version."""
 EVACUATION = "Eviction triggered evacuation"
 """What KubeVirt's webhook answers with 429 when the eviction of a launcher begins a live migration
 (pod-eviction-admitter.go); descheduler knows it by the same words."""
@@ -68,7 +64,7 @@ _LAST_LOOKS = 6.0
 _STALE_WAIT_LIMIT = 30.0
 
 
-class LiveEvictor:
+class LiveEvictor(Evictor):
     """Evicts for real, or by the server's dry run.
 
     `read` gives the pod of a name now (`Objects.pod`). `wait` sleeps, True means stop: then no further

@@ -74,6 +74,7 @@ class CarryingOut:
         evict more."""
         clock, poll = self._parts.clock, self._replacements.limits.poll
         while True:
+            self._follow_requests()
             self._take_landings()
             over = self._over() or enough(self.outcomes)
             turn = [] if over else self._turn()
@@ -123,8 +124,10 @@ class CarryingOut:
     def _beside(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
         strangers = self.flight.strangers(move)
+        pending = {o.move.pod.uid for o in self.flight.requested}
         try:
-            return not strangers or self._look.beside(move, strangers, self._replacements.unplaced)
+            unplaced = self._replacements.unplaced | pending
+            return not strangers or self._look.beside(move, strangers, unplaced)
         except KubeError as e:
             log.info("waiting for the watch: %s", e.message)
             return False
@@ -162,7 +165,7 @@ class CarryingOut:
             return
         if outcome.eviction is not None and p.limits.per_second:
             self._next_at = now + 1.0 / p.limits.per_second
-        if outcome.status is MoveStatus.EVICTED:
+        if outcome.status in (MoveStatus.EVICTED, MoveStatus.REQUESTED):
             self._evicted += 1
             self._quiet_since = now
             self.flight.started(outcome)
@@ -184,9 +187,24 @@ class CarryingOut:
         self._memory.intend(self._snapshot, self._plan, new, [self._leaves(m) for m in new])
         self._intended.update(m.pod.uid for m in new)
 
+    def _follow_requests(self) -> None:
+        """What became of evictions that were requested: the pod goes, or the request is withdrawn."""
+        for requested in self.flight.requested:
+            others = self.flight.in_flight(controller_of(requested.move)) - 1
+            outcome = self._evicting.follow(requested, others)
+            if outcome is None:
+                continue
+            self._quiet_since = self._parts.clock.monotonic()
+            if outcome.evicted:
+                self.flight.started(outcome)
+            else:
+                self._evicted -= 1
+                self._end([outcome])
+
     def _take_landings(self) -> None:
         """What has landed, or failed to."""
-        if self.flight.flying and (known := self._replacements.landed([*self.flight.flying.values()])):
+        gone = [o for o in self.flight.flying.values() if o.status is not MoveStatus.REQUESTED]
+        if gone and (known := self._replacements.landed(gone)):
             self._quiet_since = self._parts.clock.monotonic()
             self._end(known)
 

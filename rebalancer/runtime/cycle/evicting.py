@@ -76,7 +76,26 @@ class Evicting:
         self.obstacles.held = permission.held
         if not eviction.tried:
             return self._untried(move, eviction)
+        return self._tried(move, eviction)
+
+    def follow(self, requested: Outcome, in_flight: int) -> Outcome | None:
+        """What became of an eviction that was requested; None while it is pending.
+
+        `in_flight`: how many other pods of its owner are on their way. The last look is repeated.
+        """
+        move = requested.move
+        permission = Permission(self._look, self._gate, self._clock, move, in_flight)
+        eviction = self._evictor.follow(move.pod, permission)
+        self.obstacles.held = self.obstacles.held or permission.held
+        return self._tried(move, eviction) if eviction is not None else None
+
+    def _tried(self, move: Move, eviction: Eviction) -> Outcome:
+        """A move for which a request was sent."""
         at = self._clock.monotonic()
+        if eviction.result is Result.REQUESTED:
+            return Outcome(
+                move=move, status=MoveStatus.REQUESTED, message=eviction.message, eviction=eviction, at=at
+            )
         self._observer.on_eviction(move, eviction)
         if eviction.evicted:
             now = replace(move, destinations=self._look.destinations(move))

@@ -121,6 +121,8 @@ class Cycle:
             return STOPPED
         p.observer.on_reading()
         try:
+            if self._plans == 0:
+                p.evictor.begin()
             snapshot = p.snapshot()
         except UserError as e:
             if self._plans == 0:

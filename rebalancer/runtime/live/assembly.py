@@ -16,8 +16,10 @@ from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff
 from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.lease import LeaseClient
 from rebalancer.kube.coordination.place import Place
-from rebalancer.kube.evict.eviction import Evictor, RecordingEvictor
-from rebalancer.kube.evict.evictor import REQUESTER, LiveEvictor
+from rebalancer.kube.evict.eviction import REQUESTER, Evictor, RecordingEvictor
+from rebalancer.kube.evict.eviction_requests import EvictionRequests
+from rebalancer.kube.evict.evictor import LiveEvictor
+from rebalancer.kube.evict.requesting import RequestingEvictor
 from rebalancer.kube.read.objects import Objects
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.read.transfer import ReadOptions
@@ -65,9 +67,9 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
-    `events`: what is written as events. `policy_reports`: whether the daemon writes plans as reports of
-    openreports.io. `beside_descheduler`: evict although a descheduler runs. `must_exist`: namespaces that
-    somebody named.
+    `by_request`: evict by EvictionRequest where that is served. `events`: what is written as events.
+    `policy_reports`: whether the daemon writes plans as reports of openreports.io. `beside_descheduler`:
+    evict although a descheduler runs. `must_exist`: namespaces that somebody named.
     """
 
     execute: bool = False
@@ -81,6 +83,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     max_time: float | None = None
     brake: Place | None = None
     grace_seconds: int | None = None
+    by_request: bool = False
     events: EventSetting = "none"
     policy_reports: bool = False
     beside_descheduler: bool = True
@@ -281,7 +284,11 @@ def _gate(
 def _evictor(connection: Connection, objects: Objects, options: LiveOptions, clock: Clock) -> Evictor:
     if not options.execute and not options.ask_server:
         return RecordingEvictor()
-    return LiveEvictor(
+
+    def annotations() -> dict[str, str]:
+        return {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()}
+
+    evictor = LiveEvictor(
         connection,
         objects.pod,
         wait=clock.wait,
@@ -290,5 +297,16 @@ def _evictor(connection: Connection, objects: Objects, options: LiveOptions, clo
         backoff=options.backoff,
         dry_run=not options.execute,
         grace_seconds=options.grace_seconds,
-        annotations=lambda: {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()},
+        annotations=annotations,
+    )
+    if not options.by_request or not options.execute:
+        return evictor
+    return RequestingEvictor(
+        EvictionRequests(connection, wait=clock.wait, backoff=options.backoff),
+        evictor,
+        objects.pod,
+        wait=clock.wait,
+        monotonic=clock.monotonic,
+        backoff=options.backoff,
+        annotations=annotations,
     )

@@ -264,6 +264,12 @@ def test_a_scheduler_configuration_that_is_none_is_an_error(text: str, says: str
     assert "--config names" in str(caught.value)
 
 
+def test_an_eviction_request_carries_no_grace_period() -> None:
+    flags = {"evictions": {"api": "eviction-request", "gracePeriod": "30s"}}
+    with pytest.raises(SettingsError, match="gracePeriod cannot be passed on by an EvictionRequest"):
+        load_settings(env={}, flags=flags)
+
+
 def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     flags = {
         "scope": {
@@ -298,6 +304,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "maxTotalPerHour": 50,
             "maxPerOwnerPerDay": "40%",
             "inFlightPerOwner": "25%",
+            "api": "eviction-request",
         },
         "planner": {
             "certainty": "likely",

@@ -1,0 +1,174 @@
+"""EvictionRequests: what is asked of Kubernetes 1.37 instead of an eviction, and what it answers.
+
+Rule: k8s.io/api lifecycle/v1alpha1 and kubernetes pkg/controller/evictionrequest. A request names a pod by
+its uid. The cluster's own controllers evict it, after the pod's own responders, if it has any. A request that
+is withdrawn or deleted ends that, unless the pod is being deleted already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Backoff, Wait
+from rebalancer.kube.client.status import quoted
+from rebalancer.kube.coordination.place import labels_of, selector_of
+from rebalancer.kube.errors import NotFoundError, ResponseError, Target
+from rebalancer.kube.read.pager import pages
+from rebalancer.kube.resources import Resource
+from rebalancer.model.pod import Pod
+
+EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
+BY = "rebalancer.io/rebalancer"
+"""spec.requester: becomes the key of a label, and domains of kubernetes.io are reserved."""
+_READ_TIMEOUT = 15.0
+_LABELS = labels_of("eviction-request")
+
+
+class _Condition(Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Metadata(Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Spec(Struct, frozen=True):
+    intent: str = ""
+    requester: str = ""
+
+
+class EvictionRequest(Struct, frozen=True):
+    """One request, as far as it is looked at."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the pod is still to be evicted, as far as this request goes."""
+        return self.spec.intent == "Eviction"
+
+    @property
+    def failed(self) -> str:
+        """Why nobody works on it any more; "" while somebody does, or once the pod is evicted."""
+        found = next((c for c in self.status.conditions if c.type == "Failed"), _Condition())
+        return f"{found.reason}: {found.message}".rstrip(": ") if found.status == "True" else ""
+
+
+class EvictionRequests:
+    """Makes, reads and withdraws the requests of this tool. All methods raise KubeError; none tries again."""
+
+    def __init__(self, connection: Connection, *, wait: Wait, backoff: Backoff) -> None:
+        self._connection = connection
+        self._wait = wait
+        self._backoff = backoff
+
+    def ours(self) -> list[EvictionRequest] | None:
+        """All of this tool's requests in the cluster; None where the API is not served."""
+        found: list[EvictionRequest] = []
+        try:
+            for page in pages(
+                self._connection,
+                EVICTION_REQUESTS,
+                wait=self._wait,
+                labels=selector_of("eviction-request"),
+                backoff=self._backoff,
+            ):
+                found += (self._decode(bytes(raw), _target("list")) for raw in page.items or ())
+        except NotFoundError:
+            return None
+        return found
+
+    def create(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        """Asks for the eviction of the pod. The request goes with the pod, by garbage collection."""
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+        metadata: dict[str, Any] = {
+            "name": name_of(pod),
+            "namespace": pod.namespace,
+            "labels": _LABELS,
+            "ownerReferences": [owner],
+        }
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        self._connection.request(
+            "POST",
+            EVICTION_REQUESTS.path(pod.namespace),
+            _target("create", pod.namespace),
+            body={
+                "apiVersion": EVICTION_REQUESTS.api_version,
+                "kind": EVICTION_REQUESTS.kind,
+                "metadata": metadata,
+                "spec": {
+                    "target": {"pod": {"name": pod.name, "uid": pod.uid}},
+                    "requester": BY,
+                    "intent": "Eviction",
+                },
+            },
+            read_timeout=_READ_TIMEOUT,
+        )
+
+    def get(self, namespace: str, name: str) -> EvictionRequest | None:
+        """The request of that name; None if there is none."""
+        target = _target("get", namespace, name)
+        try:
+            answer = self._connection.request(
+                "GET", EVICTION_REQUESTS.path(namespace, name), target, read_timeout=_READ_TIMEOUT
+            )
+        except NotFoundError:
+            return None
+        return self._decode(answer.body, target)
+
+    def set_intent(self, namespace: str, name: str, intent: str) -> EvictionRequest | None:
+        """Eviction or Withdrawn; None if there is no such request (any more)."""
+        target = _target("patch", namespace, name)
+        try:
+            answer = self._connection.request(
+                "PATCH",
+                EVICTION_REQUESTS.path(namespace, name),
+                target,
+                body={"spec": {"intent": intent}},
+                content_type="application/merge-patch+json",
+                read_timeout=_READ_TIMEOUT,
+            )
+        except NotFoundError:
+            return None
+        return self._decode(answer.body, target)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Deletes a request that is over."""
+        target = _target("delete", namespace, name)
+        try:
+            path = EVICTION_REQUESTS.path(namespace, name)
+            self._connection.request("DELETE", path, target, read_timeout=_READ_TIMEOUT)
+        except NotFoundError:
+            return
+
+    def _decode(self, body: bytes, target: Target) -> EvictionRequest:
+        try:
+            return msgspec.json.decode(body, type=EvictionRequest)
+        except msgspec.DecodeError as e:
+            text = f"{target}: cannot be read: {e}: {quoted(body)}"
+            raise ResponseError(text, target=target, code=200) from e
+
+
+def name_of(pod: Pod) -> str:
+    """One name for one pod: asking twice makes no second request."""
+    return f"rebalancer-{pod.uid}"
+
+
+def _target(verb: str, namespace: str = "", name: str = "") -> Target:
+    return Target(verb, EVICTION_REQUESTS, namespace, name)

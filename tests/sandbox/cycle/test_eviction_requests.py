@@ -1,0 +1,233 @@
+"""Cycles that evict by EvictionRequest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome.eviction import Result
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.options import PolicyOptions
+from tests.support.build import nodes, objects, pdb, workload
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.sandbox import ApiServer, Reply
+from tests.support.sandbox.custom import served
+from tests.support.sandbox.eviction_requests import LIFECYCLE, REQUESTS, EvictionController
+from tests.support.servers.api import FakeTime
+from tests.support.servers.hands import Hands
+from tests.unit.policy.judged import patched
+
+BY_REQUEST = replace(EXECUTE, by_request=True, planning=PlanOptions(policy=PolicyOptions(by_request=True)))
+_RESPONDER = {"spec": {"evictionResponders": [{"name": "acme.io/backup", "priority": 10000}]}}
+_LEFT_ALONE = {"rebalancer.io/evict": "false"}
+
+
+@pytest.fixture
+def lifecycle() -> Iterator[None]:
+    with served(*LIFECYCLE):
+        yield
+
+
+def _run(server: ApiServer, controller: EvictionController, during: Any = None) -> Run:
+    time = FakeTime()
+
+    def step(seconds: float) -> None:
+        if during is not None:
+            during()
+        controller.step(seconds)
+
+    time.during = step
+    return Run(server, BY_REQUEST, time=time, hands=Hands(server, ends_after=3))
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_pods_are_evicted_by_the_clusters_own_controller() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=2)
+        run = _run(server, controller)
+        assert run.report.end is End.COMPLETE, run.report.message
+        assert run.zones() == [2, 2, 2]
+        assert run.report.evicted == 4
+        # Nothing was posted to pods/eviction, nothing withdrawn; what was requested went with its pod.
+        assert run.evictions() == 0
+        made = [a for a in server.accesses if a.resource == "evictionrequests"]
+        assert sum(a.verb == "create" for a in made) == 4
+        assert not any(a.verb == "patch" for a in made)
+        assert controller.requests() == []
+        assert run.story.told.count("evict evicted") == 4
+        assert all(o.node for o in run.story.outcomes)
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_a_pending_request_is_withdrawn_when_the_last_look_fails() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100)
+
+        def pause() -> None:
+            if controller.requests():
+                server.store.modify(
+                    "ReplicaSet", "web", "default", lambda o: o["metadata"].update(annotations=_LEFT_ALONE)
+                )
+
+        run = _run(server, controller, pause)
+        assert run.report.evicted == 0
+        assert run.zones() == [6, 0, 0]
+        skipped = [o for o in run.story.outcomes if o.status is MoveStatus.SKIPPED]
+        assert skipped
+        assert {o.eviction.result for o in skipped if o.eviction is not None} == {Result.HELD}
+        assert {r.code for o in skipped if (r := o.reason) is not None} == {ReasonCode.CHANGED_SINCE_PLAN}
+        assert "withdrawn" in skipped[0].message
+        assert "Failed: CanceledDueToNoRequesters" in controller.seen
+        # What the component eviction-requests of deploy/kustomize grants, no more and no less.
+        asked = {a.verb for a in server.accesses if a.resource == "evictionrequests"}
+        assert asked == {"create", "delete", "get", "list", "patch"}
+        assert controller.requests() == []
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_an_eviction_that_the_withdrawal_was_too_late_for_counts() -> None:
+    """The responder evicts in the very moment in which the request is withdrawn."""
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100)
+        gone: list[str] = []
+
+        def late() -> None:
+            for request in controller.requests():
+                if request["spec"]["intent"] == "Withdrawn" and not gone:
+                    name = request["spec"]["target"]["pod"]["name"]
+                    gone.append(name)
+                    server.store.delete("Pod", name, "default")
+                elif not gone:
+                    server.store.modify(
+                        "ReplicaSet",
+                        "web",
+                        "default",
+                        lambda o: o["metadata"].update(annotations=_LEFT_ALONE),
+                    )
+
+        run = _run(server, controller, late)
+        assert len(gone) == 1
+        assert run.report.evicted == 1
+        assert [o.move.pod.name for o in run.story.outcomes if o.evicted] == gone
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_a_withdrawal_that_nobody_confirms_ends_the_cycle() -> None:
+    """Perhaps the pod is evicted later: nothing more is done on this knowledge."""
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100)
+
+        def pause() -> None:
+            if controller.requests():
+                controller.asleep = True
+                server.store.modify(
+                    "ReplicaSet", "web", "default", lambda o: o["metadata"].update(annotations=_LEFT_ALONE)
+                )
+
+        run = _run(server, controller, pause)
+        assert run.report.end is End.ABORTED
+        assert "has not said that it is called off" in run.report.message
+        assert [r["spec"]["intent"] for r in controller.requests()] == ["Withdrawn"] * len(
+            controller.requests()
+        )
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_what_a_process_that_ended_left_pending_is_withdrawn_first() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100)
+        pod = server.store.get("Pod", "web-00000", "default")["metadata"]
+        left = {
+            "apiVersion": REQUESTS.api_version,
+            "kind": "EvictionRequest",
+            "metadata": {
+                "name": f"rebalancer-{pod['uid']}",
+                "namespace": "default",
+                "labels": {
+                    "app.kubernetes.io/name": "rebalancer",
+                    "app.kubernetes.io/component": "eviction-request",
+                },
+            },
+            "spec": {
+                "target": {"pod": {"name": pod["name"], "uid": pod["uid"]}},
+                "requester": "rebalancer.io/rebalancer",
+                "intent": "Eviction",
+            },
+        }
+        server.store.create(left, resource=REQUESTS)
+        server.store.modify(
+            "ReplicaSet", "web", "default", lambda o: o["metadata"].update(annotations=_LEFT_ALONE)
+        )
+        run = _run(server, controller)
+        assert run.report.evicted == 0
+        assert [r["spec"]["intent"] for r in controller.requests()] == ["Withdrawn"]
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_a_pod_with_a_responder_of_its_own_goes_when_that_one_has_done() -> None:
+    things = (
+        *nodes(a=1, b=1),
+        patched("Pod", _RESPONDER, workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1})),
+    )
+    with ApiServer(objects(*things)) as server:
+        controller = EvictionController(server)
+        told: list[str] = []
+
+        def later() -> None:
+            for e in server.store.list(LIFECYCLE[1]):
+                active = [r["name"] for r in e["status"]["targetResponders"] if r["state"] == "Active"]
+                told.extend(active)
+                if told.count("acme.io/backup") == 5 and active == ["acme.io/backup"]:
+                    controller.complete()
+
+        run = _run(server, controller, later)
+        assert run.zones() == [2, 2], run.report.message
+        assert run.report.evicted == 1
+        assert told.count("acme.io/backup") == 5
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_budgets_hold() -> None:
+    things = (*SKEWED, pdb("web", {"owner": "web"}, max_unavailable=1))
+    with ApiServer(objects(*things)) as server:
+        controller = EvictionController(server)
+        run = _run(server, controller)
+        assert run.report.end is End.COMPLETE, run.report.message
+        assert run.zones() == [2, 2, 2]
+        assert not run.hands.broken_budgets
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_an_answer_that_was_lost_makes_no_second_request() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server)
+        server.faults.add(action=Reply(503), resource="evictionrequests", verb="create", times=1)
+        run = _run(server, controller)
+        assert run.report.end is not End.ABORTED, run.report.message
+        made = [a for a in server.accesses if a.resource == "evictionrequests" and a.verb == "create"]
+        assert len(made) >= 4
+        assert run.zones() == [2, 2, 2], run.report.message
+
+
+def test_where_the_api_is_not_served_the_eviction_api_is_used() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        run = Run(server, BY_REQUEST)
+        assert run.report.end is End.COMPLETE
+        assert run.zones() == [2, 2, 2]
+        assert run.evictions() == 4
+
+
+def test_where_the_api_is_not_served_pods_with_responders_stay() -> None:
+    things = (
+        *nodes(a=1, b=1),
+        patched("Pod", _RESPONDER, workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1})),
+    )
+    with ApiServer(objects(*things)) as server:
+        run = Run(server, BY_REQUEST)
+        assert run.evictions() == 0
+        assert {r.code for o in run.story.outcomes if (r := o.reason)} == {ReasonCode.EVICTION_RESPONDER}
