@@ -36,9 +36,10 @@ class GuardedApi(Api):
     async def endpoint(self, request: Request) -> Response:
         """As `Api.endpoint`."""
         target = target_of(request)
-        name = _name(target, request.query_params.get("fieldSelector") or "")
+        fields = request.query_params.get("fieldSelector") or ""
+        name = _name(target, fields)
         access = Access("", target.verb, target.group, target.resource, target.subresource, target.namespace,
-                        name, request.url.path, limit=_limit(request))  # fmt: skip
+                        name, request.url.path, limit=_limit(request), fields=fields)  # fmt: skip
         transport = request.scope.get("sandbox.transport")
         action: Action | None = None
         try:

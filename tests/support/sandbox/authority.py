@@ -22,7 +22,8 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 class Access(NamedTuple):
     """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut), `size`
-    the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said).
+    the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said), `fields` the
+    field selector.
 
     `group`, `resource`, `subresource` are empty for paths that are no resources.
     """
@@ -38,6 +39,7 @@ class Access(NamedTuple):
     code: int = 0
     size: int = 0
     limit: int = 0
+    fields: str = ""
 
 
 @dataclass(frozen=True, slots=True)

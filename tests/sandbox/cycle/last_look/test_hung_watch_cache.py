@@ -10,18 +10,16 @@ from msgspec.structs import replace
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.options import WatchOptions
 from rebalancer.outcome.cycle import End
-from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.last_look import spot_check
 from rebalancer.runtime.live.assembly import Surroundings
-from tests.sandbox.cycle.last_look.test_stale import DEAD, cordon_all, fill_all
+from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
 from tests.support.build import objects
-from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer
 from tests.support.sandbox.hung import hang
 from tests.support.servers.api import connected
 
 SHORT = replace(WatchOptions(), close_timeout=1)
-ONE_PLAN = replace(EXECUTE, limits=CycleLimits(max_replans=0))
 
 
 @pytest.fixture(autouse=True)
