@@ -22,8 +22,8 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 class Access(NamedTuple):
     """One request as the authorizer sees it; in the access log, `code` is what was answered (0: cut), `size`
-    the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said), `fields` the
-    field selector.
+    the bytes of its body (0: it was streamed), `limit` the most objects of a page (0: none was said),
+    `fields` the field selector.
 
     `group`, `resource`, `subresource` are empty for paths that are no resources.
     """
