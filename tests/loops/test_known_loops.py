@@ -56,6 +56,21 @@ CASES: list[tuple[str, list[Any], PlanOptions, set[ReasonCode]]] = [
         NONE,
     ),
     (
+        "948: one node pool a zone by node affinity, balanced; other pools have empty nodes there",
+        [*(node(f"{z}-{pool}").zone(z).label("pool", pool) for z in "abc" for pool in ("app", "other")),
+         workload("web").spread("zone").spread("hostname", soft=True).needs("pool", "In", "app").placed(
+            {"a-app": 2, "b-app": 2, "c-app": 2})],
+        SOFT,
+        NONE,
+    ),
+    (
+        "1280: node affinity leaves two of four nodes, on which the pods are balanced",
+        [*(node(f"{z}-{pool}").zone(z).label("pool", pool) for z in "ab" for pool in ("app", "other")),
+         workload("web").spread("hostname").needs("pool", "In", "app").placed({"a-app": 2, "b-app": 2})],
+        HARD,
+        NONE,
+    ),
+    (
         "1219: zone and node each ask for another pod to go, and both hold only together",
         [nodes(a=1, b=3),
          workload("web").spread("zone").spread("hostname").placed({"a-0": 3, "b-0": 1, "b-1": 1, "b-2": 1})],

@@ -63,9 +63,15 @@ def test_a_node_that_the_engine_rejects_is_told_with_the_plugin_and_the_reason()
 
 AFTERWARDS = {
     "preemption finds nobody": NO_ROOM,
-    "the plugin for resource claims says something first, as by default since 1.36": NO_ROOM.replace(
+    "the plugin for resource claims has nothing to free, as by default since 1.34": NO_ROOM.replace(
         "preemption:", "no new claims to deallocate, preemption:"
     ),
+    "the plugin for resource claims could not help": NO_ROOM.replace(
+        "preemption:", "still not schedulable, preemption:"
+    ),
+    "the pod may not preempt": "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+    "preemption: not eligible due to preemptionPolicy=Never..",
+    "preemption says its own two full stops": f"{NO_ROOM}.",
     "nothing was tried": "0/2 nodes are available: 2 Insufficient cpu. All PostFilter plugins are skipped",
     "nothing is said": "0/2 nodes are available: 2 Insufficient cpu.",
 }

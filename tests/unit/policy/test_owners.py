@@ -75,6 +75,12 @@ def under(kind: str, *owners: OwnerBuilder, group: str = "example.com/v1") -> li
     ]
 
 
+def made_by(kind: str, owner: OwnerBuilder) -> list[Json]:
+    """A Deployment that belongs to an object of a kind that is not read."""
+    above = {"metadata": {"ownerReferences": [reference("example.com/v1", kind, "default", "top")]}}
+    return patched("Deployment", above, owner)
+
+
 TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
 """The snapshot's clock says 2026-06-01T00:00:00Z."""
@@ -130,6 +136,33 @@ CASES: list[Case] = [
         ReasonCode.OWNER_UNKNOWN,
     ),
     # Owners of owners that are not read.
+    # What other controllers make of the built-in kinds.
+    ("a subset of a UnitedDeployment that is a Deployment", made_by("UnitedDeployment", app()), {}, None),
+    (
+        "a subset of a UnitedDeployment that is a StatefulSet",
+        under("UnitedDeployment", db(), group="apps.kruise.io/v1alpha1"),
+        {},
+        ReasonCode.OWNER_UNKNOWN,
+    ),
+    (
+        "the same, allowed",
+        under("UnitedDeployment", db(), group="apps.kruise.io/v1alpha1"),
+        {"owner_kinds_allow": ("UnitedDeployment",)},
+        None,
+    ),
+    ("a Deployment of a Knative Revision", made_by("Revision", app()), {}, None),
+    (
+        "a Revision that its autoscaler scales up",
+        patched("ReplicaSet", {"spec": {"replicas": 5}}, *made_by("Revision", app())),
+        {},
+        ReasonCode.OWNER_SCALING,
+    ),
+    (
+        "a Deployment that KEDA wakes up",
+        patched("ReplicaSet", {"spec": {"replicas": 4}}, app()),
+        {},
+        ReasonCode.OWNER_SCALING,
+    ),
     ("a ReplicaSet of a kind nobody knows", under("Rollout", web()), {}, ReasonCode.OWNER_UNKNOWN),
     ("a ReplicaSet of a trusted kind", under("Rollout", web()), TRUSTED, None),
     ("a ReplicaSet of Argo's Rollout", under("Rollout", web(), group=ARGO), {}, None),
