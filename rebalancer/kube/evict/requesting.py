@@ -90,7 +90,7 @@ class RequestingEvictor(Evictor):
         found = self._requests.ours()
         self._served = found is not None
         if found is None:
-            log.warning("EvictionRequests are not served here: pods are evicted by the Eviction API")
+            log.info("EvictionRequests are not served here: pods are evicted by the Eviction API")
         for old in found or ():
             if old.wanted:
                 log.warning("withdrawing %s, which was left pending", old.metadata.name)
