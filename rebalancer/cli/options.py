@@ -84,8 +84,9 @@ def source_of(
     snapshots: list[str] | None,
     reach: Reach,
     now: float | None = None,
+    namespaces: tuple[str, ...] = (),
 ) -> Source:
-    """The source of the cluster: files or an API server."""
+    """The source of the cluster: files, or an API server, of which `namespaces` are read (empty: all)."""
     from rebalancer.runtime.commands.source import Source
 
     return Source(
@@ -95,6 +96,7 @@ def source_of(
         context=reach.context or "",
         impersonate=reach.impersonate or "",
         groups=tuple(reach.groups or ()),
+        namespaces=namespaces,
     )
 
 

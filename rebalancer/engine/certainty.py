@@ -36,6 +36,10 @@ VOLUME_KINDS = (
 )
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment", "HorizontalPodAutoscaler")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
+_UNSEEN = (
+    "pods of other namespaces are not seen, nor the room and ports that they take and whom they keep away, "
+    "so that no move is certain"
+)
 SELECTING_KINDS = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 
 
@@ -74,7 +78,11 @@ def unread(state: ClusterState) -> tuple[str, ...]:
         measure.term.by_labels for kind in ("required", "required anti") for measure in carried[kind]
     ):
         kinds.append("Namespace")
-    return tuple(f"{k}s were not read: {consequence(k)}" for k in kinds)
+    only = ", ".join(sorted(snapshot.read_namespaces))
+    return (
+        *((f"of namespaced objects only those in {only} were read: {_UNSEEN}",) if only else ()),
+        *(f"{k}s were not read: {consequence(k)}" for k in kinds),
+    )
 
 
 def assumptions(state: ClusterState, profile: Profile) -> tuple[str, ...]:
@@ -157,6 +165,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
 
 def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:
     snapshot = state.snapshot
+    if snapshot.read_namespaces:
+        yield _UNSEEN
 
     def hidden(*kinds: str) -> list[str]:
         return [k for k in kinds if not reads(snapshot, k)]

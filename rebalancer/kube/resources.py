@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.model.missing_kinds import consequence
 
@@ -16,6 +18,7 @@ class Resource(Struct, frozen=True):
     """A kind's place in the API.
 
     `metadata_only`: nothing but metadata is read, so that the server is asked to leave out the rest.
+    `within`: the only namespace in which objects are listed and watched; "" = all.
     """
 
     kind: str
@@ -24,6 +27,11 @@ class Resource(Struct, frozen=True):
     plural: str
     namespaced: bool = True
     metadata_only: bool = False
+    within: str = ""
+
+    def parts(self, namespaces: Iterable[str]) -> tuple[Resource, ...]:
+        """The kind in each of these namespaces; as a whole where there are none, or where it has none."""
+        return tuple(replace(self, within=n) for n in namespaces if self.namespaced) or (self,)
 
     @property
     def api_version(self) -> str:
@@ -58,7 +66,7 @@ class Resource(Struct, frozen=True):
         """The URL path of a list or an object, every part escaped."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
-        if namespace and self.namespaced:
+        if (namespace := namespace or self.within) and self.namespaced:
             parts += ["namespaces", quote(namespace, safe="")]
         parts.append(self.plural)
         parts += [quote(p, safe="") for p in (name, subresource) if p]
@@ -91,3 +99,10 @@ _ALL = (
 
 RESOURCES: dict[str, Resource] = {r.kind: r for r in _ALL}
 """Every kind that is read, in the order in which lists are started: the long ones first."""
+_OF_DRIVERS = frozenset({"CSIStorageCapacity"})
+"""Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
+
+
+def kinds_within(namespaces: Collection[str]) -> frozenset[str]:
+    """The kinds of which all that matters can be read where only these namespaces are; empty = all are."""
+    return frozenset(RESOURCES) - (_OF_DRIVERS if namespaces else frozenset())

@@ -63,8 +63,9 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
     the same plan. `kinds`: the kinds that were read, be it with no object. Objects of other kinds are
     unknown, not absent. `refused`: kinds that were asked for but may not be read. A file cannot say that: it
-    just has no objects of the kind. `now`: the time that every age is computed from, in seconds since the
-    epoch. `reads`: how each kind was read; no decision depends on it.
+    just has no objects of the kind. `read_namespaces`: the only ones whose objects were read; empty = all.
+    `now`: the time that every age is computed from, in seconds since the epoch. `reads`: how each kind was
+    read; no decision depends on it.
     """
 
     nodes: tuple[Node, ...]
@@ -74,6 +75,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     server_version: str = ""
     kinds: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
+    read_namespaces: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
     reads: tuple[KindRead, ...] = ()
     namespaces: Mapping[str, Namespace] = {}
@@ -137,6 +139,7 @@ def build_snapshot(
     server_version: str = "",
     kinds: Iterable[str] = (),
     refused: Iterable[str] = (),
+    read_namespaces: Iterable[str] = (),
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
@@ -151,6 +154,7 @@ def build_snapshot(
         server_version=server_version,
         kinds=kinds,
         refused=refused,
+        read_namespaces=read_namespaces,
         warnings=warnings,
         reads=reads,
     )
@@ -164,6 +168,7 @@ def assemble(
     server_version: str = "",
     kinds: Iterable[str] = (),
     refused: Iterable[str] = (),
+    read_namespaces: Iterable[str] = (),
     warnings: Iterable[str] = (),
     reads: Iterable[KindRead] = (),
 ) -> Snapshot:
@@ -184,6 +189,7 @@ def assemble(
         server_version=server_version,
         kinds=frozenset(kinds),
         refused=frozenset(refused),
+        read_namespaces=frozenset(read_namespaces),
         warnings=tuple(warnings),
         reads=tuple(reads),
         namespaces=named(Namespace),

@@ -44,6 +44,10 @@ class Scope(Group):
     annotation rebalancer.io/evict: "true"."""
     namespaces: Namespaces = Namespaces()
     """Namespaces by name."""
+    read_namespaces: tuple[str, ...] = ()
+    """The only namespaces that are read: for an installation without rights in others. Pods elsewhere then do
+    not count, and the room that they take is not known, so no move is certain. Empty = all, because
+    everything that the scheduler counts should be seen."""
     namespace_selector: PodSelector | None = None
     """Only namespaces whose labels match (matchLabels, matchExpressions); null = all."""
     label_selector: PodSelector | None = None

@@ -43,6 +43,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("no replicas", {"daemon": {"replicas": 0}}, "/daemon/replicas"),
     ("a digest that is none", {"image": {"digest": "latest"}}, "/image/digest"),
     ("a file in place of the settings", {"files": {"rebalancer.yaml": "x"}}, "rebalancer.yaml"),
+    ("a namespace of roles that cannot be", {"rbac": {"namespaces": ["shop_1"]}}, "/rbac/namespaces"),
     ("an unknown profile", {"profile": "bold"}, "/profile"),
     ("a namespace that cannot be", {"evictions": {"namespaces": ["Shop"]}}, "/evictions/namespaces"),
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.resources import RESOURCES, kinds_within
 from tests.deploy.access import ACCOUNT, Right, asked, granted
 from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template, settings_in
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
@@ -94,6 +94,8 @@ class Run:
         arguments = template["spec"]["containers"][0]["args"]
         self._arguments = [a.replace("/etc/rebalancer", str(folder)) for a in arguments]
         self._evicts = yaml.safe_load(config)["evictions"]["enabled"]
+        within = yaml.safe_load(config).get("scope", {}).get("readNamespaces", ())
+        self._watches = {RESOURCES[kind].plural for kind in kinds_within(within)}
         self._steers = "prevention" in yaml.safe_load(config)
         self._reports = "policyReports" in yaml.safe_load(config)
 
@@ -128,7 +130,7 @@ class Run:
         read = {a.resource for a in self.accesses if a.verb == "get"}
         wrote = {(a.verb, a.resource) for a in self.accesses if a.group == "openreports.io"}
         return (
-            watched >= {r.plural for r in RESOURCES.values()}
+            watched >= self._watches
             and "configmaps" in read
             and (not self._steers or any(a.verb == "patch" for a in self.accesses))
             and (not self._reports or len(wrote) == 2 * len(("create", "list", "update")))
@@ -168,6 +170,28 @@ RUNS = {name: values for name, values in SAME.items() if name != "monitoring"} |
     "cronjob that steers scale-ins": {"mode": "cronjob", "prevention": {"scaleIn": "all"}},
     "daemon with policy reports": {"policyReports": {"enabled": True}},
 }
+
+
+WITHIN = {"rbac": {"namespaces": ["default", "pay"]}, "config": {"planner": {"certainty": "likely"}}}
+ONLY_THERE = {
+    "report of some namespaces": {"mode": "report", **WITHIN},
+    "daemon in some namespaces": WITHIN,
+    "daemon-evicting in some namespaces": {"evictions": {"enabled": True}, **WITHIN},
+}
+
+
+@pytest.mark.parametrize("name", ONLY_THERE)
+def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str, tmp_path: Path) -> None:
+    with installed(ONLY_THERE[name], tmp_path) as (run, rights):
+        run.command()
+        accesses = run.accesses
+    refused = {(a.verb, a.resource, a.name) for a in accesses if a.code == 403}
+    assert refused <= {("get", "leases", "kube-scheduler")}, "what the scheduler's pods tell, too"
+    wide = {a.resource for a in accesses if not a.namespace and a.resource != "namespaces"}
+    assert wide <= {r.plural for r in RESOURCES.values() if not r.namespaced}
+    assert {a.namespace for a in accesses} <= {"", "default", "pay", NAMESPACE, "kube-system"}
+    everywhere = {r.resource for r in rights if not r.namespace}
+    assert everywhere == {r.plural for r in RESOURCES.values() if not r.namespaced}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 from msgspec.structs import replace
@@ -32,11 +32,20 @@ class Objects:
     """Reads objects of one cluster. Safe to use from several threads.
 
     All methods retry what may be retried and raise KubeError; an object that the model cannot read is a
-    ResponseError here, because a decision about this very object hangs on it.
+    ResponseError here, because a decision about this very object hangs on it. `namespaces`: those in which
+    objects may be looked for; empty = all.
     """
 
-    def __init__(self, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        wait: Wait,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        namespaces: Collection[str] = (),
+    ) -> None:
         self._connection = connection
+        self._namespaces = tuple(namespaces)
         self._wait = wait
         self._backoff = backoff
         self._decoder = Decoder()
@@ -78,16 +87,12 @@ class Objects:
         It is what the API server has now, also where its watches are behind: a list without resourceVersion
         is consistent. Only metadata is asked for.
         """
-        page = next(
-            pages(
-                self._connection,
-                replace(RESOURCES[kind], metadata_only=True),
-                wait=self._wait,
-                fields=fields,
-                backoff=self._backoff,
+        found: list[HeadMeta] = []
+        for resource in replace(RESOURCES[kind], metadata_only=True).parts(self._namespaces):
+            page = next(
+                pages(self._connection, resource, wait=self._wait, fields=fields, backoff=self._backoff)
             )
-        )
-        found = [head(raw) for raw in page.items or ()]
+            found += (head(raw) for raw in page.items or ())
         return max(
             found, key=lambda m: int(m.resource_version) if m.resource_version.isdigit() else 0, default=None
         )

@@ -42,7 +42,7 @@ _DECODER = msgspec.json.Decoder(Page)
 
 def list_target(resource: Resource, namespace: str = "") -> Target:
     """What a list asks for."""
-    return Target("list", resource, namespace)
+    return Target("list", resource, namespace or resource.within)
 
 
 def pages(

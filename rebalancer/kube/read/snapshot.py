@@ -17,7 +17,7 @@ from rebalancer.kube.client.status import quoted
 from rebalancer.kube.errors import ResponseError, Target
 from rebalancer.kube.read.head import first_of, malformed
 from rebalancer.kube.read.transfer import Begun, Items, ReadOptions, Transfer
-from rebalancer.kube.resources import RESOURCES, Resource
+from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
@@ -102,6 +102,7 @@ def read_snapshot(
             server_version=version,
             kinds=(r.kind for r in reads if r.known),
             refused=(r.kind for r in reads if not r.known),
+            read_namespaces=options.namespaces,
             warnings=warnings,
             reads=reads,
         )
@@ -113,7 +114,8 @@ def transfer(connection: Connection, options: ReadOptions, version: str, *, wait
     """The lists of all kinds that are wanted; out of the server's cache only where it streams them."""
     if options.may_be_old and not streams_lists(version):
         options = replace(options, may_be_old=False)
-    wanted = (r for kind, r in RESOURCES.items() if kind in options.kinds)
+    kinds = options.kinds & kinds_within(options.namespaces)
+    wanted = (r for kind, r in RESOURCES.items() if kind in kinds)
     return Transfer(connection, wanted, options, wait=wait)
 
 

@@ -140,9 +140,7 @@ class Transfer:
             self._pass_on(
                 resource,
                 meter,
-                lambda namespace: whole(
-                    self._connection, resource, namespace=namespace, gzip=self._connection.options.gzip
-                ),
+                lambda part: whole(self._connection, part, gzip=self._connection.options.gzip),
             )
             meter.requests += 1
 
@@ -153,12 +151,11 @@ class Transfer:
             self._paged(resource, meter)
 
     def _paged(self, resource: Resource, meter: _Meter) -> None:
-        def paged(namespace: str) -> Iterator[Page]:
+        def paged(part: Resource) -> Iterator[Page]:
             for page in pages(
                 self._connection,
-                resource,
+                part,
                 wait=meter.counting(self._wait),
-                namespace=namespace,
                 limit=self._options.page_size,
                 backoff=self._options.backoff,
                 gzip=self._connection.options.gzip,
@@ -168,14 +165,13 @@ class Transfer:
 
         self._pass_on(resource, meter, paged)
 
-    def _pass_on(self, resource: Resource, meter: _Meter, listed: Callable[[str], Iterable[Page]]) -> None:
+    def _pass_on(
+        self, resource: Resource, meter: _Meter, listed: Callable[[Resource], Iterable[Page]]
+    ) -> None:
         meter.objects = 0
         self._put(Begun(resource))
-        namespaces: tuple[str, ...] = ("",)
-        if resource.namespaced and self._options.namespaces:
-            namespaces = self._options.namespaces
-        for namespace in namespaces:
-            for page in listed(namespace):
+        for part in resource.parts(self._options.namespaces):
+            for page in listed(part):
                 meter.bytes += page.size
                 if page.items:
                     meter.objects += len(page.items)

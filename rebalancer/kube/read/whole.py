@@ -39,17 +39,15 @@ class UndividedError(Exception):
     """The body is large and cannot be cut: it has to be asked for in pages."""
 
 
-def whole(
-    connection: Connection, resource: Resource, *, namespace: str = "", gzip: bool = False
-) -> Iterator[Page]:
+def whole(connection: Connection, resource: Resource, *, gzip: bool = False) -> Iterator[Page]:
     """The pages of a list in the server's order; the version is in the last one only.
 
     Nothing is retried: what was handed out cannot be taken back. Raises UndividedError, and what
     `Connection.stream` and reading from it raise.
     """
-    target = list_target(resource, namespace)
+    target = list_target(resource)
     stream = connection.stream(
-        resource.path(namespace),
+        resource.path(),
         target,
         query={"resourceVersion": 0},
         accept=resource.accept,

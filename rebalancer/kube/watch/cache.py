@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -19,8 +19,9 @@ from msgspec.structs import replace
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.read.snapshot import server_version
-from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.steady_clock import steady
+from rebalancer.kube.watch.joined import JoinedStore
 from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
@@ -41,7 +42,8 @@ _STALE_AFTER = 300.0
 class WatchCache:
     """Watches with threads of its own between `start` and `stop`, over a connection of its own.
 
-    `kinds`: what is watched. `stale_after`: seconds. `monotonic`: seconds. `seed`: of the jitter.
+    `kinds`: what is watched. `namespaces`: the only ones whose objects are; empty = all.
+    `stale_after`, `monotonic`: seconds. `seed`: of the jitter.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class WatchCache:
         options: WatchOptions = _DEFAULTS,
         stale_after: float = _STALE_AFTER,
         kinds: frozenset[str] = frozenset(RESOURCES),
+        namespaces: Collection[str] = (),
         monotonic: Callable[[], float] = steady,
         seed: int | None = None,
     ) -> None:
@@ -62,8 +65,10 @@ class WatchCache:
         self._seed = seed
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._reflectors: dict[str, Reflector] = {}
-        self._stores = {k: KindStore(r, monotonic) for k, r in RESOURCES.items() if k in kinds}
+        self._reflectors: dict[str, list[Reflector]] = {}
+        self._namespaces = tuple(sorted(namespaces))
+        watched = kinds & kinds_within(namespaces)
+        self._stores = {k: self._store(r) for k, r in RESOURCES.items() if k in watched}
         self._version = ""
         self._merged: tuple[tuple[int, ...], dict[Identity, Object]] = ((), {})
         self._nodes: tuple[int, tuple[Node, ...]] = (-1, ())
@@ -79,8 +84,8 @@ class WatchCache:
         def version() -> None:
             self._version = server_version(connection, wait=self._stop.wait, backoff=self._options.backoff)
 
-        for kind, store in self._stores.items():
-            reflector = self._reflectors[kind] = Reflector(
+        for kind, store in self._parts():
+            reflector = Reflector(
                 connection,
                 store,
                 self._options,
@@ -91,6 +96,7 @@ class WatchCache:
                 # Asked anew with every watch of the nodes, as a control plane is upgraded under way.
                 before=version if kind == "Node" else (lambda: None),
             )
+            self._reflectors.setdefault(kind, []).append(reflector)
             thread = threading.Thread(target=reflector.run, name=f"watch-{kind}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -139,7 +145,7 @@ class WatchCache:
     def follow_closely(self, kinds: Iterable[str], seconds: float) -> None:
         """Keeps these kinds current within a few seconds, for so many seconds; see `Reflector`."""
         for kind in kinds:
-            if (reflector := self._reflectors.get(kind)) is not None:
+            for reflector in self._reflectors.get(kind, ()):
                 reflector.follow_closely(seconds)
 
     def monotonic(self) -> float:
@@ -230,6 +236,7 @@ class WatchCache:
             server_version=self._version,
             kinds=known,
             refused=self._stores.keys() - set(known),
+            read_namespaces=self._namespaces,
             warnings=(w for s in self._stores.values() for w in s.warnings()),
         )
 
@@ -284,6 +291,16 @@ class WatchCache:
     def generation(self, kind: str) -> int:
         """A number that differs whenever the objects of the kind do."""
         return self._stores[kind].generation
+
+    def _store(self, resource: Resource) -> KindStore | JoinedStore:
+        parts = [KindStore(part, self._monotonic) for part in resource.parts(self._namespaces)]
+        return JoinedStore(resource, parts) if len(parts) > 1 else parts[0]
+
+    def _parts(self) -> Iterator[tuple[str, KindStore]]:
+        """Every store that has a reflector of its own."""
+        for kind, store in self._stores.items():
+            for part in store.parts if isinstance(store, JoinedStore) else (store,):
+                yield kind, part
 
     def _find(self, kind: str, key: Identity) -> Object | None:
         self.check()

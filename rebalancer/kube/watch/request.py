@@ -42,7 +42,7 @@ _CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
 class Watch:
-    """An open watch of one kind, over all namespaces.
+    """An open watch of one kind, over all namespaces or within one.
 
     `version`: events after it; "" asks for a streaming list. `timeout`: seconds after which the server ends
     it. `silence`: seconds without a byte after which the connection is taken for dead. Opening and reading
@@ -53,7 +53,7 @@ class Watch:
         self, connection: Connection, resource: Resource, version: str, *, timeout: int, silence: float
     ) -> None:
         self._connection = connection
-        self.target = Target("watch", resource)
+        self.target = Target("watch", resource, resource.within)
         query: dict[str, str | int] = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -93,7 +93,7 @@ def _stream(source: Source, path: str, stdout: Callable[[], BinaryIO]) -> Writte
             connection,
             now=source.clock,
             wait=threading.Event().wait,
-            options=ReadOptions(may_be_old=True),
+            options=ReadOptions(may_be_old=True, namespaces=source.namespaces),
             into=Into(file),
         )
         file.end(

@@ -23,7 +23,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """Which cluster is looked at.
 
     `snapshots`: files, directories or "-"; empty = the live cluster, found as kubectl finds it. `now`
-    (seconds since the epoch) sets the clock; None = the snapshot's own, or the present.
+    (seconds since the epoch) sets the clock; None = the snapshot's own, or the present. `namespaces`: the
+    only ones that are read of a live cluster; empty = all.
     """
 
     snapshots: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Source(Struct, frozen=True, kw_only=True):
     context: str = ""
     impersonate: str = ""
     groups: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
 
     def clock(self) -> float:
         """The time that is to be taken for now, of a live cluster."""
@@ -72,7 +74,7 @@ def read_live(source: Source, keep: Keep | None = None) -> Loaded:
             connection,
             now=source.clock,
             wait=threading.Event().wait,
-            options=ReadOptions(may_be_old=True),
+            options=ReadOptions(may_be_old=True, namespaces=source.namespaces),
             keep=keep,
         )
         return Loaded(snapshot, connection.context)

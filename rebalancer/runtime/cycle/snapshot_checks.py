@@ -50,8 +50,14 @@ def check_namespaces(snapshot: Snapshot, names: Iterable[str]) -> None:
     known = set(snapshot.namespaces)
     if "Namespace" not in snapshot.kinds:
         known = {p.namespace for p in snapshot.pods} | {w.namespace for w in snapshot.workloads}
+    only = snapshot.read_namespaces
     for name in names:
-        if name not in known:
+        if only and name not in only:
+            raise UserError(
+                f"namespace {name} is not read: scope.readNamespaces has {', '.join(sorted(only))} only",
+                "name one of these, or add it there",
+            )
+        if name not in known and name not in only:
             similar = get_close_matches(name, sorted(known), 3)
             some = ", ".join(similar or sorted(known)[:_LISTED])
             more = "" if similar or len(known) <= _LISTED else f" and {len(known) - _LISTED:,} more"

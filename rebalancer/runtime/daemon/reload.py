@@ -17,9 +17,12 @@ from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_FIXED = ("leader_election", "brake", "health.address", "ledger", "telemetry.otlp", "telemetry.cluster_name")
+_FIXED = (
+    "leader_election", "brake", "health.address", "ledger", "telemetry.otlp", "telemetry.cluster_name",
+    "scope.read_namespaces",
+)  # fmt: skip
 """Groups, and single settings, that are in force from the start of the process to its end: who it is to
-others, and what it listens on or is connected to."""
+others, what it listens on or is connected to, and what it watches."""
 
 
 class Reloader:

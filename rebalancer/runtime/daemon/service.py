@@ -89,7 +89,7 @@ class Service:
         self._observers = [self.observer, NeighbourWatch(self.observer), self._planning]
         self._at_work = threading.Lock()
         name = own_name()
-        self.cache = WatchCache(connection)
+        self.cache = WatchCache(connection, namespaces=settings.scope.read_namespaces)
         self._places = places
         self.memory = memory_of(
             settings,

@@ -145,7 +145,9 @@ def live_parts(
 
     Evictions for real need `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
     """
-    objects = Objects(connection, wait=clock.wait, backoff=options.backoff)
+    objects = Objects(
+        connection, wait=clock.wait, backoff=options.backoff, namespaces=options.read.namespaces
+    )
     brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
     cache, memory = around.cache, around.memory
     watched: Sequence[Observer] = ()

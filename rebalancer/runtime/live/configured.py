@@ -12,6 +12,7 @@ import msgspec
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.ledger import Ledgers
+from rebalancer.kube.read.transfer import ReadOptions
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.limits.cron import parse_cron
@@ -46,6 +47,7 @@ def live_options(
         execute=evictions.enabled,
         ask_server=ask_server,
         planning=planning,
+        read=ReadOptions(namespaces=settings.scope.read_namespaces),
         limits=CycleLimits(per_second=evictions.per_second or None),
         settle=SettleLimits(ready=evictions.ready_timeout, pending=evictions.pending_timeout),
         windows=tuple(

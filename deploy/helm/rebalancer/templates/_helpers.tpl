@@ -86,6 +86,9 @@ labels:
 {{- if ne (include "rebalancer.brake" .) "rebalancer-brake" -}}
 {{- $settings = mergeOverwrite $settings (dict "brake" (dict "name" (include "rebalancer.brake" .))) -}}
 {{- end -}}
+{{- with .Values.rbac.namespaces -}}
+{{- $settings = mergeOverwrite $settings (dict "scope" (dict "readNamespaces" .)) -}}
+{{- end -}}
 {{- with .Values.evictions.namespaces -}}
 {{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}
 {{- end -}}
@@ -102,6 +105,39 @@ labels:
 {{- toYaml $settings -}}
 {{- end -}}
 
+{{/* Gives rules (.rules, a text) to the service account: everywhere, or in each of rbac.namespaces. */}}
+{{- define "rebalancer.grant" -}}
+{{- $part := . -}}
+{{- range .root.Values.rbac.namespaces }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ include "rebalancer.fullname" $part.root }}{{ $part.suffix }}
+  namespace: {{ . }}
+  labels:
+    {{- include "rebalancer.labels" $part.root | nindent 4 }}
+rules:
+  {{- $part.rules | trim | nindent 2 }}
+---
+{{ include "rebalancer.binding" (dict "root" $part.root "suffix" $part.suffix "namespace" . "kind" "Role") }}
+{{- else }}
+---
+{{ include "rebalancer.clusterRole" . }}
+---
+{{ include "rebalancer.clusterBinding" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "rebalancer.clusterRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  {{- include "rebalancer.clusterMeta" . | nindent 2 }}
+rules:
+  {{- .rules | trim | nindent 2 }}
+{{- end -}}
+
 {{/* Gives a ClusterRole to the service account, everywhere. */}}
 {{- define "rebalancer.clusterBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -116,7 +152,7 @@ subjects:
   {{- include "rebalancer.subject" .root | nindent 2 }}
 {{- end -}}
 
-{{/* Gives a Role of the release's namespace, or of .namespace a ClusterRole. */}}
+{{/* Gives a Role of the release's namespace, or in .namespace a ClusterRole or what .kind says. */}}
 {{- define "rebalancer.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -127,7 +163,7 @@ metadata:
     {{- include "rebalancer.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: {{ ternary "ClusterRole" "Role" (hasKey . "namespace") }}
+  kind: {{ default (ternary "ClusterRole" "Role" (hasKey . "namespace")) .kind }}
   name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
 subjects:
   {{- include "rebalancer.subject" .root | nindent 2 }}

@@ -66,7 +66,9 @@ def show(
     if scope.mode == "off":
         typer.echo("prevention.scaleIn is off: no scale-in is steered; --all shows what could be")
         return
-    source = options.source_of([*(files or ()), *(snapshot or ())] or None, reach)
+    source = options.source_of(
+        [*(files or ()), *(snapshot or ())] or None, reach, namespaces=settings.scope.read_namespaces
+    )
     found = steer(load_snapshot(source).snapshot, scope, planning.scheduler)
     outcomes = tuple(CostOutcome(c, CostResult.RECORDED) for o in found.owners for c in o.changes)
     for line in steering_lines(SteeringReport(steering=found, outcomes=outcomes)):

@@ -90,7 +90,9 @@ def drill(
     from rebalancer.settings import load_settings, plan_options
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of([*(files or ()), *(snapshot or ())], reach, now)
+    source = options.source_of(
+        [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
+    )
     with progress("reading the cluster"):
         loaded = load_snapshot(source)
     check_namespaces(loaded.snapshot, namespace or ())

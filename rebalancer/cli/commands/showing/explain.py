@@ -107,8 +107,9 @@ def explain(
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
 
-    planning = plan_options(load_settings(config))
-    source = options.source_of(snapshot, reach)
+    settings = load_settings(config)
+    planning = plan_options(settings)
+    source = options.source_of(snapshot, reach, namespaces=settings.scope.read_namespaces)
     with progress("reading the cluster"):
         loaded = load_snapshot(source).snapshot
     if pod_file is not None:

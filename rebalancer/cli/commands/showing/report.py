@@ -103,7 +103,9 @@ def report(
     from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of([*(files or ()), *(snapshot or ())], reach, now)
+    source = options.source_of(
+        [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
+    )
     form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
     to_file = output_file is not None and str(output_file) != "-"
     if contexts or fleet is not None:

@@ -75,7 +75,7 @@ def run_once(
 
     if around.cache is not None or not options.execute:
         return run(around, patient=True)
-    cache = WatchCache(connection).start()
+    cache = WatchCache(connection, namespaces=options.read.namespaces).start()
     try:
         return run(msgspec.structs.replace(around, cache=cache), patient=False)
     finally:
