@@ -1,7 +1,7 @@
 """Upgrades and the way back over a ledger that is there: nothing is forgotten, nothing refused.
 
-`earlier/` has ledgers as earlier versions wrote them, named by their commit. What those versions read is kept
-here as they had it: names and types that they knew; everything else they passed over and did not write again.
+`earlier/` has ledgers as earlier versions wrote them, named by their commit. Both versions side by
+side: test_two_versions.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Struct
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.ledger import KEY, Ledgers
@@ -24,6 +23,7 @@ from rebalancer.policy.history.ledger import Fate, decode, encode
 from tests.support.build import nodes, objects, workload
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
+from tests.support.processes.earlier_ledger import as_a2894a3_writes
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import connected
@@ -33,55 +33,6 @@ EARLIER = sorted((Path(__file__).parent / "earlier").glob("ledger-*.json"))
 PLACE = Place("default", "rebalancer-ledger")
 each_earlier = pytest.mark.parametrize("file", EARLIER, ids=lambda f: f.stem)
 MANAGED = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/managed-by": "rebalancer"}
-
-
-class EntryOfA2894a3(Struct, omit_defaults=True, kw_only=True):
-    """An entry as the version of commit a2894a3 had it."""
-
-    at: float
-    cycle: str
-    namespace: str
-    pod: str
-    uid: str
-    owner: str
-    node: str
-    predicted: str
-    fate: str = "intended"
-    certain: bool = True
-    destinations: int = 1
-    replacement: str = ""
-    landed: str = ""
-    seconds: float = 0.0
-    excess: dict[str, int] = {}
-    leaves: tuple[str, ...] = ()
-    cluster: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class LedgerOfA2894a3(Struct, omit_defaults=True, kw_only=True):
-    """The ledger of that version."""
-
-    version: int = 1
-    writer: str = ""
-    serial: int = 0
-    looked: float = 0.0
-    entries: tuple[EntryOfA2894a3, ...] = ()
-    violated: dict[str, float] = {}
-    totals: dict[str, int] = {}
-    circuit: dict[str, Any] = {}
-
-
-def as_a2894a3_writes(text: str) -> str:
-    """What that version makes of a ledger that it takes over."""
-    taken = msgspec.json.decode(text, type=LedgerOfA2894a3)
-    assert taken.version == 1, "it refuses what is newer"
-    plain = msgspec.to_builtins(taken) | {
-        "version": 1,
-        "writer": "the earlier one",
-        "serial": taken.serial + 1,
-    }
-    return json.dumps(plain)
 
 
 def aged(file: Path, seconds: float) -> str:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +21,10 @@ from tests.support.sandbox.authority import Access, User
 from tests.support.servers.relay import Relay
 from tests.support.waiting import until
 
-BIN = Path(sys.executable).parent / "rebalancer"
+ROOT = Path(__file__).parents[3]
+NOW = (str(Path(sys.executable).parent / "rebalancer"),)
+EARLIER = (sys.executable, "-m", "tests.support.processes.earlier_version")
+"""Programs: the command line as it is, and with the ledger of an earlier version."""
 THINGS = (
     *nodes(a=2, b=2, c=2),
     deployment("web").spread("zone", 1).placed({"a-0": 3, "a-1": 3}),
@@ -49,6 +52,7 @@ class Process:
         *,
         relay: Relay | None = None,
         settings: str = SETTINGS,
+        program: Sequence[str] = NOW,
     ) -> None:
         self.name = name
         self._said = folder / f"{name}.log"
@@ -57,10 +61,10 @@ class Process:
         cluster.kubeconfig(kubeconfig, token=name)
         if relay is not None:
             kubeconfig.write_text(kubeconfig.read_text().replace(cluster.url, relay.url))
-        command = [str(BIN), "run", "--execute", "--config", str(config), "--kubeconfig", str(kubeconfig)]
+        command = [*program, "run", "--execute", "--config", str(config), "--kubeconfig", str(kubeconfig)]
         env = {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
         with self._said.open("w") as said:
-            self.popen = subprocess.Popen(command, stderr=said, env=env)
+            self.popen = subprocess.Popen(command, stderr=said, env=env, cwd=ROOT)
 
     def said(self) -> str:
         """What it logged so far."""
@@ -83,12 +87,17 @@ class Process:
 
 
 class Pair:
-    """`first` leads, `second` stands by, evictions are paused; `go` lets them begin."""
+    """`first` leads, `second` stands by, evictions are paused; `go` lets them begin. `programs`: of both."""
 
-    def __init__(self, folder: Path, things: Iterable[Any] = THINGS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        things: Iterable[Any] = THINGS,
+        programs: tuple[Sequence[str], Sequence[str]] = (NOW, NOW),
+    ) -> None:
         tokens = {name: User(name, ("system:masters",)) for name in ("first", "second")}
         self.cluster = Cluster(objects(*things), ready_after=0.1, grace=0.1, tokens=tokens)
-        self._folder = folder
+        self._folder, self._programs = folder, programs
         self._processes: list[Process] = []
 
     def __enter__(self) -> Pair:
@@ -98,9 +107,9 @@ class Pair:
         self.witness = witnessed(self.cluster)
         self._pause({PAUSE: "until both are there"})
         try:
-            self.first = self._start("first", relay=self.relay)
+            self.first = self._start("first", relay=self.relay, program=self._programs[0])
             until(lambda: "this instance leads" in self.first.said())
-            self.second = self._start("second")
+            self.second = self._start("second", program=self._programs[1])
             until(lambda: any(a.resource == "leases" for a in self.asked("second")))
             until(lambda: "cycle over" in self.first.said())
         except BaseException:
