@@ -21,6 +21,7 @@ from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting
+from rebalancer.planner.joint.phase import JointPhase
 from rebalancer.planner.moves.judge import HardJudge
 from rebalancer.planner.moves.move import Candidate, JudgedMove
 from rebalancer.planner.moves.refusals import reason
@@ -160,15 +161,37 @@ class HardConstraints(Constraints):
         self.solved = planned.solved
         return planned
 
+    def joint(self, number: int, *, sure: bool) -> Planned:
+        """The best joint move from the simulation's present state on, after `plan`; see `JointPhase.wave`."""
+        assert self._judge is not None
+        phase = JointPhase(
+            self.view.simulation,
+            self.view.evictable,
+            self.groups,
+            self.classes,
+            self._judge,
+            self.options.joint,
+            self.options.effort,
+        )
+        wave = phase.wave(self.violated, number, sure=sure)
+        with self.view.simulation.after(wave):
+            for i, s in self.solved.items():
+                own = tuple(m for m in wave if m.component.groups == s.groups)
+                if own:
+                    self.solved = {**self.solved, i: s.jointly(own, self._left(s.groups))}
+        return Planned((wave,) if wave else ())
+
+    def _left(self, groups: Sequence[Group]) -> int:
+        state = self.view.simulation.state
+        return sum(g.excess(g.counts(state)) for g in groups)
+
     def excess(self) -> int:
         """In the simulation's present state."""
-        state = self.view.simulation.state
-        return sum(g.excess(g.counts(state)) for g in self.own)
+        return self._left(self.own)
 
     def ended(self) -> tuple[Solved, ...]:
         """The components that had an excess, with what the simulation's present state leaves of it."""
-        state = self.view.simulation.state
-        return tuple(s.ending(sum(g.excess(g.counts(state)) for g in s.groups)) for s in self.solved.values())
+        return tuple(s.ending(self._left(s.groups)) for s in self.solved.values())
 
     def explainer(self) -> Explainer:
         """Explains what stays."""

@@ -17,6 +17,20 @@ from rebalancer.spread.constraint import Constraint
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
 
 
+class JointMove(Struct, frozen=True):
+    """Evictions that go out together, in this order. `number`: from 1 on, in the plan; `pods`:
+    namespace/name.
+
+    `waiting`: so many replacements find no node if it is broken off in between, 0: every part of it stands
+    alone. `gain`: by so much the excess falls at least, wherever the replacements land.
+    """
+
+    number: int
+    pods: tuple[str, ...]
+    waiting: int
+    gain: int
+
+
 class Move(Struct, frozen=True, eq=False, kw_only=True):
     """Evict one pod; its replacement lands on one of `destinations`.
 
@@ -24,7 +38,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     earlier moves land, the plan ends as it says. Otherwise (`likely`) that rests on the scheduler's scores,
     and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
-    that leaves the move to a later cycle, None if it may be made in this one.
+    that leaves the move to a later cycle, None if it may be made in this one. `joint`: the joint move that
+    it is a part of, None if it goes alone.
     """
 
     pod: Pod
@@ -37,6 +52,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     fixes: tuple[int, ...]
     reason: str
     waits: Reason | None = None
+    joint: JointMove | None = None
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
@@ -182,3 +198,12 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     def waves_bound(self) -> int:
         """Waves that these moves take at least."""
         return max((d.waves for d in self.demands), default=min(1, len(self.moves)))
+
+
+def together(plan: Plan, move: Move) -> list[Move]:
+    """The moves that go out with this one, itself among them, in the order of their evictions."""
+    if move.joint is None:
+        return [move]
+    order = {pod: i for i, pod in enumerate(move.joint.pods)}
+    own = (m for m in plan.moves if m.joint is not None and m.joint.number == move.joint.number)
+    return sorted(own, key=lambda m: order[m.pod.key])

@@ -25,6 +25,8 @@ from rebalancer.planner.waves.demands import demands
 from rebalancer.planner.waves.limits import wave_limits
 from rebalancer.policy.limits.caps import Caps
 
+JOINT_MOVES = 8
+"""Joint moves of one plan."""
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
 )
@@ -61,6 +63,11 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
             return planned
 
         given_up = [*take(hard.plan(waiting)).refused]
+        for number in range(1, JOINT_MOVES + 1) if options.joint != "never" else ():
+            if not take(hard.joint(number, sure=not waves)).waves:
+                break
+            # For what it has made possible.
+            given_up += take(hard.plan(waiting)).refused
         for _ in range(TURNS if soft is not None else 0):
             assert soft is not None
             more = take(soft.plan(waiting))

@@ -126,9 +126,20 @@ class Fix(Struct, frozen=True, rename="camel"):
     targets: tuple[str, ...] = field(name="to")
 
 
+class JointReport(Struct, frozen=True, rename="camel"):
+    """Evictions that go out together, in this order (namespace/name). `waitingIfBrokenOff`: so many
+    replacements find no node if not all of them go; `gain`: by so much the excess falls at least."""
+
+    number: int
+    pods: tuple[str, ...]
+    waiting_if_broken_off: int
+    gain: int
+
+
 class EvictionReport(Struct, frozen=True, rename="camel"):
     """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is Kind/name.
-    `waits`: the cap that leaves it to a later cycle; there only where one does."""
+    `waits`: the cap that leaves it to a later cycle; there only where one does. `joint`: the joint move that
+    it is a part of; there only where it is."""
 
     namespace: str
     pod: str
@@ -140,6 +151,7 @@ class EvictionReport(Struct, frozen=True, rename="camel"):
     fixes: tuple[Fix, ...]
     reason: str
     waits: Why | UnsetType = UNSET
+    joint: JointReport | UnsetType = UNSET
 
 
 class BlockedReport(Struct, frozen=True, rename="camel"):
@@ -342,4 +354,5 @@ def _eviction(move: Move, plan: Plan, labels: Mapping[str, Mapping[str, str]]) -
         ),
         reason=move.reason,
         waits=_why(move.waits) if move.waits is not None else UNSET,
+        joint=JointReport(j.number, j.pods, j.waiting, j.gain) if (j := move.joint) is not None else UNSET,
     )

@@ -20,6 +20,7 @@ def plan_options(settings: Settings) -> PlanOptions:
         policy=policy_options(settings),
         certainty=planner.certainty,
         soft=planner.soft_constraints,
+        joint=planner.joint,
         newer_versions=planner.newer_versions,
         scheduler=scheduler_config(planner.scheduler_config) if planner.scheduler_config else None,
         effort=planner.effort,

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from rebalancer.planner.options import Certainty, NewerVersions, SoftConstraints
+from rebalancer.planner.options import Certainty, Joint, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
 from rebalancer.settings.groups.base import Group
@@ -195,6 +195,13 @@ class Planner(Group):
     """ignore: constraints with ScheduleAnyway are neither listed nor acted on. predicted: they are acted on
     after the hard ones, and a pod is moved if the simulated scores put its replacement into a better domain.
     ignore, because the scheduler may place a pod against a soft constraint at any time."""
+    joint: Joint = "never"
+    """Joint moves: up to four evictions in one wave that are better together although none of them may go
+    alone, say two full zones that each hold a pod too many of the other's workload. Until all of them have
+    gone, replacements may wait for a node. never: none is planned. exchange: only those of which one pod
+    waits at most if the set is broken off; where Karpenter or cluster-autoscaler is seen at work, for which
+    a waiting pod is a reason to add a node, only those of which none does. all: also those of which several
+    wait. never, because a waiting pod is a risk that somebody has to accept."""
     newer_versions: NewerVersions = "likely"
     """What is done on a cluster one minor release newer than the last whose scheduler rules are known.
     likely: moves are planned by the last known rules and marked likely, and the canary lasts until a hundred

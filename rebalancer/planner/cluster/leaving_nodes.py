@@ -6,6 +6,8 @@ of Kubernetes' cloud providers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rebalancer.model.node import Node
 
 KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
@@ -47,3 +49,16 @@ def is_candidate(node: Node) -> bool:
     That it is empty says nothing: the nodes of a zone that came back are empty, and pods end the candidacy.
     """
     return any(t.key == CANDIDATE_TAINT for t in node.spec.taints)
+
+
+def autoscaled(nodes: Iterable[Node]) -> bool:
+    """Whether the nodes show that an autoscaler is at work: a pod that waits may buy one.
+
+    cluster-autoscaler marks nothing until it means to remove a node.
+    """
+    return any(
+        NODEPOOL in n.labels
+        or any(t.key == CANDIDATE_TAINT or t.key in LEAVING_TAINTS for t in n.spec.taints)
+        or any(t.key.startswith(STARTING_PREFIXES[1:]) for t in n.spec.taints)
+        for n in nodes
+    )

@@ -14,6 +14,7 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Landing
+from rebalancer.planner.plan import JointMove
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 
@@ -53,7 +54,7 @@ class JudgedMove(Struct, frozen=True, eq=False):
     earlier moves land. `landed`: the node on which the plan counts with the replacement, -1 as long as none
     is predicted. `open`: the nodes that are surely open, for each way in which earlier replacements of the
     component may have landed that was followed; of these, they may have closed `closed`. `serves`: bool[N],
-    where a move for soft constraints does what it is for.
+    where a move for soft constraints does what it is for. `joint`: the joint move that it is a part of.
     """
 
     candidate: Candidate
@@ -67,6 +68,7 @@ class JudgedMove(Struct, frozen=True, eq=False):
     open: tuple[Rows, ...] = ()
     closed: int = 0
     serves: Bools | None = None
+    joint: JointMove | None = None
 
     @property
     def pod(self) -> Pod:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.planner.plan import ComponentFigures
 from rebalancer.planner.search.search import Search, Walk
 
@@ -41,6 +42,10 @@ class Solved(Struct, frozen=True, eq=False):
             w.proved and not walk.moves and w.residual == walk.residual,
         )
         return replace(self, walk=joined)
+
+    def jointly(self, moves: tuple[JudgedMove, ...], residual: int) -> Solved:
+        """The component after a joint move with these of its pods, which leaves so much."""
+        return self.further(Walk(moves, min(self.walk.least, residual), 0, residual, proved=False))
 
     def figures(self) -> ComponentFigures:
         """What solving it came to."""

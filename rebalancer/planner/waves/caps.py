@@ -5,7 +5,8 @@ The plan stays whole. Caps bound what is carried out of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from rebalancer.model.reason import Reason
 from rebalancer.planner.cluster.components import Component
@@ -18,24 +19,34 @@ from rebalancer.policy.owners import Owners
 def waiting_moves(caps: Caps, owners: Owners, moves: Iterable[JudgedMove]) -> dict[int, Reason]:
     """By the place of a move in `moves`: why it waits for a later cycle.
 
-    A component's moves build on each other, so after one that waits no other of its owners follows.
+    A component's moves build on each other, so after one that waits no other of its owners follows. A joint
+    move is made as a whole or not at all.
     """
     waits: dict[int, Reason] = {}
     ended: dict[str, Reason] = {}
     known: dict[int, tuple[Component, frozenset[str]]] = {}
-    for i, move in enumerate(moves):
-        component = move.component
-        if id(component) not in known:
-            known[id(component)] = component, _owners(component, owners)
-        mine = known[id(component)][1]
+    for places, members in _entries(moves):
+        mine: set[str] = set()
+        for move in members:
+            component = move.component
+            if id(component) not in known:
+                known[id(component)] = component, _owners(component, owners)
+            mine |= known[id(component)][1]
         reason = next((ended[o] for o in sorted(mine & ended.keys())), None)
-        if reason is None:
+        for move in members if reason is None else ():
             left = [_domain(g, move.candidate.node) for g in move.fixes]
-            reason = caps.spend(move.pod, [d for d in left if d])
+            reason = caps.spend(move.pod, [d for d in left if d]) or reason
         if reason is not None:
-            waits[i] = reason
+            waits.update(dict.fromkeys(places, reason))
             ended.update(dict.fromkeys(mine, reason))
     return waits
+
+
+def _entries(moves: Iterable[JudgedMove]) -> Iterator[tuple[list[int], list[JudgedMove]]]:
+    """What is made as a whole: a single move, or those of a joint one; with their places."""
+    for _, entry in groupby(enumerate(moves), lambda m: m[1].joint.number if m[1].joint else -1 - m[0]):
+        members = list(entry)
+        yield [i for i, _ in members], [m for _, m in members]
 
 
 def _owners(component: Component, owners: Owners) -> frozenset[str]:

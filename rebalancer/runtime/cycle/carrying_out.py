@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from rebalancer.kube.errors import KubeError
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.planner.plan import Move, Plan
+from rebalancer.planner.plan import Move, Plan, together
 from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.runtime.cycle.domains_left import domains_left
@@ -21,6 +22,7 @@ from rebalancer.runtime.cycle.evicting import Evicting
 from rebalancer.runtime.cycle.flight import Flight, controller_of
 from rebalancer.runtime.cycle.gates.gates import Gate
 from rebalancer.runtime.cycle.gates.watched_limits import PASSING
+from rebalancer.runtime.cycle.jointly import broken_off, refused_by_server, too_many, unsent
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import Parts
 
@@ -106,16 +108,23 @@ class CarryingOut:
         if room <= 0:
             return []
         # One pod of each owner first, so that few in flight tell of many.
+        if any(o.move.joint is not None for o in self.flight.flying.values()):
+            # A joint move is in flight alone.
+            return []
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
         allowed = [m for m in waiting if self._allowed(m)]
         first = next((m for m in allowed if self._beside(m)), None)
         if first is None:
             return []
+        if first.joint is not None:
+            return together(self._plan, first)
         alike = [m for m in allowed if m is not first and m.wave == first.wave]
         return [first, *alike][:room]
 
     def _allowed(self, move: Move) -> bool:
         """Whether budgets and quotas have room for it beside what is in flight."""
+        if move.joint is not None and self.flight.flying:
+            return False
         if not (self._limits.allow(move) or self._impatient()):
             return False
         coming = [o.move for uid, o in self.flight.flying.items() if uid in self._replacements.unplaced]
@@ -141,38 +150,77 @@ class CarryingOut:
     # -- what is done
 
     def _evict(self, turn: Sequence[Move]) -> None:
-        p, move = self._parts, turn[0]
-        in_flight = self.flight.in_flight(controller_of(move))
+        """The first of these moves, and with it all of its joint move."""
+        members = together(self._plan, turn[0])
+        if not self._begun(turn, members):
+            return
+        if len(members) > 1 and (why := self._why_not_together(members)) is not None:
+            self._end([unsent(m, why) for m in members])
+        else:
+            self._evict_together(members)
+
+    def _evict_together(self, members: Sequence[Move]) -> None:
+        """One after the other without a pause. The first that does not go ends it: the rest stays."""
+        for n, move in enumerate(members):
+            if self._sent(move, of=len(members)):
+                continue
+            again = not n and self.flight.waits(move)
+            rest = [m for m in members[n:] if self.flight.waits(m)]
+            if rest and not again and not self._parts.clock.stopping():
+                why = self.outcomes[-1].message if rest[0] is not move else ""
+                self._end([unsent(m, broken_off(members[:n], why)) for m in rest])
+            return
+
+    def _why_not_together(self, members: Sequence[Move]) -> Reason | None:
+        """Why a joint move is not begun: it is too large for what may go now, or the API server would refuse
+        one of its evictions."""
+        most = min(self._memory.most_in_flight or LARGEST, self._most - self._evicted)
+        if not self._parts.dry and len(members) > most:
+            return too_many(members, most)
+        return refused_by_server(members, self._parts.rehearsal, self._parts.clock)
+
+    def _begun(self, turn: Sequence[Move], first: Sequence[Move]) -> bool:
+        """Tells of the moves that are about to start, and writes them down; whether the `first` may."""
+        p, move = self._parts, first[0]
         if move.wave not in self._open_waves:
             members = [m for m in self._plan.allowed if m.wave == move.wave]
             self._open_waves[move.wave] = {m.pod.uid for m in members}
             p.observer.on_wave(move.wave, tuple(members))
-        if not p.dry:
-            try:
-                self._intend(turn)
-            except KubeError as e:
-                self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
-                return
-            try:
-                if not in_flight:
-                    self._replacements.before(move)
-            except KubeError as e:
-                self._end([self._evicting.unseen(move, e)])
-                return
-        outcome = self._evicting.evict(move, in_flight)
+        if p.dry:
+            return True
+        try:
+            self._intend(turn)
+        except KubeError as e:
+            self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
+            return False
+        try:
+            for m in first:
+                if not self.flight.in_flight(controller_of(m)):
+                    self._replacements.before(m)
+        except KubeError as e:
+            self._end([self._evicting.unseen(m, e) for m in first])
+            return False
+        return True
+
+    def _sent(self, move: Move, of: int) -> bool:
+        """Evicts a pod, one of so many that go together; whether it went."""
+        p = self._parts
+        outcome = self._evicting.evict(move, self.flight.in_flight(controller_of(move)))
         now = p.clock.monotonic()
         if outcome is None:
-            return
+            return False
         if outcome.eviction is not None and p.limits.per_second:
-            self._next_at = now + 1.0 / p.limits.per_second
+            self._next_at = now + of / p.limits.per_second
         if outcome.status in (MoveStatus.EVICTED, MoveStatus.REQUESTED):
             self._evicted += 1
             self._quiet_since = now
             self.flight.started(outcome)
-        elif self._may_try_again(outcome):
+            return True
+        if self._may_try_again(outcome):
             self._limits.refused(move)
         else:
             self._end([outcome])
+        return p.dry and outcome.status is MoveStatus.RECORDED
 
     def _may_try_again(self, outcome: Outcome) -> bool:
         """Whether it was refused for what may pass soon."""

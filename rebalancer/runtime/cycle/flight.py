@@ -51,6 +51,10 @@ class Flight:
             found += (m for m in turn if m.certain or as_planned)
         return sorted(found, key=lambda m: m.wave)
 
+    def waits(self, move: Move) -> bool:
+        """Whether the move has not started, nor ended without starting."""
+        return move.pod.uid in self._waiting
+
     def rests_on_landings(self) -> bool:
         """Whether a move has not started because it rests on where others landed."""
         return any(

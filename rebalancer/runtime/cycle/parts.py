@@ -40,7 +40,8 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
 
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
-    `dry`: nothing is evicted, so gates and the circuit breaker are not asked.
+    `rehearsal`: the server's dry run of an eviction; None: there is none. `dry`: nothing is evicted, so
+    gates and the circuit breaker are not asked.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -49,6 +50,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     replacements: Callable[[Snapshot], Replacements]
     limited: Callable[[Snapshot], WatchedLimits]
     evictor: Evictor
+    rehearsal: Evictor | None = None
     clock: Clock
     observer: Observer
     limits: CycleLimits = _DEFAULTS

@@ -123,7 +123,7 @@ class Replacements:
             seen = {}
         outcomes = []
         for evicted in flying:
-            outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop)
+            outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop, _others_end(evicted, flying))
             if outcome is None:
                 continue
             if outcome.status is MoveStatus.FAILED and self._to_be_checked(evicted.move.pod.uid):
@@ -154,7 +154,8 @@ class Replacements:
                 seen[m.pod.uid] = _Seen(m.pod.uid not in there, given.get(m.pod.uid), live)
         return seen
 
-    def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool) -> Outcome | None:
+    def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool, others_end: float) -> Outcome | None:
+        """`others_end`: seconds for which it may wait for room that others of its joint move still hold."""
         move, since = evicted.move, evicted.at
         now = self._clock.monotonic()
         pod = seen.pod if seen is not None else None
@@ -183,7 +184,7 @@ class Replacements:
             return ended(MoveStatus.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
         if seen is not None and seen.gone and pod is not None and pod.unschedulable:
             first = self._unschedulable.setdefault(pod.uid, now)
-            if now - first >= self.limits.pending:
+            if now - first >= self.limits.pending + others_end:
                 return ended(
                     MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {pod.unschedulable}"
                 )
@@ -259,6 +260,13 @@ def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
                 given[move.pod.uid] = found
                 left.remove(found)
     return given
+
+
+def _others_end(evicted: Outcome, flying: Sequence[Outcome]) -> float:
+    """The longest grace period of those that went with it."""
+    joint = evicted.move.joint
+    graces = [o.move.pod.grace_seconds for o in flying if joint is not None and o.move.joint == joint]
+    return max(graces, default=0.0)
 
 
 def _gone(seen: _Seen | None) -> bool:

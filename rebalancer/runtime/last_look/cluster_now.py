@@ -7,7 +7,7 @@ pods, when something about a node has changed that the scheduler asks for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from rebalancer.engine.config import SchedulerConfig
@@ -80,6 +80,11 @@ class ClusterNow:
             and (live.uid or live.key) in self.simulation.state.pods
         )
         return live if there else None
+
+    @property
+    def pods(self) -> Collection[Pod]:
+        """All pods as they are now."""
+        return self._pods.values()
 
     def groups(self, namespace: str) -> Groups:
         """The hard constraints of the pods of a namespace, which are all that count such pods."""

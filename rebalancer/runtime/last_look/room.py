@@ -26,6 +26,7 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.runtime.last_look import nodes as node_facts
 from rebalancer.runtime.last_look.beside import may_fly
 from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
+from rebalancer.runtime.last_look.jointly import Jointly
 from rebalancer.spread.arrays import Rows
 
 
@@ -47,6 +48,7 @@ class Room:
         self._plan = plan
         self._certainty = certainty
         self._cluster = ClusterNow(snapshot, config, watched)
+        self._jointly = Jointly(plan, self._cluster)
         self._destinations: dict[str, tuple[str, ...]] = {}
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:
@@ -89,6 +91,12 @@ class Room:
             return _changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
+        if move.joint is not None:
+            found = self._jointly.destinations(move)
+            if isinstance(found, Reason):
+                return found
+            self._destinations[move.pod.uid] = tuple(simulation.state.table.names[n] for n in found)
+            return None
         landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
         if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")

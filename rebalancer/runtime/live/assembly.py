@@ -195,7 +195,8 @@ def live_parts(
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
-        evictor=_evictor(connection, objects, options, clock),
+        evictor=_evictor(connection, objects, options, clock, dry=not options.execute),
+        rehearsal=_evictor(connection, objects, options, clock, dry=True) if options.execute else None,
         clock=clock,
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
@@ -283,7 +284,9 @@ def _gate(
     return Gates(gates)
 
 
-def _evictor(connection: Connection, objects: Objects, options: LiveOptions, clock: Clock) -> Evictor:
+def _evictor(
+    connection: Connection, objects: Objects, options: LiveOptions, clock: Clock, *, dry: bool
+) -> Evictor:
     if not options.execute and not options.ask_server:
         return RecordingEvictor()
 
@@ -297,7 +300,7 @@ def _evictor(connection: Connection, objects: Objects, options: LiveOptions, clo
         linger=clock.linger,
         monotonic=clock.monotonic,
         backoff=options.backoff,
-        dry_run=not options.execute,
+        dry_run=dry,
         grace_seconds=options.grace_seconds,
         annotations=annotations,
     )

@@ -1,0 +1,100 @@
+"""Who may take part in a joint move: pods by class and node, those that could lower an excess first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, combinations_with_replacement
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.planner.joint.every_order import ends_of_others
+
+LARGEST = 4
+"""Pods of one joint move."""
+MOST = 80
+"""Places that are combined. Where there are more, those that only make room are left out."""
+
+
+class Place(Struct, frozen=True, eq=False):
+    """Pods of one class on one node that may be evicted, the best victims first; no more than one set takes.
+
+    `over`: whether they are in a domain that holds too many, of a constraint that counts them.
+    """
+
+    members: PodClass
+    node: int
+    pods: tuple[Pod, ...]
+    over: bool
+
+
+Chosen = tuple[tuple[Place, Pod], ...]
+"""The pods of a set."""
+
+
+def places(
+    simulation: Simulation, groups: Sequence[Group], own: Sequence[PodClass], others: Sequence[PodClass]
+) -> list[Place]:
+    """Those of the stuck components' classes (`own`), and of others that could make room for them.
+
+    `groups`: all groups, by index.
+    """
+    found = [p for c in own for p in _of(simulation, groups, c)]
+    if len(found) > MOST:
+        return [p for p in found if p.over][:MOST]
+    wanted = np.logical_or.reduce([c.static for c in own]) if own else simulation.state.table.none
+    more = [p for c in others for p in _of(simulation, groups, c) if wanted[p.node]]
+    return found + more if len(found) + len(more) <= MOST else found
+
+
+def _of(simulation: Simulation, groups: Sequence[Group], c: PodClass) -> Iterator[Place]:
+    r = c.replacement
+    near = r.affinity is not None and r.affinity.pod_affinity is not None
+    if c.owner is None or r.migrates or near or ends_of_others(simulation, r):
+        return
+    for node in sorted(c.by_node):
+        free = (p for p in c.by_node[node] if c.stays(p) is None and key_of(p) in simulation.state.pods)
+        pods = tuple(pod for pod, _ in zip(free, range(1 if c.ordered else LARGEST), strict=False))
+        if pods:
+            yield Place(c, node, pods, any(_over(simulation, groups[i], node) for i in c.counted))
+
+
+def _over(simulation: Simulation, group: Group, node: int) -> bool:
+    domain = int(group.domain_of[node])
+    if domain < 0:
+        return False
+    counts = group.counts(simulation.state)
+    return bool(counts[domain] > group.minimum(counts) + group.constraint.max_skew)
+
+
+def sets(found: Sequence[Place], size: int) -> Iterator[Chosen]:
+    """Every set of so many pods with one at least whose domain holds too many: of one class first, then of
+    several. Of more than three pods only those of one class."""
+    over = [p for p in found if p.over]
+    classes = dict.fromkeys(id(p.members) for p in over)
+    for c in classes:
+        own = [p for p in over if id(p.members) == c]
+        yield from filter(None, (_chosen(s) for s in combinations_with_replacement(own, size)))
+    if size > LARGEST - 1:
+        return
+    for chosen in combinations(found, size):
+        if any(p.over for p in chosen) and len({id(p.members) for p in chosen}) > 1:
+            yield tuple((p, p.pods[0]) for p in chosen)
+
+
+def _chosen(chosen: Sequence[Place]) -> Chosen | None:
+    """The pods of these places, as often as each is named; None if one has not so many."""
+    taken: dict[int, int] = {}
+    pods = []
+    for place in chosen:
+        number = taken.get(id(place), 0)
+        if number >= len(place.pods):
+            return None
+        taken[id(place)] = number + 1
+        pods.append((place, place.pods[number]))
+    return tuple(pods)

@@ -1,0 +1,48 @@
+"""Joint moves of random clusters, played in many orders by the plain filter."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from rebalancer.planner import plan
+from tests.property.joint import JOINT, played
+from tests.support.build import decoded, node, nodes, objects, workload
+from tests.support.judge.jointly import play, problems, sets_of
+from tests.support.scheduler.plain import Json
+from tests.support.scheduler.state import State
+
+FULL = (node("a-0").zone("a").pods(8), node("b-0").zone("b").pods(8))
+LEFT = workload("left").spread("zone", 1).placed({"a-0": 5, "b-0": 3})
+RIGHT = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
+web = workload("web").spread("zone", 1).spread("hostname", 1)
+CASES = {
+    "two full zones": objects(*FULL, LEFT, RIGHT),
+    "seven replicas": objects(*nodes(a=2, b=2, c=1), web.placed({"a-0": 1, "a-1": 1, "b-0": 4, "c-0": 1})),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_order_things_happen_in_the_plan_holds(name: str) -> None:
+    listed: list[Json] = CASES[name]
+    rng = Random(name)
+    found = sets_of(plan(decoded(listed), JOINT), State.of(listed))
+    assert len(found) == 1
+    for state, joint in found:
+        assert [p for _ in range(100) for p in play(state, joint, rng)] == []
+
+
+def test_the_judge_sees_what_waits_too_long_and_what_comes_back() -> None:
+    listed = CASES["two full zones"]
+    ((state, joint),) = sets_of(plan(decoded(listed), JOINT), State.of(listed))
+    promised = type(joint)(joint.pods, 0, 9, (frozenset(), frozenset()))
+    assert any("wait after 1" in p for p in problems(state, promised, 1, Random(0)))
+    said = problems(state, promised, 2, Random(0))
+    assert any("not planned" in p for p in said)
+    assert any("falls by less than 9" in p for p in said)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_joint_moves_of_random_clusters_hold(seed: int) -> None:
+    assert played(seed, each=10)[2] == []
