@@ -76,8 +76,8 @@ class EveryOrder:
     """Follows one set from the simulation's present state on, which it leaves as it was.
 
     `groups`: the hard constraints that count one of the pods. `waiting`: what else waits for a node; nothing
-    of it may get one by the set. `begun`: that the first victims have been evicted already, and what is known
-    from before.
+    of it may get one by the set. `lowest`: the lowest priority of a pod on a node. `begun`: that the first
+    victims have been evicted already, and what is known from before.
     """
 
     def __init__(
@@ -86,6 +86,8 @@ class EveryOrder:
         victims: Sequence[Victim],
         groups: Sequence[Group],
         waiting: Sequence[PodTemplate] = (),
+        *,
+        lowest: int,
         begun: Begun | None = None,
     ) -> None:
         self._simulation = simulation
@@ -93,6 +95,7 @@ class EveryOrder:
         self._victims = victims
         self._groups = groups
         self._waiting = waiting
+        self._lowest = lowest
         self._sent = begun.sent if begun is not None else 0
         self._ended = begun.gone if begun is not None else ()
         self._before = begun.excesses if begun is not None else self._excesses()
@@ -185,8 +188,7 @@ class EveryOrder:
         """Whether it would preempt where it has no node, as long as victims hold their room, or at all."""
         simulation = self._simulation
         framework, static = simulation.framework(replacement), simulation.static(replacement)
-        lower = (p.template.priority < replacement.priority for p in self._state.pods.values())
-        if not replacement.preempts or not any(lower):
+        if not replacement.preempts or replacement.priority <= self._lowest:
             return False
         nodes = np.flatnonzero(static).tolist()
         with self._held(sent):
@@ -246,8 +248,13 @@ def excesses(simulation: Simulation, groups: Sequence[Group]) -> tuple[int, ...]
     return tuple(g.excess(g.counts(simulation.state)) for g in groups)
 
 
-def ends_of_others(simulation: Simulation, template: PodTemplate, own: Collection[Hashable] = ()) -> bool:
-    """Whether pods that somebody else deletes hold what such a pod could take: then it cannot be said when
-    which node opens. `own`: keys of pods that are meant to end."""
-    static = simulation.static(template)
-    return any(p.terminating and static[p.row] and key not in own for key, p in simulation.state.pods.items())
+def nodes_of_ending(simulation: Simulation, own: Collection[Hashable] = ()) -> Rows:
+    """The nodes on which pods end that somebody else deletes: it cannot be said when room opens there. `own`:
+    keys of pods that are meant to end."""
+    pods = simulation.state.pods
+    return np.unique([p.row for key, p in pods.items() if p.terminating and key not in own]).astype(np.intp)
+
+
+def lowest_priority(simulation: Simulation) -> int:
+    """Of all pods on nodes."""
+    return min((p.template.priority for p in simulation.state.pods.values()), default=0)

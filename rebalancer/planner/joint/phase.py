@@ -7,6 +7,7 @@ set of a few evictions is looked for, and after it the single moves that it has 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from rebalancer.planner.moves.judge import HardJudge
 from rebalancer.planner.moves.move import Candidate, JudgedMove, Wave
 from rebalancer.planner.options import Joint
 from rebalancer.planner.plan import JointMove
-from rebalancer.planner.waves.limits import wave_limits
+from rebalancer.planner.waves.limits import Limits, draining_budgets
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Rows
 
@@ -70,7 +71,7 @@ class JointPhase:
             self._simulation,
             self._groups.all,
             tuple(self._judge.waiting.templates),
-            lambda: wave_limits(self._simulation, self._evictable),
+            partial(Limits, self._evictable, draining_budgets(self._simulation, self._evictable.budgets)),
             self._most_waiting,
             Effort(EFFORT * self._effort),
             self._classes.replacement,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, islice
 
 import numpy as np
 from msgspec import Struct
@@ -13,7 +13,8 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.terminating import key_of
-from rebalancer.planner.joint.every_order import ends_of_others
+from rebalancer.planner.joint.every_order import nodes_of_ending
+from rebalancer.spread.arrays import Rows
 
 LARGEST = 4
 """Pods of one joint move."""
@@ -44,23 +45,25 @@ def places(
 
     `groups`: all groups, by index.
     """
-    found = [p for c in own for p in _of(simulation, groups, c)]
+    ending = nodes_of_ending(simulation)
+    found = [p for c in own for p in _of(simulation, groups, c, ending)]
     if len(found) > MOST:
         return [p for p in found if p.over][:MOST]
     wanted = np.logical_or.reduce([c.static for c in own]) if own else simulation.state.table.none
-    more = [p for c in others for p in _of(simulation, groups, c) if wanted[p.node]]
-    return found + more if len(found) + len(more) <= MOST else found
+    near = (c for c in others if any(wanted[node] for node in c.by_node))
+    more = (p for c in near for p in _of(simulation, groups, c, ending) if wanted[p.node])
+    beside = list(islice(more, MOST - len(found) + 1))
+    return found + beside if len(found) + len(beside) <= MOST else found
 
 
-def _of(simulation: Simulation, groups: Sequence[Group], c: PodClass) -> Iterator[Place]:
+def _of(simulation: Simulation, groups: Sequence[Group], c: PodClass, ending: Rows) -> Iterator[Place]:
     r = c.replacement
     near = r.affinity is not None and r.affinity.pod_affinity is not None
-    if c.owner is None or r.migrates or near or ends_of_others(simulation, r):
+    if c.owner is None or r.migrates or near or c.static[ending].any():
         return
     for node in sorted(c.by_node):
         free = (p for p in c.by_node[node] if c.stays(p) is None and key_of(p) in simulation.state.pods)
-        pods = tuple(pod for pod, _ in zip(free, range(1 if c.ordered else LARGEST), strict=False))
-        if pods:
+        if pods := tuple(islice(free, 1 if c.ordered else LARGEST)):
             yield Place(c, node, pods, any(_over(simulation, groups[i], node) for i in c.counted))
 
 

@@ -12,7 +12,14 @@ from rebalancer.planner.bounds import Effort
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.joint.every_order import BrokenError, Ends, EveryOrder, HopelessError, Victim
+from rebalancer.planner.joint.every_order import (
+    BrokenError,
+    Ends,
+    EveryOrder,
+    HopelessError,
+    Victim,
+    lowest_priority,
+)
 from rebalancer.planner.joint.places import LARGEST, Chosen, places, sets
 from rebalancer.planner.waves.limits import Limits
 
@@ -49,6 +56,7 @@ class JointSearch:
         replacement: Callable[[Pod, PodClass], PodTemplate],
     ) -> None:
         self._simulation = simulation
+        self._lowest = lowest_priority(simulation)
         self._groups = groups
         self._waiting = waiting
         self._limits = limits
@@ -106,7 +114,7 @@ class JointSearch:
             # What mounts a volume of its own is like no other.
             victims.append(Victim(pod, new, n if new.claims else -p.members.index - 1))
         groups = [self._groups[i] for i in sorted(touched)]
-        every = EveryOrder(self._simulation, victims, groups, self._waiting)
+        every = EveryOrder(self._simulation, victims, groups, self._waiting, lowest=self._lowest)
         try:
             return Found(order, tuple(v.replacement for v in victims), every.ends())
         finally:

@@ -21,8 +21,9 @@ from rebalancer.planner.joint.every_order import (
     BrokenError,
     EveryOrder,
     Victim,
-    ends_of_others,
     excesses,
+    lowest_priority,
+    nodes_of_ending,
 )
 from rebalancer.planner.plan import Move, Plan, together
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
@@ -56,7 +57,8 @@ class Jointly:
         if gone is not None:
             return _changed(f"{gone}, which was to go with {move.pod.key}, is gone, or runs no more")
         own = {uid for m in sent for uid in (m.pod.uid, m.pod.key)}
-        if any(ends_of_others(simulation, m.replacement, own) for m in members):
+        ending = nodes_of_ending(simulation, own)
+        if any(simulation.static(m.replacement)[ending].any() for m in members):
             return _changed(
                 f"a pod is ending where {move.pod.key}'s replacement could land: it is not foreseen"
             )
@@ -82,7 +84,8 @@ class Jointly:
             ],
             groups,
             [p.template for p in self._strangers(members)],
-            begun,
+            lowest=lowest_priority(simulation),
+            begun=begun,
         )
         try:
             ends = every.ends()
