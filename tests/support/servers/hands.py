@@ -53,6 +53,7 @@ class Hands:
         self.budgets_every = budgets_every
         self._seconds, self._since = seconds, 0.0
         self.broken_budgets: list[str] = []
+        self._reported = 0
 
     def step(self, seconds: float = 0.0) -> None:
         """Everybody acts once, if a step is over."""
@@ -156,6 +157,9 @@ class Hands:
         )
 
     def _report(self) -> None:
+        """Counts anew, unless nothing has changed since the last time."""
+        if self.store.revision == self._reported:
+            return
         for kind in ("ReplicaSet", "StatefulSet"):
             for owner in self.store.list(kind):
                 active = [p for p in self._pods(owner) if "deletionTimestamp" not in p["metadata"]]
@@ -166,7 +170,7 @@ class Hands:
                     "observedGeneration": owner["metadata"].get("generation", 0),
                 }
                 self._status(owner, figures, kind)
-        everything = deepcopy(self._everything())
+        everything = self._everything()
         for o in everything:
             if o["kind"] == "PodDisruptionBudget":
                 o.pop("status", None)
@@ -176,6 +180,8 @@ class Hands:
                     self.broken_budgets.append(budget["metadata"]["name"])
                 if self._steps % self.budgets_every == 0:
                     self._status(budget, {**budget["status"], "disruptedPods": {}}, "PodDisruptionBudget")
+        if self._steps % self.budgets_every == 0:
+            self._reported = self.store.revision
 
 
 def _ready(pod: Json) -> bool:
