@@ -17,7 +17,7 @@ from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Status
-from rebalancer.planner.results.pace import pace
+from rebalancer.planner.results.pace import AT_ONCE, Gait, pace
 from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.drilled.document import DrillReport
 from rebalancer.report.failing_domains.grades import NamespaceGrade, grades
@@ -224,18 +224,19 @@ def build_report(
     around: Iterable[Finding] = (),
     namespaces: Collection[str] = (),
     drill: DrillReport | None = None,
+    gait: Gait = AT_ONCE,
 ) -> Report:
     """The report of a plan for a snapshot.
 
     `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
-    failures leave Pending, where it was asked for.
+    failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan.
     """
     labels = {n.name: n.labels for n in snapshot.nodes}
     workloads = workload_pods(plan, snapshot)
     at_risk = risks(workloads, snapshot)
-    took = pace(plan, snapshot)
+    took = pace(plan, snapshot, gait)
     in_view = [w for w in workloads if not namespaces or w.namespace in namespaces]
     return Report(
         generated_at=rfc3339(generated_at),

@@ -30,6 +30,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased
 
 from rebalancer import __version__
 from rebalancer.outcome.observer import Observer
+from rebalancer.planner.results.pace import Gait
 from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, Tally
 from rebalancer.telemetry.destinations import Destinations, resource_of, words
 from rebalancer.telemetry.metrics.counters import CycleMetrics
@@ -125,6 +126,10 @@ class Telemetry:
         """Sets where the excess of this moment comes from: by namespace in scope, asked at each scrape; None
         where it is not known."""
         self.metrics.state.excess_now = excess
+
+    def watch_gait(self, gait: Callable[[], Gait]) -> None:
+        """Sets where it comes from what holds evictions back beside the plan, asked at each scrape."""
+        self.metrics.state.gait = gait
 
     def watch_notices(self, results: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         """Sets where the counts of messages come from: by receiver and result, asked at each scrape."""

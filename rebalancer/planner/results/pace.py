@@ -22,6 +22,18 @@ _LONGEST = 900.0
 """A pod that became Ready later was ill, or lost its readiness in between."""
 
 
+class Gait(Struct, frozen=True):
+    """What holds evictions back beside the plan. `per_second`: so many at most, None = any number. `canary`:
+    so many come first, one by one and then two at a time."""
+
+    per_second: float | None = None
+    canary: int = 0
+
+
+AT_ONCE = Gait()
+"""As fast as the plan allows."""
+
+
 class WavePace(Struct, frozen=True):
     """How long one wave lasts, in seconds: until its last replacement is Ready."""
 
@@ -38,11 +50,12 @@ class Pace(Struct, frozen=True):
     longest: str
 
 
-def pace(plan: Plan, snapshot: Snapshot) -> Pace:
+def pace(plan: Plan, snapshot: Snapshot, gait: Gait = AT_ONCE) -> Pace:
     """How long the plan may take, if pods become Ready as those of their owners did before.
 
     A wave is no barrier: each chain of moves goes on by itself. So the plan takes as long as its longest
-    chain, or as all its moves do if as many are in flight as may be at most.
+    chain, or as all its moves do if as many are in flight as may be at most, or as many start as may in a
+    second. While the canary lasts, one or two are in flight.
     """
     took = _usual(plan, snapshot)
 
@@ -55,8 +68,15 @@ def pace(plan: Plan, snapshot: Snapshot) -> Pace:
     longest = max((_one_by_one(chain, alone) for chain in chains(plan, plan.moves)), default=0.0)
     crowds = max((d.waves for d in plan.demands if not d.owner), default=0)
     crowded = crowds * mean(map(alone, plan.moves)) if crowds else 0.0
+    usual = mean(map(alone, plan.moves)) if plan.moves else 0.0
+    started = (len(plan.moves) - 1) / gait.per_second + usual if gait.per_second and plan.moves else 0.0
+    seconds = max(longest, crowded, started)
+    if first := min(gait.canary, len(plan.moves)):
+        # One, then two at a time; what is left of the plan then takes its share of the whole.
+        alone_or_two = (1 + first // 2) * usual
+        seconds = max(longest, alone_or_two + seconds * (1 - first / len(plan.moves)))
     slow = max(plan.demands, key=lambda d: d.waves * took.get(d.owner, UNKNOWN), default=None)
-    return Pace(waves, round(max(longest, crowded)), slow.reason if slow is not None else "")
+    return Pace(waves, round(seconds), slow.reason if slow is not None else "")
 
 
 def _one_by_one(chain: Chain, alone: Callable[[Move], float]) -> float:

@@ -23,6 +23,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner.plan import Plan
+from rebalancer.planner.results.pace import Gait
 from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.events.events import Events
@@ -180,6 +181,10 @@ class Service:
     def excess(self) -> dict[str, int] | None:
         """The excess of this moment by namespace in scope; None where it is not known."""
         return self.spread.excess(self._live.planning.policy.in_view)
+
+    def gait(self) -> Gait:
+        """What holds evictions back beside the plan."""
+        return Gait(self._live.limits.per_second, self.memory.canary_left)
 
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""

@@ -15,7 +15,7 @@ from rebalancer.findings import FindingCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport
 from rebalancer.planner.plan import ConstraintResult, Plan
-from rebalancer.planner.results.pace import pace
+from rebalancer.planner.results.pace import Gait, pace
 
 _COMPARED = 1000
 """Comparisons that the share of agreements is of."""
@@ -42,6 +42,7 @@ class State:
         self.foreign_costs: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self.excess_now: Callable[[], Mapping[str, int] | None] = lambda: None
+        self.gait: Callable[[], Gait] = Gait
         self.notices: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.constraint_series = constraint_series
         self._agreements: deque[bool] = deque(maxlen=_COMPARED)
@@ -134,7 +135,7 @@ class State:
     def expected_duration(self) -> Seen:
         """Of the last plan, by the pods of its snapshot."""
         if self.plan is not None and self.snapshot is not None:
-            yield pace(self.plan, self.snapshot).seconds, {}
+            yield pace(self.plan, self.snapshot, self.gait()).seconds, {}
 
     def findings(self) -> Seen:
         """Findings by severity and code."""

@@ -18,12 +18,12 @@ from rebalancer.report.formats import Color, Format, format_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rebalancer.model.reason import Reason
     from rebalancer.model.snapshot import Snapshot
     from rebalancer.planner import PlanOptions
     from rebalancer.planner.plan import Plan
     from rebalancer.report import Report
     from rebalancer.report.drilled.document import DrillReport
+    from rebalancer.runtime.commands.remembered import Remembered
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -140,6 +140,7 @@ def _document(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
+    from rebalancer.planner.results.pace import Gait
     from rebalancer.report import build_report
     from rebalancer.report.view import in_namespaces
     from rebalancer.runtime.commands.source import load_snapshot
@@ -152,8 +153,9 @@ def _document(
         loaded = load_snapshot(source)
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
-    if resting := _resting(settings, source, loaded.snapshot):
-        policy = msgspec.structs.replace(planning.policy, resting=resting)
+    known = _remembered(settings, source, loaded.snapshot)
+    if known.resting:
+        policy = msgspec.structs.replace(planning.policy, resting=known.resting)
         planning = msgspec.structs.replace(planning, policy=policy)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
         planned = plan_with_findings(loaded.snapshot, planning)
@@ -166,6 +168,7 @@ def _document(
         around=neighbours(loaded.snapshot),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
+        gait=Gait(settings.evictions.per_second or None, known.canary),
     )
     only = settings.scope.namespaces.include
     return in_namespaces(document, only) if only else document
@@ -211,10 +214,8 @@ def _report_fleet(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _resting(settings: Settings, source: Source, snapshot: Snapshot) -> dict[str, Reason]:
-    """Which owners the ledger says are left alone. Files have none, and need no client."""
-    if source.snapshots:
-        return {}
-    from rebalancer.runtime.commands.resting_owners import resting_owners
+def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
+    """What the ledger says. Files have none, and need no client."""
+    from rebalancer.runtime.commands.remembered import Remembered, remembered
 
-    return resting_owners(settings, source, snapshot)
+    return Remembered() if source.snapshots else remembered(settings, source, snapshot)

@@ -163,10 +163,14 @@ class Memory:
         Until enough evictions in a row went as predicted: one, and once one has, two. Where the scheduler is
         newer than all known rules, until enough of its decisions were as predicted as well.
         """
-        had = self.ledger.totals.in_a_row
-        if had >= self.rules.canary and not self._on_trial():
+        if not self.canary_left and not self._on_trial():
             return None
-        return 1 + (had > 0)
+        return 1 + (self.ledger.totals.in_a_row > 0)
+
+    @property
+    def canary_left(self) -> int:
+        """How many more evictions in a row must go as predicted before more than two may be in flight."""
+        return max(0, self.rules.canary - self.ledger.totals.in_a_row)
 
     def listen(self) -> Callable[[Comparison], None]:
         """To be told of the scheduler's decisions beside the engine's answers, from any thread. Without it,

@@ -22,7 +22,7 @@ from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.policy.limits.windows import Window
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.commands.resting_owners import resting_owners
+from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits
@@ -296,6 +296,23 @@ def test_a_zone_that_came_back_is_used_once_its_nodes_have_settled() -> None:
     assert {b.reason.code for b in soon.story.plans[-1].blocked} == {ReasonCode.STABILIZING}
 
 
+def test_a_zone_that_is_uncordoned_is_used_when_the_violation_has_lasted_from_its_beginning_on() -> None:
+    """People uncordon one node after the other: the next may still be about to be drained."""
+    web = workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3})
+    with Machine((*nodes(a=1, b=1), node("c-0").zone("c").cordoned(), web)) as m:
+        rules = HistoryRules(stabilization=180, settle=10)
+        m.keep(Ledger(looked=m.time.at - 300))
+        shut = m.cycle(rules)
+        m.server.store.modify("Node", "c-0", None, lambda n: n["spec"].update(unschedulable=False, taints=[]))
+        m.time.at += 60
+        soon = m.cycle(rules)
+        m.time.at += 120
+        later = m.cycle(rules)
+    assert {b.reason.code for b in shut.story.plans[-1].blocked} == {ReasonCode.NO_FEASIBLE_NODE}
+    assert {b.reason.code for b in soon.story.plans[-1].blocked} == {ReasonCode.STABILIZING}
+    assert [r.report.evicted for r in (shut, soon, later)] == [0, 0, 2]
+
+
 def test_an_eviction_that_was_cut_off_is_settled_by_the_next_process() -> None:
     with Machine() as m:
         m.cycle()
@@ -468,5 +485,5 @@ def test_a_report_says_whom_memory_protects() -> None:
         snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)
         with TemporaryDirectory() as folder:
             source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
-            resting = resting_owners(settings, source, snapshot)
+            resting = remembered(settings, source, snapshot).resting
     assert {o: r.code for o, r in resting.items()} == {"ReplicaSet/default/web": ReasonCode.DID_NOT_HELP}

@@ -1,9 +1,11 @@
-"""What a report takes from the ledger: which owners the daemon leaves alone, and why."""
+"""What a report takes from the ledger: which owners the daemon leaves alone, and whether it trusts itself."""
 
 from __future__ import annotations
 
 import logging
 import threading
+
+from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.client.connection import Connection
@@ -20,14 +22,21 @@ from rebalancer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def resting_owners(settings: Settings, source: Source, snapshot: Snapshot) -> dict[str, Reason]:
-    """Owner → why it is left alone. Empty if the ledger cannot be read.
+class Remembered(Struct, frozen=True):
+    """`resting`: owner → why it is left alone. `canary`: how many evictions go one or two at a time first."""
+
+    resting: dict[str, Reason] = {}
+    canary: int = 0
+
+
+def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
+    """Nothing if the ledger cannot be read.
 
     Cool-downs are left out: they will be over when somebody acts on the report. A report needs no right
     beyond `list`, so an unreadable ledger is no error.
     """
     if settings.ledger.mode != "configMap":
-        return {}
+        return Remembered()
     connection = Connection(cluster_options(source))
     try:
         wait = threading.Event().wait
@@ -35,9 +44,10 @@ def resting_owners(settings: Settings, source: Source, snapshot: Snapshot) -> di
         store = Ledgers(connection, place, writer="", wait=wait)
         memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
-        return memory.resting(snapshot)
+        in_a_row = memory.ledger.totals.in_a_row
+        return Remembered(memory.resting(snapshot), max(0, settings.evictions.canary - in_a_row))
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
-        return {}
+        return Remembered()
     finally:
         connection.close()
