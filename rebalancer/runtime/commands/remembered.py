@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from msgspec import Struct
-
 from rebalancer.errors import UserError
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.ledger import Ledgers
@@ -22,21 +20,16 @@ from rebalancer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class Remembered(Struct, frozen=True):
-    """`resting`: owner → why it is left alone. `canary`: how many evictions go one or two at a time first."""
+def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[dict[str, Reason], int]:
+    """Owner → why it is left alone, and how many evictions go one or two at a time first.
 
-    resting: dict[str, Reason] = {}
-    canary: int = 0
-
-
-def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
-    """Nothing if the ledger cannot be read.
+    Nothing if the ledger cannot be read.
 
     Cool-downs are left out: they will be over when somebody acts on the report. A report needs no right
     beyond `list`, so an unreadable ledger is no error.
     """
     if settings.ledger.mode != "configMap":
-        return Remembered()
+        return {}, 0
     connection = Connection(cluster_options(source))
     try:
         wait = threading.Event().wait
@@ -45,9 +38,9 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
         memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
         in_a_row = memory.ledger.totals.in_a_row
-        return Remembered(memory.resting(snapshot), max(0, settings.evictions.canary - in_a_row))
+        return memory.resting(snapshot), max(0, settings.evictions.canary - in_a_row)
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
-        return Remembered()
+        return {}, 0
     finally:
         connection.close()

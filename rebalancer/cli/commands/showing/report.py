@@ -18,12 +18,12 @@ from rebalancer.report.formats import Color, Format, format_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rebalancer.model.reason import Reason
     from rebalancer.model.snapshot import Snapshot
     from rebalancer.planner import PlanOptions
     from rebalancer.planner.plan import Plan
     from rebalancer.report import Report
     from rebalancer.report.drilled.document import DrillReport
-    from rebalancer.runtime.commands.remembered import Remembered
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -153,9 +153,9 @@ def _document(
         loaded = load_snapshot(source)
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
-    known = _remembered(settings, source, loaded.snapshot)
-    if known.resting:
-        policy = msgspec.structs.replace(planning.policy, resting=known.resting)
+    resting, canary = _remembered(settings, source, loaded.snapshot)
+    if resting:
+        policy = msgspec.structs.replace(planning.policy, resting=resting)
         planning = msgspec.structs.replace(planning, policy=policy)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
         planned = plan_with_findings(loaded.snapshot, planning)
@@ -168,7 +168,7 @@ def _document(
         around=neighbours(loaded.snapshot),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
-        gait=Gait(settings.evictions.per_second or None, known.canary),
+        gait=Gait(settings.evictions.per_second or None, canary),
     )
     only = settings.scope.namespaces.include
     return in_namespaces(document, only) if only else document
@@ -214,8 +214,11 @@ def _report_fleet(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
-    """What the ledger says. Files have none, and need no client."""
-    from rebalancer.runtime.commands.remembered import Remembered, remembered
+def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[dict[str, Reason], int]:
+    """Which owners the ledger says are left alone, and what is left of the canary. Files have no ledger, and
+    need no client."""
+    if source.snapshots:
+        return {}, 0
+    from rebalancer.runtime.commands.remembered import remembered
 
-    return Remembered() if source.snapshots else remembered(settings, source, snapshot)
+    return remembered(settings, source, snapshot)
