@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.runtime.cycle.snapshot_checks import check_readable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
     from rebalancer.kube.client.connection import Connection
     from rebalancer.kube.read.snapshot import Keep
+    from rebalancer.kube.resources import Resource
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -47,12 +48,30 @@ class Loaded(Struct, frozen=True, eq=False):
     cluster: str = ""
 
 
-def load_snapshot(source: Source) -> Loaded:
-    """The cluster now, or as the files have it.
+class _Counted:
+    """Tells how many objects have come; a list that begins anew is counted anew."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._come: dict[str, int] = {}
+
+    def begin(self, resource: Resource) -> None:
+        self._come[resource.kind] = 0
+
+    def add(self, resource: Resource, items: Sequence[Raw]) -> None:
+        self._come[resource.kind] += len(items)
+        self._tell(f"{sum(self._come.values()):,} objects, {resource.plural}")
+
+
+def load_snapshot(source: Source, tell: Callable[[str], None] = lambda _: None) -> Loaded:
+    """The cluster now, or as the files have it. `tell` is called as it is read, with how far that has come.
 
     Raises UserError (ManifestError, KubeError), also where too much of it could not be read.
     """
-    loaded = Loaded(_from_files(source.snapshots, source.now)) if source.snapshots else read_live(source)
+    if source.snapshots:
+        loaded = Loaded(_from_files(source.snapshots, source.now))
+    else:
+        loaded = read_live(source, _Counted(tell))
     check_readable(loaded.snapshot)
     return loaded
 

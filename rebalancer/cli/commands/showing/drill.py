@@ -93,8 +93,8 @@ def drill(
     source = options.source_of(
         [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
     )
-    with progress("reading the cluster"):
-        loaded = load_snapshot(source)
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell)
     check_namespaces(loaded.snapshot, namespace or ())
     planning = plan_options(settings)
     planned = None

@@ -110,8 +110,8 @@ def explain(
     settings = load_settings(config)
     planning = plan_options(settings)
     source = options.source_of(snapshot, reach, namespaces=settings.scope.read_namespaces)
-    with progress("reading the cluster"):
-        loaded = load_snapshot(source).snapshot
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell).snapshot
     if pod_file is not None:
         path = pod_file if pod_file == "-" else Path(pod_file)
         chosen = choose(read_pods(path, loaded), pod, "stdin" if pod_file == "-" else pod_file)

@@ -149,8 +149,8 @@ def _document(
     from rebalancer.settings import plan_options
 
     began = time.perf_counter()
-    with progress("reading the cluster"):
-        loaded = load_snapshot(source)
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell)
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
     resting, canary = _remembered(settings, source, loaded.snapshot)
