@@ -30,8 +30,8 @@ def drill(
 ) -> Drill:
     """Lets every node or domain of the keys fail, one at a time.
 
-    `keys`: NODE, or labels of nodes; by default nodes and every key of a spread constraint. With a `plan` all
-    of it again as the plan leaves the cluster.
+    `keys`: NODE, labels of nodes, or KEY=VALUE for a single domain; by default nodes and every key of a
+    spread constraint. With a `plan` all of it again as the plan leaves the cluster.
     """
     rest = AtRest(snapshot, scheduler, manner, on_progress)
     tried = tuple(keys) or keys_to_try(rest.state.table, _spread_keys(snapshot))

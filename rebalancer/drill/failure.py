@@ -43,14 +43,15 @@ class Failure(Struct, frozen=True):
 
 
 def failures(table: NodeTable, keys: Iterable[str]) -> Iterator[Failure]:
-    """Each node (NODE), or each domain of a label, in natural order of names."""
-    for key in keys:
+    """Each node (NODE), each domain of a label, in natural order of names; of KEY=VALUE that one alone."""
+    for asked in keys:
+        key, _, value = asked.partition("=")
         if key == NODE:
             yield from (Failure(NODE, name) for name in table.names)
         else:
             domains = table.domains(key)
-            for i in np.argsort(domains.ranks).tolist():
-                yield Failure(key, domains.names[i])
+            names = (domains.names[i] for i in np.argsort(domains.ranks).tolist())
+            yield from (Failure(key, name) for name in names if value in ("", name))
 
 
 def keys_to_try(table: NodeTable, spread: Iterable[str]) -> tuple[str, ...]:

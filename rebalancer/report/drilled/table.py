@@ -43,7 +43,7 @@ def _worst(report: DrillReport) -> list[str]:
 
 def _lines(report: DrillReport) -> Iterator[str]:
     yield headline(report)
-    tried = ", ".join("every node" if k == "node" else f"every {short_key(k)}" for k in report.keys)
+    tried = ", ".join(map(_asked, report.keys))
     yield f"{report.source} · {tried} · {_MANNER[report.manner]}"
     if report.waiting:
         yield f"{plural(report.waiting, 'pod')} found no node before, and are not counted."
@@ -94,3 +94,10 @@ def _loss(w: LossReport) -> str:
     if w.gone:
         said.append(f"{w.gone:,} made again by nobody")
     return ", ".join(said)
+
+
+def _asked(key: str) -> str:
+    """What was asked for: every node, every zone, or zone b."""
+    name, _, value = key.partition("=")
+    short = short_key(name)
+    return f"{short} {value}" if value else f"every {short}"

@@ -23,13 +23,14 @@ def drilled(
     domains: Sequence[str] = (),
     manner: Manner = "silent",
 ) -> Drill:
-    """Lets fail, one at a time: every node (`nodes`), every domain of the labels; all of them if neither is
-    asked for. Raises UserError if no node has a label."""
+    """Lets fail, one at a time: every node (`nodes`), every domain of the labels, or that of KEY=VALUE; all
+    of them if neither is asked for. Raises UserError if no node has a label, or that value of it."""
     check_readable(snapshot)
     keys = [*([NODE] if nodes else []), *map(full_key, domains)]
-    for key in keys:
-        if key != NODE and not any(key in n.labels for n in snapshot.nodes):
-            raise UserError(f"no node has the label {key}")
+    for asked in keys:
+        key, _, value = asked.partition("=")
+        if key != NODE and not any(key in n.labels and value in ("", n.labels[key]) for n in snapshot.nodes):
+            raise UserError(f"no node has the label {asked}")
     return drill(
         snapshot,
         keys=keys,

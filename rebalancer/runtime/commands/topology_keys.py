@@ -10,5 +10,6 @@ _FULL = {
 
 
 def full_key(key: str) -> str:
-    """The key in full: "zone" and the like stand for the well-known ones."""
-    return _FULL.get(key, key)
+    """The key in full: "zone" and the like stand for the well-known ones. "zone=b" keeps its value."""
+    name, equals, value = key.partition("=")
+    return f"{_FULL.get(name, name)}{equals}{value}"

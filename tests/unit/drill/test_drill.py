@@ -145,6 +145,15 @@ def test_the_command_tells_the_worst_and_what_the_plan_makes_of_it() -> None:
     assert "nodeTaintsPolicy: Honor" in done.stdout
 
 
+def test_one_zone_and_one_node_fail_alone_as_they_do_among_all() -> None:
+    found = json.loads(command("--domain", "zone=a", "--domain", "hostname=a-0", "-o", "json").stdout)
+    every = json.loads(command("-o", "json").stdout)["failures"]
+    figures = [(f["value"], f["nodes"], f["lost"], f["pending"]) for f in found["failures"]]
+    among = {f["value"]: (f["value"], f["nodes"], f["lost"], f["pending"]) for f in every}
+    assert figures == [among["a"], among["a-0"]]
+    assert "zone a, hostname a-0" in command("--domain", "zone=a", "--domain", "hostname=a-0").stdout
+
+
 def test_it_fails_where_more_would_be_pending_than_allowed() -> None:
     assert command("--domain", "zone", "--no-plan", "--max-pending", "35").exit_code == 3
     assert command("--domain", "zone", "--no-plan", "--max-pending", "36").exit_code == 0
@@ -160,10 +169,13 @@ def test_json_has_every_failure() -> None:
 
 
 def test_a_label_that_no_node_has_is_an_error() -> None:
-    done = CliRunner().invoke(
-        app, ["drill", "--domain", "rack", "--snapshot", str(FOLDER / "one_slot.json.gz")]
-    )
+    def failed(domain: str) -> Any:
+        file = str(FOLDER / "one_slot.json.gz")
+        return CliRunner().invoke(app, ["drill", "--domain", domain, "--snapshot", file])
+
+    done = failed("rack")
     assert "no node has the label rack" in str(done.exception)
+    assert "no node has the label topology.kubernetes.io/zone=z" in str(failed("zone=z").exception)
 
 
 @pytest.mark.parametrize(

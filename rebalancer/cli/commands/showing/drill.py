@@ -21,6 +21,9 @@ Examples:
   # Zones alone, from a file; fail if one of them would leave more than 20 pods Pending
   rebalancer drill --snapshot cluster.json.gz --domain zone --max-pending 20
 \b
+  # One zone, and one node
+  rebalancer drill --domain zone=b --domain hostname=node-7
+\b
   # As after the autoscaler has deleted the nodes: StatefulSets replace their pods, too
   rebalancer drill --node --removed
 """
@@ -42,8 +45,9 @@ def drill(
         list[str] | None,
         typer.Option(
             "--domain",
-            metavar="KEY",
-            help="Every domain of this label fails; zone stands for the well-known key (repeatable).",
+            metavar="KEY[=VALUE]",
+            help="Every domain of this label fails, or the one of that value; zone stands for the well-known "
+            "key, and so do region and hostname (repeatable).",
         ),
     ] = None,
     each: Annotated[
