@@ -11,9 +11,9 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.options import Joint
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.live.assembly import LiveOptions
-from tests.support.build import node, nodes, objects, pdb, workload
+from tests.support.build import node, nodes, objects, pdb, pod, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, Run, once
-from tests.support.sandbox import ApiServer, Reply
+from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
 
@@ -93,8 +93,45 @@ class Stopping(FakeTime):
 def test_a_stop_between_the_two_leaves_the_second_where_it_is() -> None:
     with ApiServer(objects(*SWAP)) as server:
         run = Run(server, jointly("exchange"), time=Stopping(server, after=3))
-    assert [o.evicted for o in run.report.outcomes] == [True]
-    assert run.report.end is not End.COMPLETE
+        assert [o.evicted for o in run.report.outcomes] == [True]
+        assert run.report.end is not End.COMPLETE
+        for _ in range(5):
+            run.hands.step()
+        # The next cycle, of this process or of another one, finishes it.
+        after = Run(server, jointly("exchange"), hands=run.hands)
+        assert after.report.end is End.COMPLETE
+        assert after.report.evicted == 1
+        assert (after.zones("left"), after.zones("right")) == ([4, 4], [4, 4])
+
+
+@pytest.mark.parametrize("fault", [Cut("before"), Reply(500)], ids=["a cut line", "a server's error"])
+def test_what_fails_in_between_is_finished_by_a_later_cycle(fault: Cut | Reply) -> None:
+    with ApiServer(objects(*SWAP)) as server:
+        server.faults.add(fault, subresource="eviction", skip=3, times=2)
+        run = Run(server, jointly("exchange"))
+        assert run.hands.made == run.report.evicted
+        after = Run(server, jointly("exchange"), hands=run.hands)
+        assert after.report.end is End.COMPLETE
+        assert (after.zones("left"), after.zones("right")) == ([4, 4], [4, 4])
+
+
+def test_a_pod_that_waits_since_the_plan_and_could_take_the_room_keeps_both_where_they_are() -> None:
+    with ApiServer(objects(*SWAP)) as server:
+        stranger = pod("stranger").phase("Pending").build()[0]
+        del stranger["metadata"]["resourceVersion"]
+
+        def comes(number: int) -> None:
+            if number == 1:
+                server.store.create(stranger)
+
+        # Nobody schedules the stranger, who would go wherever there is room.
+        hands = Hands(
+            server, choose=lambda p, nodes: nodes[0] if "owner" in p["metadata"]["labels"] else None
+        )
+        run = Run(server, jointly("exchange"), hands=hands, after_plan=comes)
+    assert hands.made == 0
+    assert run.report.outcomes
+    assert all("would let in a pod that waits" in o.message for o in run.report.outcomes)
 
 
 def test_a_budget_that_has_room_for_one_only_keeps_them_apart() -> None:
