@@ -63,7 +63,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
             return planned
 
         given_up = [*take(hard.plan(waiting)).refused]
-        for number in range(1, JOINT_MOVES + 1) if options.joint != "never" else ():
+        for number in range(1, JOINT_MOVES + 1) if _jointly(options) else ():
             if not take(hard.joint(number, sure=not waves)).waves:
                 break
             # For what it has made possible.
@@ -118,6 +118,12 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         least_exact=bound.exact,
         between=bound.between,
     )
+
+
+def _jointly(options: PlanOptions) -> bool:
+    """Whether joint moves are planned. What is only requested (EvictionRequest) may take its time, or be
+    withdrawn: then a set does not go out together."""
+    return options.joint != "never" and not options.policy.by_request
 
 
 def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:

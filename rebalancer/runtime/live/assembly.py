@@ -304,7 +304,7 @@ def _evictor(
         grace_seconds=options.grace_seconds,
         annotations=annotations,
     )
-    if not options.by_request or not options.execute:
+    if not options.by_request or dry:
         return evictor
     return RequestingEvictor(
         EvictionRequests(connection, wait=clock.wait, backoff=options.backoff),

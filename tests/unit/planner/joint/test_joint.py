@@ -57,6 +57,12 @@ def test_seven_replicas_that_are_stuck_need_three_at_once() -> None:
 
 NOT_MADE: list[tuple[str, list[Any], Joint, PolicyOptions]] = [
     ("policy does not allow joint moves", [FULL, LEFT, RIGHT], "never", HALF),
+    (
+        "evictions are only requested, and may take their time",
+        [FULL, LEFT, RIGHT],
+        "all",
+        PolicyOptions(by_request=True),
+    ),
     ("two pods would wait if it is broken off, and one may", [*SEVEN], "exchange", HALF),
     ("fewer of the owner may be away together", [*SEVEN], "all", PolicyOptions()),
     ("its budget has room for two", [*SEVEN, pdb("web", {"app": "web"}, max_unavailable=2)], "all", HALF),
