@@ -43,6 +43,6 @@ def test_the_judge_sees_what_waits_too_long_and_what_comes_back() -> None:
     assert any("falls by less than 9" in p for p in said)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(10))
 def test_joint_moves_of_random_clusters_hold(seed: int) -> None:
     assert played(seed, each=10)[2] == []
