@@ -8,19 +8,13 @@ import pytest
 
 from rebalancer.planner import plan
 from tests.property.joint import JOINT, played
-from tests.support.build import decoded, node, nodes, objects, workload
+from tests.support.build import decoded, objects
+from tests.support.clusters.stuck import SEVEN, SWAP
 from tests.support.judge.jointly import play, problems, sets_of
 from tests.support.scheduler.plain import Json
 from tests.support.scheduler.state import State
 
-FULL = (node("a-0").zone("a").pods(8), node("b-0").zone("b").pods(8))
-LEFT = workload("left").spread("zone", 1).placed({"a-0": 5, "b-0": 3})
-RIGHT = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
-web = workload("web").spread("zone", 1).spread("hostname", 1)
-CASES = {
-    "two full zones": objects(*FULL, LEFT, RIGHT),
-    "seven replicas": objects(*nodes(a=2, b=2, c=1), web.placed({"a-0": 1, "a-1": 1, "b-0": 4, "c-0": 1})),
-}
+CASES = {"two full zones": objects(*SWAP), "seven replicas": objects(*SEVEN)}
 
 
 @pytest.mark.parametrize("name", CASES)

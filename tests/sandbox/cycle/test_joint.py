@@ -11,19 +11,12 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.options import Joint
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.live.assembly import LiveOptions
-from tests.support.build import node, nodes, objects, pdb, pod, workload
+from tests.support.build import objects, pdb, pod
+from tests.support.clusters.stuck import SEVEN, SWAP
 from tests.support.runs.one_cycle import DRY, EXECUTE, Run, once
 from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
-
-FULL = (node("a-0").zone("a").pods(8), node("b-0").zone("b").pods(8))
-LEFT = workload("left").spread("zone", 1).placed({"a-0": 5, "b-0": 3})
-RIGHT = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
-SWAP = (*FULL, LEFT, RIGHT)
-
-SEVEN = workload("web").spread("zone", 1).spread("hostname", 1)
-STUCK = (*nodes(a=2, b=2, c=1), SEVEN.placed({"a-0": 1, "a-1": 1, "b-0": 4, "c-0": 1}))
 
 
 def jointly(which: Joint, base: LiveOptions = EXECUTE) -> LiveOptions:
@@ -50,7 +43,7 @@ def test_without_leave_nobody_is_moved_and_a_dry_run_only_tells() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_deadlocked_workload_is_spread_again_by_three_pods_at_once(seed: int) -> None:
-    with ApiServer(objects(*STUCK)) as server:
+    with ApiServer(objects(*SEVEN)) as server:
         run = Run(server, jointly("all"), hands=Hands(server, seed=seed))
         assert run.report.end is End.COMPLETE
         assert sorted(run.zones()) == [2, 2, 3]
@@ -135,5 +128,5 @@ def test_a_pod_that_waits_since_the_plan_and_could_take_the_room_keeps_both_wher
 
 
 def test_a_budget_that_has_room_for_one_only_keeps_them_apart() -> None:
-    run = once((*STUCK, pdb("web", {"app": "web"}, max_unavailable=2)), jointly("all"))
+    run = once((*SEVEN, pdb("web", {"app": "web"}, max_unavailable=2)), jointly("all"))
     assert run.evictions() == 0

@@ -10,15 +10,11 @@ from rebalancer.planner import plan
 from rebalancer.planner.options import Joint, PlanOptions
 from rebalancer.planner.plan import JointMove, Plan, together
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.build import decoded, node, nodes, pdb, pod, snapshot, workload
+from tests.support.build import decoded, node, pdb, pod, snapshot, workload
 from tests.support.clusters.scenarios import scenario
+from tests.support.clusters.stuck import FULL, LEFT, RIGHT, SEVEN
 
 HALF = PolicyOptions(in_flight_per_owner=Limit(percent=50))
-FULL = (node("a-0").zone("a").pods(8), node("b-0").zone("b").pods(8))
-LEFT = workload("left").spread("zone", 1).placed({"a-0": 5, "b-0": 3})
-RIGHT = workload("right").spread("zone", 1).placed({"a-0": 3, "b-0": 5})
-web = workload("web").spread("zone", 1).spread("hostname", 1)
-SEVEN = (*nodes(a=2, b=2, c=1), web.placed({"a-0": 1, "a-1": 1, "b-0": 4, "c-0": 1}))
 
 
 def made(*things: Any, joint: Joint = "exchange", policy: PolicyOptions = HALF) -> Plan:
@@ -63,9 +59,9 @@ NOT_MADE: list[tuple[str, list[Any], Joint, PolicyOptions]] = [
         "all",
         PolicyOptions(by_request=True),
     ),
-    ("two pods would wait if it is broken off, and one may", [*SEVEN], "exchange", HALF),
-    ("fewer of the owner may be away together", [*SEVEN], "all", PolicyOptions()),
-    ("its budget has room for two", [*SEVEN, pdb("web", {"app": "web"}, max_unavailable=2)], "all", HALF),
+    ("two pods would wait if it is broken off, and one may", [SEVEN], "exchange", HALF),
+    ("fewer of the owner may be away together", [SEVEN], "all", PolicyOptions()),
+    ("its budget has room for two", [SEVEN, pdb("web", {"app": "web"}, max_unavailable=2)], "all", HALF),
     (
         "Karpenter is at work, and a waiting pod buys a node",
         [
