@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.joint.every_order import (
@@ -83,7 +83,7 @@ class Jointly:
                 for n, m in enumerate(victims)
             ],
             groups,
-            [p.template for p in self._strangers(members)],
+            self._strangers(members),
             lowest=lowest_priority(simulation),
             begun=begun,
         )
@@ -130,10 +130,13 @@ class Jointly:
                 found.add(m.pod.uid)
         return frozenset(found)
 
-    def _strangers(self, members: Sequence[Move]) -> list[Pod]:
-        """Other pods that wait for a node."""
+    def _strangers(self, members: Sequence[Move]) -> list[PodTemplate]:
+        """Templates of other pods that wait for a node, each once."""
         owners = _controllers(members)
-        return [p for p in self._cluster.pods if p.waits and (p.owner is None or p.owner.uid not in owners)]
+        waiting = (
+            p for p in self._cluster.pods if p.waits and (p.owner is None or p.owner.uid not in owners)
+        )
+        return list({id(p.template): p.template for p in waiting}.values())
 
 
 def _alike(members: Sequence[Move], move: Move) -> int:
