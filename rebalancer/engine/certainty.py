@@ -106,6 +106,14 @@ def newer(version: ServerVersion) -> str:
     )
 
 
+def older(version: ServerVersion) -> str:
+    """Why no prediction is certain where the server is older than all known rules, "" where it is not."""
+    if not version.text or version.supported or version.newer_by:
+        return ""
+    known = f"{FIRST[0]}.{FIRST[1]}–{LAST[0]}.{LAST[1]}"
+    return f"server version {version.text} is outside {known}, whose rules are known"
+
+
 def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:
     for url in state.config.extenders:
         yield f"the scheduler also asks the extender {url}"
@@ -114,9 +122,8 @@ def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> 
     if template.scheduler_name != profile.scheduler_name:
         yield f"the pod is placed by another scheduler, {template.scheduler_name!r}"
     # A version that is newer concerns every pod alike, so it is an assumption; the planner decides about it.
-    if state.version.text and not state.version.supported and not state.version.newer_by:
-        known = f"{FIRST[0]}.{FIRST[1]}–{LAST[0]}.{LAST[1]}"
-        yield f"server version {state.version.text} is outside {known}, whose rules are known"
+    if why := older(state.version):
+        yield why
 
 
 def _version(state: ClusterState, template: PodTemplate) -> Iterator[str]:

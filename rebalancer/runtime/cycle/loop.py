@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rebalancer.engine.certainty import older
+from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason
@@ -95,7 +97,7 @@ class Cycle:
                 self._most = limit if limit is not None else 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
             if not plan.moves:
-                return NextStep(end=End.COMPLETE, message=_nothing_left(plan))
+                return NextStep(end=End.COMPLETE, message=_nothing_left(snapshot, plan))
             if (closed := self._closed()) is not None:
                 return closed
             waits = next((m.waits for m in plan.moves if m.waits is not None), None)
@@ -191,8 +193,10 @@ def _again(reason: Reason) -> str:
     return reason.message.rpartition("; ")[2]
 
 
-def _nothing_left(plan: Plan) -> str:
+def _nothing_left(snapshot: Snapshot, plan: Plan) -> str:
     if plan.violated == 0:
         return "every constraint in scope holds"
     keep = "constraint keeps" if plan.violated == 1 else "constraints keep"
-    return f"no eviction helps: {plan.violated} {keep} an excess of {plan.excess}"
+    why = older(ServerVersion.parse(snapshot.server_version))
+    because = f"; {why}, so that no move is certain" if why else ""
+    return f"no eviction helps: {plan.violated} {keep} an excess of {plan.excess}{because}"

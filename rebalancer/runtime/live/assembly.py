@@ -99,17 +99,14 @@ class WatchingGate(Gate, Observer):
         return None
 
 
-class DeschedulerGate(WatchingGate):
-    """Closed while a descheduler is seen in the cluster."""
+class DeschedulerGate(Gate):
+    """Closed while a descheduler is seen in the cluster, as it is watched now."""
 
-    def __init__(self) -> None:
-        self._held: Reason | None = None
-
-    def on_snapshot(self, snapshot: Snapshot) -> None:
-        self._held = held_by_descheduler(snapshot)
+    def __init__(self, watched: WatchCache) -> None:
+        self._watched = watched
 
     def closed(self) -> Reason | None:
-        return self._held
+        return held_by_descheduler(self._watched.pods().values())
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
@@ -181,11 +178,10 @@ def live_parts(
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
-    if options.execute and not options.beside_descheduler:
-        newest.append(DeschedulerGate())
     watched = (*watched, *newest)
     health = _health(connection, options, clock, around, newest)
-    gate = _gate(brakes, options, clock, around, [*health, *newest])
+    alone = [DeschedulerGate(cache)] if cache is not None and not options.beside_descheduler else []
+    gate = _gate(brakes, options, clock, around, [*health, *alone, *newest])
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server

@@ -145,7 +145,7 @@ class NewestGate(WatchingGate):
             )
             return Reason(ReasonCode.EVICTIONS_DISABLED, say)
         seen = None if new.beside_descheduler else self._snapshot
-        if seen is not None and (reason := held_by_descheduler(seen)) is not None:
+        if seen is not None and (reason := held_by_descheduler(seen.pods)) is not None:
             return reason
         if new.max_time is not None and self._clock.monotonic() - self._began >= new.max_time:
             return Reason(

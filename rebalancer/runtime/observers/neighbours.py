@@ -4,7 +4,7 @@ newer than all known rules. Two programs that work against each other never end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 from rebalancer.findings.code import FindingCode
@@ -39,12 +39,12 @@ def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
     return (*_descheduler(snapshot), *_karpenter(snapshot), *_drains(snapshot))
 
 
-def held_by_descheduler(snapshot: Snapshot) -> Reason | None:
+def held_by_descheduler(pods: Collection[Pod]) -> Reason | None:
     """Why nothing is evicted beside a descheduler, unless policy says otherwise; None if there is none.
 
     Whether its spread plugin is on stands in a ConfigMap that may not be read; its own chart turns it on.
     """
-    found = _descheduler_pod(snapshot)
+    found = _descheduler_pod(pods)
     if found is None:
         return None
     return Reason(
@@ -55,14 +55,14 @@ def held_by_descheduler(snapshot: Snapshot) -> Reason | None:
     )
 
 
-def _descheduler_pod(snapshot: Snapshot) -> Pod | None:
-    templates = {id(p.template): p.template for p in snapshot.pods}
+def _descheduler_pod(pods: Collection[Pod]) -> Pod | None:
+    templates = {id(p.template): p.template for p in pods}
     such = {key for key, template in templates.items() if _runs(template, "descheduler")}
-    return next((p for p in snapshot.pods if id(p.template) in such and not _over(p)), None) if such else None
+    return next((p for p in pods if id(p.template) in such and not _over(p)), None) if such else None
 
 
 def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
-    found = _descheduler_pod(snapshot)
+    found = _descheduler_pod(snapshot.pods)
     if found is not None:
         yield Finding(
             Severity.WARNING,

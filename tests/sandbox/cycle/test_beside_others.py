@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.policy.history.resting_owners import HistoryRules
-from tests.support.build import node, nodes, pod, workload
+from tests.support.build import node, nodes, objects, pdb, pod, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED
 
@@ -37,6 +37,22 @@ def test_a_descheduler(things: Any, options: Any, evicted: int) -> None:
         assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.DESCHEDULER)
         assert "a descheduler runs in this cluster (default/d-1)" in run.report.message
         assert run.story.plans[0].moves, "the plan itself is made"
+
+
+def test_a_descheduler_that_starts_in_the_middle_stops_the_next_eviction() -> None:
+    with Machine((*SKEWED, pdb("web", {"app": "web"}, max_unavailable=1))) as m:
+
+        def start(_: float) -> None:
+            asked = any(a.subresource == "eviction" for a in m.server.accesses)
+            if asked and m.server.store.find("Pod", "d-1", "default") is None:
+                made = objects(DESCHEDULER)[0]
+                m.server.store.create({**made, "metadata": {"name": "d-1", "labels": {"app": "descheduler"}}})
+
+        m.time.during = start
+        run = m.cycle(options=ALONE)
+    assert run.report.evicted == 1
+    assert run.report.reason is not None
+    assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.DESCHEDULER)
 
 
 def _with(status: dict[str, Any]) -> Any:

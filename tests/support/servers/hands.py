@@ -141,7 +141,8 @@ class Hands:
         bind(self.store, key[0], key[1], node)
 
     def _start(self, pod: Json) -> None:
-        if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") == "Running":
+        phase = (pod.get("status") or {}).get("phase")
+        if not pod["spec"].get("nodeName") or phase in ("Running", "Succeeded", "Failed"):
             return
         uid = pod["metadata"]["uid"]
         self._age[uid] += 1

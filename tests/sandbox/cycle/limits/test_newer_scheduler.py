@@ -135,3 +135,12 @@ def test_the_log_is_told_of_it_once() -> None:
     for _ in range(3):
         watch.on_plan(there, plan_with_findings(there))
     assert notices.codes == ["newer-version"]
+
+
+def test_on_a_version_older_than_all_known_rules_the_end_says_why_nothing_moves() -> None:
+    with Machine(EIGHT, version="1.28.3") as m:
+        run = m.cycle()
+    assert run.report.evicted == 0
+    assert run.report.message.endswith(
+        "server version 1.28 is outside 1.29–1.36, whose rules are known, so that no move is certain"
+    )
