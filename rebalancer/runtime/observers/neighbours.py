@@ -23,6 +23,7 @@ class NeighbourCode(StrEnum):
     """Each that is looked for; the same word in report, log and documentation."""
 
     DESCHEDULER = "descheduler-present"
+    REBALANCERS = "several-rebalancers"
     CONSOLIDATING = "karpenter-consolidating"
     KARPENTER = "karpenter-present"
     DRAIN = "drain-running"
@@ -36,7 +37,12 @@ _NAME = "app.kubernetes.io/name"
 
 def neighbours(snapshot: Snapshot) -> tuple[Finding, ...]:
     """The neighbours that a snapshot shows."""
-    return (*_descheduler(snapshot), *_karpenter(snapshot), *_drains(snapshot))
+    return (
+        *_descheduler(snapshot),
+        *_rebalancers(snapshot),
+        *_karpenter(snapshot),
+        *_drains(snapshot),
+    )
 
 
 def held_by_descheduler(pods: Collection[Pod]) -> Reason | None:
@@ -56,9 +62,14 @@ def held_by_descheduler(pods: Collection[Pod]) -> Reason | None:
 
 
 def _descheduler_pod(pods: Collection[Pod]) -> Pod | None:
+    return next(iter(_of_program(pods, "descheduler")), None)
+
+
+def _of_program(pods: Collection[Pod], what: str) -> list[Pod]:
+    """The pods that run a program, or have just run it."""
     templates = {id(p.template): p.template for p in pods}
-    such = {key for key, template in templates.items() if _runs(template, "descheduler")}
-    return next((p for p in pods if id(p.template) in such and not _over(p)), None) if such else None
+    such = {key for key, template in templates.items() if _runs(template, what)}
+    return [p for p in pods if id(p.template) in such and not _over(p)] if such else []
 
 
 def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
@@ -71,6 +82,22 @@ def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
             "a descheduler runs in this cluster: what one evicts the other may evict again",
             "turn off its RemovePodsViolatingTopologySpreadConstraint; until evictions.besideDescheduler is "
             "set to evict, nothing is evicted beside it",
+        )
+
+
+def _rebalancers(snapshot: Snapshot) -> Iterable[Finding]:
+    """Installations in several namespaces. Each has the right to see lease and ledger of its own only, so they
+    do not stop each other; but everybody sees their pods."""
+    where = sorted({p.namespace for p in _of_program(snapshot.pods, "rebalancer")})
+    if len(where) > 1:
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.REBALANCERS.value,
+            "Namespace/" + where[1],
+            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): neither knows of "
+            "the other's evictions, caps and pauses",
+            "keep one; or give them one lease, ledger and brake (leaderElection.namespace, ledger.namespace, "
+            "brake.namespace, with their rights), or scopes that do not overlap",
         )
 
 

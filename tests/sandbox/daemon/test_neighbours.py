@@ -33,6 +33,7 @@ def image(name: str, **labels: str) -> Any:
 
 
 N = node("n").zone("a")
+REBALANCER = {"app.kubernetes.io/name": "rebalancer"}
 UNDER_WAY = pod("web").on("n").owned_by("ReplicaSet", "web").terminating()
 TABLE: list[tuple[str, Things, list[str]]] = [
     ("a descheduler by its chart's label",
@@ -48,6 +49,11 @@ TABLE: list[tuple[str, Things, list[str]]] = [
      ["descheduler-present"]),
     ("a descheduler that has ended for good",
      (N, pod("it").labels(app="descheduler").on("n").phase("Failed")), []),
+    ("rebalancers in two namespaces",
+     (N, *(pod("r", n).label_map(REBALANCER).on("n") for n in ("a", "b"))),
+     ["several-rebalancers"]),
+    ("two replicas of one rebalancer",
+     (N, *(pod(r).label_map(REBALANCER).on("n") for r in ("r-1", "r-2"))), []),
     ("a program that only has it in its name", (N, image("example/descheduler-exporter:1")), []),
     ("a program from a registry of that name", (N, image("descheduler.example/web:1")), []),
     ("Karpenter that consolidates", (N.label("x", "y"), node("k").taint("karpenter.sh/disrupted")),
