@@ -16,8 +16,8 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.read.head import HeadMeta
 from rebalancer.model.reason import Reason, ReasonCode
 
-_PATIENCE = 3.0
-"""Seconds that the watch may need to bring it: mostly some milliseconds."""
+_PATIENCE = 8.0
+"""Seconds that the watch may need to bring it, as in `watch_age`: mostly some milliseconds."""
 _INDEXED = (1, 31)
 """From this release on a consistent list of one node's pods comes from an index (KEP-2340). Before it, the
 API server reads every pod from etcd for it."""

@@ -86,18 +86,18 @@ def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
 
 
 def _rebalancers(snapshot: Snapshot) -> Iterable[Finding]:
-    """Installations in several namespaces. Each has the right to see lease and ledger of its own only, so they
-    do not stop each other; but everybody sees their pods."""
+    """Installations in several namespaces. Each may see lease and ledger of its own only, so they do not stop
+    each other; but everybody sees their pods."""
     where = sorted({p.namespace for p in _of_program(snapshot.pods, "rebalancer")})
     if len(where) > 1:
         yield Finding(
             Severity.WARNING,
             NeighbourCode.REBALANCERS.value,
             "Namespace/" + where[1],
-            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): neither knows of "
-            "the other's evictions, caps and pauses",
-            "keep one; or give them one lease, ledger and brake (leaderElection.namespace, ledger.namespace, "
-            "brake.namespace, with their rights), or scopes that do not overlap",
+            f"rebalancers run in {plural(len(where), 'namespace')} ({', '.join(where[:3])}): none knows of "
+            "the others' evictions, caps and pauses",
+            "keep one; or give them one lease, ledger and brake (leaderElection.namespace, "
+            "ledger.namespace, brake.namespace, with their rights), or scopes that do not overlap",
         )
 
 
