@@ -20,7 +20,7 @@ from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits, too_many_displaced, too_many_not_ready
 from rebalancer.policy.limits.silent_scheduler import expired, judged_since, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.gates import FRESH, Gate
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.last_look.cluster_now import Watched
 from rebalancer.runtime.last_look.displaced import displaced
@@ -73,11 +73,11 @@ class HealthGate(Gate):
         self._renewed: str | None = None
         self._beats = False
         self._longest = 2 * _SEEN
-        self._begun: list[Lease | None] = []
+        self._begun: list[tuple[float, Lease | None]] = []
 
     def begin(self) -> None:
         if self._clock.monotonic() >= self._next:
-            self._begun = [self._read_lease()]
+            self._begun = [(self._clock.monotonic(), self._read_lease())]
 
     def closed(self) -> Reason | None:
         limits = self._all_limits()
@@ -111,8 +111,9 @@ class HealthGate(Gate):
     def _silence(self) -> list[_Silence]:
         """The schedulers that seem not to work."""
         waiting = overlooked(self._watched.pods().values(), self._clock.now())
-        lease = self._begun.pop() if self._begun else self._read_lease()
         now = self._clock.monotonic()
+        begun, self._begun = self._begun, []
+        lease = begun[0][1] if begun and now - begun[0][0] < FRESH else self._read_lease()
         seen = {p.uid or p.key for pods in waiting.values() for p in pods}
         if lease is not None:
             renewal = _renewal(lease)

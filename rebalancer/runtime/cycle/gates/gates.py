@@ -14,6 +14,9 @@ from rebalancer.policy.limits.windows import Window, outside
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory.memory import Memory
 
+FRESH = 1.0
+"""Seconds that may pass between the beginning of a last look and the request."""
+
 
 class Gate:
     """Open by default. Subclasses override what they need. `closed` and `bars` may raise KubeError, which
@@ -109,22 +112,26 @@ class PauseGate(Gate):
         self._brake = brake
         self._clock = clock
         self._lease = lease
-        self._begun: Mapping[str, str] | KubeError | None = None
+        self._begun: tuple[float, Mapping[str, str] | KubeError] | None = None
 
     def begin(self) -> None:
+        at = self._clock.monotonic()
         try:
-            self._begun = self._brakes.everything(self._brake)
+            self._begun = at, self._brakes.everything(self._brake)
         except KubeError as e:
-            self._begun = e
+            self._begun = at, e
 
     def closed(self) -> Reason | None:
         what = f"configmap {self._brake.name} -n {self._brake.namespace}"
-        there, self._begun = self._begun, None
+        begun, self._begun = self._begun, None
         try:
-            if isinstance(there, KubeError):
-                raise there
-            if there is None:
+            # What was read for a look that went no further may be old by now.
+            if begun is None or self._clock.monotonic() - begun[0] >= FRESH:
                 there = self._brakes.everything(self._brake)
+            elif isinstance(begun[1], KubeError):
+                raise begun[1]
+            else:
+                there = begun[1]
         except NotFoundError:
             say = f"{self._brake}, by which people pause evictions, is missing"
             return _unseen(f"{say}; `rebalancer resume` creates it", "`rebalancer resume` creates it")

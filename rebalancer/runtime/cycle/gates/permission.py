@@ -9,10 +9,8 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.gates import FRESH, Gate
 
-_FRESH = 1.0
-"""Seconds that may pass between the beginning of a last look and the request."""
 _LOOKS = 4
 """Looks in a row. The first of a cycle waits for the watch, and a network may stutter."""
 
@@ -84,7 +82,7 @@ class Permission:
             began = self._clock.monotonic()
             reason = self._ask()
             seconds = self._clock.monotonic() - began
-            if reason is not None or seconds <= _FRESH:
+            if reason is not None or seconds <= FRESH:
                 return reason
         return Reason(
             ReasonCode.NOT_CURRENT,

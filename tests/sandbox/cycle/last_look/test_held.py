@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.place import Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.runtime.cycle.gates.gates import PauseGate
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import objects
-from tests.support.runs.machine import Machine
+from tests.support.runs.machine import BRAKE, Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, Cut, Reply
-from tests.support.servers.api import FakeTime
+from tests.support.servers.api import FakeTime, connected
 from tests.support.servers.hands import Hands
 
 BRAKED = replace(EXECUTE, brake=Place("default", "rebalancer-brake"))
@@ -144,6 +146,18 @@ def test_a_brake_that_may_not_be_read_means_that_nothing_is_evicted(resource: st
     reasons = [o.reason for o in run.report.outcomes] or [run.report.reason]
     assert {r.code for r in reasons if r} == {ReasonCode.NO_BRAKE}
     assert all("cannot be seen" in r.message for r in reasons if r)
+
+
+def test_what_was_read_of_the_brake_for_a_look_that_went_no_further_is_not_believed_later() -> None:
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as c:
+        time = FakeTime()
+        gate = PauseGate(Brakes(c, wait=time.wait), BRAKE, time)
+        gate.begin()
+        braked(server)
+        time.at += 2
+        reason = gate.closed()
+    assert reason is not None
+    assert reason.code is ReasonCode.PAUSED_BY_ANNOTATION
 
 
 def test_a_brake_that_is_missing_means_that_nothing_is_evicted() -> None:

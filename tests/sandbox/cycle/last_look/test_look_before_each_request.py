@@ -18,7 +18,7 @@ from rebalancer.model.reason import Reason
 from rebalancer.outcome.cycle import MoveStatus
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates import permission
+from rebalancer.runtime.cycle.gates import gates, permission
 from rebalancer.runtime.cycle.gates.permission import Permission
 from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
@@ -208,7 +208,8 @@ def test_what_is_read_for_a_look_is_read_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each read takes 0.8 s, and a look no more than twice that: pod, owner, namespace and brake."""
-    monkeypatch.setattr(permission, "_FRESH", 1.6)
+    monkeypatch.setattr(permission, "FRESH", 1.6)
+    monkeypatch.setattr(gates, "FRESH", 1.6)
     with Cluster(objects(*CLUSTER), ready_after=0.05, grace=0.05) as cluster:
         cluster.settle()
         cluster.faults.add(Delay(0.8), verb="get")
