@@ -233,7 +233,7 @@ def build_report(
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
     failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan.
     """
-    labels = {n.name: n.labels for n in snapshot.nodes}
+    domains = _DomainsOfNodes({n.name: n.labels for n in snapshot.nodes})
     workloads = workload_pods(plan, snapshot)
     at_risk = risks(workloads, snapshot)
     took = pace(plan, snapshot, gait)
@@ -267,7 +267,7 @@ def build_report(
         ),
         constraints=tuple(map(_constraint, plan.constraints)),
         evictions=tuple(
-            _eviction(move, plan, labels)
+            _eviction(move, plan, domains)
             for move in sorted(plan.moves, key=lambda m: (m.wave, m.pod.namespace, m.pod.name))
         ),
         blocked=tuple(
@@ -336,12 +336,29 @@ def _why(reason: Reason) -> Why:
     return Why(reason.code.value, reason.message, dict(reason.numbers), reason.remedy)
 
 
-def _eviction(move: Move, plan: Plan, labels: Mapping[str, Mapping[str, str]]) -> EvictionReport:
-    def domains(nodes: Iterable[str], key: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(labels.get(n, {}).get(key, "") for n in nodes))
+class _DomainsOfNodes:
+    """The domains of the nodes of a tuple by a key, each once. Few of thousands of moves have tuples of their
+    own."""
 
+    def __init__(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        self._labels = labels
+        self._known: dict[tuple[int, str], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+    def of(self, node: str, key: str) -> str:
+        """The domain of one node; "" where it has none."""
+        return self._labels.get(node, {}).get(key, "")
+
+    def among(self, first: str, nodes: tuple[str, ...], key: str) -> tuple[str, ...]:
+        """Those of all nodes, that of the first node first."""
+        known = self._known.get((id(nodes), key))
+        if known is None:
+            found = tuple(dict.fromkeys(self.of(n, key) for n in nodes))
+            known = self._known[id(nodes), key] = nodes, found
+        return tuple(dict.fromkeys((self.of(first, key), *known[1])))
+
+
+def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionReport:
     keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
-    landing = (move.predicted, *move.destinations)
     return EvictionReport(
         namespace=move.pod.namespace,
         pod=move.pod.name,
@@ -351,7 +368,13 @@ def _eviction(move: Move, plan: Plan, labels: Mapping[str, Mapping[str, str]]) -
         destination=Destination(move.destinations, move.certain, move.predicted),
         wave=move.wave,
         fixes=tuple(
-            Fix(i, key, domains([move.pod.node_name], key)[0], domains(landing, key)) for i, key in keys
+            Fix(
+                i,
+                key,
+                domains.of(move.pod.node_name, key),
+                domains.among(move.predicted, move.destinations, key),
+            )
+            for i, key in keys
         ),
         reason=move.reason,
         waits=_why(move.waits) if move.waits is not None else UNSET,

@@ -6,6 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
+from rebalancer.model.alike import among
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan
@@ -34,14 +35,9 @@ def workload_pods(plan: Plan, snapshot: Snapshot) -> tuple[WorkloadPods, ...]:
     owners = Owners(snapshot, PolicyOptions())
     nodes = {n.name for n in snapshot.nodes}
     running: dict[tuple[str, str], list[Pod]] = {}
-    for pod in snapshot.pods:
-        if (
-            pod.node_name in nodes
-            and not pod.finished
-            and not pod.terminating
-            and (name := _name(pod, owners))
-        ):
-            running.setdefault((pod.namespace, name), []).append(pod)
+    for group in among(snapshot.live, nodes):
+        if name := _name(group.one, owners):
+            running.setdefault((group.template.namespace, name), []).extend(group.pods)
     moved: dict[tuple[str, str], Counter[str]] = {}
     for m in plan.moves:
         change = moved.setdefault((m.pod.namespace, _name(m.pod, owners)), Counter())
