@@ -88,16 +88,16 @@ def _usual(plan: Plan, snapshot: Snapshot) -> dict[str, float]:
     """By owner, the median over pods that did not become Ready anew long after they were made."""
     owners, moved = Owners(snapshot, PolicyOptions()), {m.owner.key for m in plan.moves}
     pods: dict[str, list[Pod]] = defaultdict(list)
-    for pod in snapshot.pods if moved else ():
-        owner = owners.of(pod)
+    for group in snapshot.live if moved else ():
+        owner = owners.of(group.one)
         if owner is not None and (key := owners.top(owner).key) in moved:
-            pods[key].append(pod)
+            pods[key] += group.pods
     return {key: median(good) for key, own in pods.items() if (good := list(_readiness(own)))}
 
 
 def _readiness(pods: Iterable[Pod]) -> Iterator[float]:
     for p in pods:
-        if p.ready and not p.terminating and p.ready_since is not None and p.created is not None:
+        if p.ready and p.ready_since is not None and p.created is not None:
             seconds = p.ready_since - p.created
             if 0 < seconds <= _LONGEST:
                 yield seconds
