@@ -6,6 +6,7 @@ The names belong to `rebalancer/v1`: fields may be added, but are never renamed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from heapq import merge
@@ -14,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from rebalancer.findings import order
 from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Status
@@ -233,7 +235,7 @@ def build_report(
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
     failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan.
     """
-    domains = _DomainsOfNodes({n.name: n.labels for n in snapshot.nodes})
+    domains = _DomainsOfNodes(snapshot.nodes)
     workloads = workload_pods(plan, snapshot)
     at_risk = risks(workloads, snapshot)
     took = pace(plan, snapshot, gait)
@@ -337,28 +339,25 @@ def _why(reason: Reason) -> Why:
 
 
 class _DomainsOfNodes:
-    """The domains of the nodes of a tuple by a key, each once. Few of thousands of moves have tuples of their
-    own."""
+    """The domains of nodes by a key; "" for a node that has none. Thousands of moves have thousands of
+    nodes each."""
 
-    def __init__(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        self._labels = labels
-        self._known: dict[tuple[int, str], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = tuple(nodes)
+        self._by_key: dict[str, defaultdict[str, str]] = {}
 
-    def of(self, node: str, key: str) -> str:
-        """The domain of one node; "" where it has none."""
-        return self._labels.get(node, {}).get(key, "")
-
-    def among(self, first: str, nodes: tuple[str, ...], key: str) -> tuple[str, ...]:
-        """Those of all nodes, that of the first node first."""
-        known = self._known.get((id(nodes), key))
-        if known is None:
-            found = tuple(dict.fromkeys(self.of(n, key) for n in nodes))
-            known = self._known[id(nodes), key] = nodes, found
-        return tuple(dict.fromkeys((self.of(first, key), *known[1])))
+    def among(self, nodes: Iterable[str], key: str) -> tuple[str, ...]:
+        """Each once, in the order of the nodes."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = defaultdict(str)
+            found.update((n.name, n.labels.get(key, "")) for n in self._nodes)
+        return tuple(dict.fromkeys(map(found.__getitem__, nodes)))
 
 
 def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionReport:
     keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
+    landing = (move.predicted, *move.destinations)
     return EvictionReport(
         namespace=move.pod.namespace,
         pod=move.pod.name,
@@ -371,8 +370,8 @@ def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionRepor
             Fix(
                 i,
                 key,
-                domains.of(move.pod.node_name, key),
-                domains.among(move.predicted, move.destinations, key),
+                domains.among((move.pod.node_name,), key)[0],
+                domains.among(landing, key),
             )
             for i, key in keys
         ),
