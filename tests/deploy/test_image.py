@@ -21,7 +21,8 @@ ASYNC = {"aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlis
 NEED_SANDBOX = [
     "rebalancer.cli.live_view.board",
     "rebalancer.cli.live_view.screen",
-    *(f"rebalancer.runtime.commands.{name}" for name in ("demo", "simulate", "simulation_report", "whatif")),
+    "rebalancer.runtime.commands.demo",
+    *(f"rebalancer.runtime.commands.simulation.{n}" for n in ("simulate", "simulation_report", "whatif")),
 ]
 """What only `demo` and `simulate` import."""
 OFFLINE = re.compile(
