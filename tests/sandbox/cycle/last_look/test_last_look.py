@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from msgspec.structs import replace
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.brakes import Brakes
@@ -23,7 +24,7 @@ from rebalancer.runtime.last_look.watch_age import WatchAge
 from tests.support.build import NOW, deployment, node, objects, pdb
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.servers.api import FakeTime, connected, objects_of
-from tests.support.servers.watching import caught_up, watching
+from tests.support.servers.watching import QUICK, caught_up, watching
 from tests.support.waiting import until
 
 CLUSTER = (
@@ -69,7 +70,7 @@ class World:
         answer = urllib3.request(method, self.server.url + path, json=body, headers=headers)
         assert answer.status < 300, answer.data
         caught_up(self.cache, self.server)
-        until(lambda: {n.metadata.resource_version for n in self.cache.nodes()} == self.nodes(), 5)
+        until(lambda: {n.metadata.resource_version for n in self.cache.nodes()} == self.nodes(), 30)
 
     def nodes(self) -> set[str]:
         """Versions of the nodes that the server has."""
@@ -90,7 +91,9 @@ def world() -> Iterator[World]:
     kinds = frozenset(RESOURCES)
     with ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server, connected(server) as c:
         server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(ALLOWED))
-        with watching(c, kinds=kinds) as cache:
+        # No test here is about silence, and on a slow machine the cache is not to take offence at it.
+        patient = replace(QUICK, silence=30.0)
+        with watching(c, patient, kinds=kinds, stale_after=120.0) as cache:
             yield World(server, c, cache)
 
 
