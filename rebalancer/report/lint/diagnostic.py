@@ -25,6 +25,11 @@ class Diagnostic(Struct, frozen=True, rename="camel"):
         words = " ".join(self.message.split())
         return f"{self.object}: {words}" if self.object else words
 
+    @property
+    def told(self) -> str:
+        """The same and, on lines of its own, the remedy, where there is one."""
+        return f"{self.sentence}\n{self.remedy}" if self.remedy else self.sentence
+
 
 class Linted(Struct, frozen=True):
     """What was found in how many workloads and files; diagnostics by file and line.

@@ -13,8 +13,7 @@ def to_github(linted: Linted) -> str:
 
 def _annotation(d: Diagnostic) -> str:
     level = "notice" if d.severity.value == "info" else d.severity.value
-    lines = f"{d.object}: {d.message}\n{d.remedy}".split("\n")
-    message = "%0A".join(clean(line).replace("%", "%25") for line in lines)
+    message = "%0A".join(clean(line).replace("%", "%25") for line in d.told.split("\n"))
     return f"::{level} file={_value(d.file)},line={d.line},title={_value(d.code)}::{message}"
 
 

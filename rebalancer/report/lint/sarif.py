@@ -39,13 +39,12 @@ def to_sarif(linted: Linted) -> str:
 
 
 def _result(d: Diagnostic, rule: int) -> dict[str, Any]:
-    told = f"{d.sentence}\n{d.remedy}" if d.remedy else d.sentence
     place = {"artifactLocation": {"uri": quote(d.file)}, "region": {"startLine": d.line}}
     return {
         "ruleId": d.code,
         "ruleIndex": rule,
         "level": _LEVELS[d.severity.value],
-        "message": {"text": told},
+        "message": {"text": d.told},
         "locations": [{"physicalLocation": place}],
         "partialFingerprints": {"finding/v1": fingerprint(d)},
     }

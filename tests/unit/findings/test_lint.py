@@ -207,3 +207,11 @@ def test_annotations_for_a_pull_request(tmp_path: Path) -> None:
     assert first.startswith(f"::error file={tmp_path}/a%2Cb.yaml,line=")
     assert "title=selector-misses-own-pods::Deployment/default/web: " in first
     assert dedent(first) == first
+
+
+def test_an_annotation_ends_with_the_last_word_and_begins_with_the_first(tmp_path: Path) -> None:
+    path = written(tmp_path, "a: [", "broken.yaml")
+    zero = written(tmp_path, WRONG.replace("maxSkew: 1", "maxSkew: 0"), "zero.yaml")
+    for line in lint(path, zero, "-o", "github").stdout.split("\n"):
+        assert not line.endswith("%0A"), line
+        assert ":::" not in line, line
