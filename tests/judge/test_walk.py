@@ -101,6 +101,19 @@ def test_a_move_that_names_no_constraint_is_aimless() -> None:
     assert problems(of, [step("web-00000", fixes=())]) == {"aimless"}
 
 
+def test_a_pod_that_is_not_counted_where_it_is_helps_by_coming_to_the_lowest_domain() -> None:
+    of = state(
+        nodes(a=1, b=1),
+        node("x-0"),
+        workload("web").spread("zone").placed({"a-0": 2, "x-0": 1}),
+        workload("other").labels(app="web").placed({"x-0": 1}),
+    )
+    (group,) = groups(of)
+    assert problems(of, [step("web-00002", "b-0", fixes=(meaning(group),))]) == set()
+    # Nothing keeps this one from the node that it leaves.
+    assert "not-kept-out" in problems(of, [step("other-00000", "b-0", fixes=(meaning(group),))])
+
+
 PROTECTED: list[tuple[str, Any, str]] = [
     ("a bare pod", workload("web", "Bare").placed({"a-0": 3}), "web-00000"),
     ("a DaemonSet's pod", workload("web", "DaemonSet").placed({"a-0": 3}), "web-00000"),

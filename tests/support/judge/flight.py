@@ -229,16 +229,16 @@ def settle(state: State, priority: int, least: str = "") -> Iterator[State]:
 
 
 def _fixed(step: Step, everything: list[Group], pod: Json) -> list[Group] | None:
-    """The groups that the step names; None when the plan's description names none."""
+    """The groups that the step names; None when the plan's description names none.
+
+    A pod on a node that is not eligible is not counted, and helps by coming to where it is.
+    """
     if step.fixes is None:
         return None
-    return [
-        g
-        for g in everything
-        if meaning(g) in step.fixes
-        and g.matches(namespace_of(pod), labels_of(pod))
-        and node_of(pod) in g.nodes
+    named = [
+        g for g in everything if meaning(g) in step.fixes and g.matches(namespace_of(pod), labels_of(pod))
     ]
+    return [g for g in named if node_of(pod) in g.nodes] or named
 
 
 def _domain(state: State, group: Group, node: str) -> str | None:
@@ -252,15 +252,20 @@ def _kept_out(flight: Flight, step: Step, victim: Json, new: Json, everything: l
     if not fixed:
         return flight.blame("aimless", f"{step.pod} fixes no constraint that counts it")
     left = node_of(victim)
-    if any(_domain(flight.state, g, left) in kept_out_of(flight.state, new, g) for g in fixed):
-        return flight
+    for g in fixed:
+        if left in g.nodes and _domain(flight.state, g, left) in kept_out_of(flight.state, new, g):
+            return flight
+        if left not in g.nodes and left not in feasible(flight.state, new):
+            return flight
     return flight.blame("not-kept-out", f"{step.pod} may return to where it was by its own constraints")
 
 
 def _returned(flight: Flight, step: Step, victim: Json, node: str, everything: list[Group]) -> Flight:
     fixed = _fixed(step, everything, victim)
     old = node_of(victim)
-    if fixed and all(_domain(flight.state, g, old) == _domain(flight.state, g, node) for g in fixed):
+    if fixed and all(
+        old in g.nodes and _domain(flight.state, g, old) == _domain(flight.state, g, node) for g in fixed
+    ):
         return flight.blame("returned", f"{step.pod} went from {old} to {node}")
     return flight
 
