@@ -35,12 +35,13 @@ def digest_of(placed: Ints) -> bytes:
 class CellStructure:
     """What of a component's cells no placement changes."""
 
-    def __init__(self, component: Component) -> None:
+    def __init__(self, component: Component, apart: Ints | None = None) -> None:
+        """`apart`: int64[N], nodes with different numbers are not taken together."""
         own = component.own_domain
         n_nodes = component.start.shape[1]
         self.component = component
         self.single: Bools = np.logical_or.reduce([np.zeros(n_nodes, dtype=np.bool_), *own])
-        columns: list[Ints] = []
+        columns: list[Ints] = [] if apart is None else [apart]
         for group, alone, base in zip(component.groups, own, component.base, strict=True):
             columns.append(alone.astype(np.int64))
             columns.append(

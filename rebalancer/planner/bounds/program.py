@@ -45,7 +45,7 @@ class LeastExcess(Struct, frozen=True):
     exact: bool
 
 
-class _Rows:
+class Rows:
     """Rows of a sparse matrix, with bounds."""
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ def solve(
 
     `residual`: at most this excess in all, then the fewest moves; None: the least excess, then the fewest.
     """
-    program = _Program(component, placed, cells, residual)
-    found = _run(program.rows, program.lower, program.upper, program.cost)
+    program = Program(component, placed, cells, residual)
+    found = run(program.rows, program.lower, program.upper, program.cost)
     if found.values is None:
         return None, found.steps
     return program.target(found.values, exact=found.optimal, bound=found.bound), found.steps
@@ -81,15 +81,15 @@ def solve(
 
 def least_excess(component: Component, cells: Cells, groups: Sequence[int]) -> LeastExcess:
     """The least excess that these groups of the component can have in sum, whatever becomes of the others."""
-    program = _Program(component, component.start, cells, None, only=groups)
-    found = _run(program.rows, program.lower, program.upper, program.cost)
+    program = Program(component, component.start, cells, None, only=groups)
+    found = run(program.rows, program.lower, program.upper, program.cost)
     # A bound that is no number, or below 0, says nothing.
     proved = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
     now = sum(component.excesses(component.start)[group] for group in groups)
     return LeastExcess(min(proved, now), found.optimal or proved >= now)
 
 
-class _Program:
+class Program:
     """Variables, in this order, and rows:
 
     after     int[Q, C]   pods of a class in a cell afterwards
@@ -105,17 +105,19 @@ class _Program:
         residual: int | None,
         *,
         only: Sequence[int] | None = None,
+        further: int = 0,
     ) -> None:
-        """`only`: groups whose excess alone is asked about, whatever moves it takes and whom they harm."""
+        """`only`: groups whose excess alone is asked about, whatever moves it takes and whom they harm.
+        `further`: variables beyond these, for what is built on it."""
         self.component, self.cells, self.residual = component, cells, residual
         self.only = only
         self.placed = placed
-        self.rows = _Rows()
+        self.rows = Rows()
         self.now = cells.sums(placed)
         self.total = self.now.sum(axis=1)
         self.after = np.arange(self.now.size).reshape(self.now.shape)
         n_groups = len(component.groups)
-        self.lower = np.zeros(2 * self.after.size + 3 * n_groups)
+        self.lower = np.zeros(2 * self.after.size + 3 * n_groups + further)
         self.upper = np.full(len(self.lower), highspy.kHighsInf)
         self.cost = np.zeros(len(self.lower))
         self.weight, self.eviction = objective.weights(int(self.total.sum()))
@@ -175,11 +177,12 @@ class _Program:
         # Pods on nodes that do not count may come to ones that do.
         everybody = float(component.base[index].sum() + self.total[list(component.counters[index])].sum())
         self.upper[highest] = everybody
-        self.upper[lowest] = everybody if group.enough_domains and group.size else 0.0
-        if group.size and component.closed_in[index]:
+        self.upper[lowest] = everybody if self._may_have_enough_domains(index) else 0.0
+        domains = self._sure_domains(index)
+        if domains and component.closed_in[index]:
             # Wherever its pods go they are counted: the mean lies between lowest and highest.
             self.lower[highest] = float(-(-counted // group.size))
-            self.upper[lowest] = min(self.upper[lowest], float(counted // group.size))
+            self.upper[lowest] = min(self.upper[lowest], float(counted // domains))
         wanted = self.residual is None and (self.only is None or index in self.only)
         self.cost[over] = self.weight if wanted else 0.0
         self.upper[over] = excess if self.only is None else everybody
@@ -189,6 +192,15 @@ class _Program:
             highspy.kHighsInf,
         )
         self._domains(index)
+
+    def _may_have_enough_domains(self, index: int) -> bool:
+        """Whether the lowest count of a group can be more than 0."""
+        group = self.component.groups[index]
+        return group.enough_domains and bool(group.size)
+
+    def _sure_domains(self, index: int) -> int:
+        """How many domains a group has at least."""
+        return self.component.groups[index].size
 
     def _domains(self, index: int) -> None:
         """The count of each domain lies between the group's lowest and its highest."""
@@ -225,7 +237,7 @@ class _Program:
         return FinalState(least, moves, placed, exact)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """`values` of the best solution found, None without one; `optimal`: there is no better one; `bound`: what
     is proved of the objective; the `steps` of the simplex algorithm that it took."""
 
@@ -235,7 +247,10 @@ class _Found(NamedTuple):
     steps: int
 
 
-def _run(rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray) -> _Found:
+def run(
+    rows: Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray, tree_nodes: int = TREE_NODES
+) -> Found:
+    """Solves it, as far as so many nodes of the search tree go."""
     lp = highspy.HighsLp()
     lp.num_col_ = len(cost)
     lp.num_row_ = len(rows.lower)
@@ -253,7 +268,7 @@ def _run(rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray) ->
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", 0)
-    solver.setOptionValue("mip_max_nodes", TREE_NODES)
+    solver.setOptionValue("mip_max_nodes", tree_nodes)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 0.5)
     # Counts are small integers: what is this close to one, is one. Heuristics cost more than they find.
@@ -266,7 +281,7 @@ def _run(rows: _Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray) ->
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     if infeasible or info.primal_solution_status != 2:
         bound = float("inf") if infeasible else float(info.mip_dual_bound)
-        return _Found(None, False, bound, info.simplex_iteration_count)
+        return Found(None, False, bound, info.simplex_iteration_count)
     values = np.array(solver.getSolution().col_value)
     optimal = status == highspy.HighsModelStatus.kOptimal
-    return _Found(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)
+    return Found(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)
