@@ -13,6 +13,7 @@ from rebalancer.cli.acting import ActingCommand
 from rebalancer.cli.commands.changing import fix as fix_command
 from rebalancer.cli.commands.changing import once as once_command
 from rebalancer.cli.commands.changing import pause as pause_command
+from rebalancer.cli.commands.changing import room as room_command
 from rebalancer.cli.commands.changing import run as run_command
 from rebalancer.cli.commands.changing.prevent import app as prevent_app
 from rebalancer.cli.commands.embedded import demo as demo_command
@@ -90,6 +91,7 @@ _add(once_command.once, once_command.EXAMPLES, ActingCommand)
 _add(snapshot_command.snapshot, snapshot_command.EXAMPLES)
 _add(simulate_command.simulate, simulate_command.EXAMPLES)
 _add(drill_command.drill, drill_command.EXAMPLES)
+_add(room_command.room, room_command.EXAMPLES)
 _add(run_command.run, run_command.EXAMPLES, ActingCommand)
 _add(pause_command.pause, pause_command.PAUSE_EXAMPLES)
 _add(pause_command.resume, pause_command.RESUME_EXAMPLES)

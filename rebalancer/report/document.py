@@ -27,6 +27,7 @@ from rebalancer.report.failing_domains.risk import Risk, risks
 from rebalancer.report.failing_domains.workload_pods import workload_pods
 from rebalancer.report.failing_domains.zones import DomainLoss, domain_losses
 from rebalancer.report.pace import WaveReport, waves
+from rebalancer.report.room.document import RoomReport
 from rebalancer.spread.constraint import resolve
 
 
@@ -184,7 +185,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
 
     `warnings`: what could not be read, with the consequences. `cluster_id`: the uid of namespace kube-system,
     "" if it is not known. `captured_at`: the time that the report speaks of. `drill`: there only where it was
-    asked for.
+    asked for. `room`: there only where nodes are missing.
     """
 
     api_version: str = API_VERSION
@@ -206,6 +207,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     domains: tuple[DomainLoss, ...] = ()
     namespaces: tuple[NamespaceGrade, ...] = ()
     drill: DrillReport | UnsetType = UNSET
+    room: RoomReport | UnsetType = UNSET
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
@@ -227,13 +229,15 @@ def build_report(
     namespaces: Collection[str] = (),
     drill: DrillReport | None = None,
     gait: Gait = AT_ONCE,
+    room: RoomReport | None = None,
 ) -> Report:
     """The report of a plan for a snapshot.
 
     `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
-    failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan.
+    failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan. `room`:
+    what room is missing, where it was looked for.
     """
     domains = _DomainsOfNodes(snapshot.nodes)
     workloads = workload_pods(plan, snapshot)
@@ -287,6 +291,7 @@ def build_report(
         domains=domain_losses(in_view, snapshot),
         namespaces=grades(at_risk, plan.constraints),
         drill=drill if drill is not None else UNSET,
+        room=room if room is not None and room.missing else UNSET,
     )
 
 

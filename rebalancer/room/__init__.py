@@ -10,6 +10,6 @@ advice   the advice
 """
 
 from rebalancer.room.advice import Enlarged, NewNodes, Room
-from rebalancer.room.search import room
+from rebalancer.room.search import LOOKED_FOR_UNASKED, room
 
-__all__ = ["Enlarged", "NewNodes", "Room", "room"]
+__all__ = ["LOOKED_FOR_UNASKED", "Enlarged", "NewNodes", "Room", "room"]

@@ -22,12 +22,13 @@ class NewNodes(Struct, frozen=True, eq=False, kw_only=True):
     """Nodes of one kind. `domains`: their labels, by topology key; a value that begins with `kinds.NEW` is a
     domain that the cluster does not have. `like`: a node that has the shape; `taints`: its own. `free`: what
     each must have left for pods, beside its DaemonSets, in the scheduler's integers, with `PODS` for their
-    number."""
+    number. `unlike`: which of the `domains` are not those of that node."""
 
     number: int
     domains: Mapping[str, str]
     like: str
     free: Mapping[str, int]
+    unlike: tuple[str, ...] = ()
     taints: tuple[Taint, ...] = ()
     pods: tuple[ForPods, ...] = ()
 

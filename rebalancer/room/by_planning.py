@@ -9,9 +9,10 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import plan
-from rebalancer.room.advice import NewNodes, Room
-from rebalancer.room.extended import lasting_spec, with_nodes
+from rebalancer.room.advice import Room
+from rebalancer.room.extended import with_nodes
 from rebalancer.room.kinds import NodeKind, named
+from rebalancer.room.told import bare_node
 
 _TRIED = 12
 
@@ -38,18 +39,9 @@ def single_node(
     if left >= excess:
         return None
     after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
-    kind = every[place]
     return Room(
         excess=excess,
-        nodes=(
-            NewNodes(
-                number=1,
-                domains=kind.labels,
-                like=kind.like.name,
-                free={},
-                taints=lasting_spec(kind.like).taints,
-            ),
-        ),
+        nodes=(bare_node(snapshot, every[place]),),
         left=left,
         evictions=evictions,
         mends=tuple(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
 from rebalancer.planner.options import PlanOptions
@@ -28,12 +26,15 @@ def instead(
         return None
     placed = best.placed[:, best.nodes[0]]
     needed = wanted([(c, int(n)) for c, n in zip(posed.component.classes, placed, strict=True) if n])
-    state, classes = first.simulation.state, first.component.classes
-    takes = np.logical_and.reduce(
-        [~first.simulation.barred, *(c.static for c, n in zip(classes, placed, strict=True) if n)]
-    )
+    state = first.simulation.state
+    where = posed.kind_of(best.nodes[0]).labels.items()
+    near = [
+        row
+        for row, node in enumerate(state.table.nodes)
+        if where <= node.labels.items() and not first.simulation.barred[row]
+    ]
     lacking: dict[tuple[tuple[str, int], ...], list[str]] = {}
-    for row in np.flatnonzero(takes).tolist():
+    for row in near:
         lack = {
             r: amount
             + _comes(first, posed, best, row, r)

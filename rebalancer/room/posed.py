@@ -18,7 +18,8 @@ from rebalancer.spread.constraint import Constraint
 
 class Posed:
     """`component`: the constraints in `keep`, and all that share pods with them, whose pods compete for room;
-    pods of others stay where they are. `rows`: the further nodes, those of one kind after each other."""
+    pods of others stay where they are. `before`: the cluster without further nodes. `rows`: the
+    further nodes, those of one kind after each other."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Posed:
         """With so many nodes of `each` of these kinds."""
         added = named(chosen, each)
         self.chosen, self.each = chosen, each
+        self.before = snapshot
         self.snapshot = with_nodes(snapshot, added) if added else snapshot
         self.view = view = View(self.snapshot, options)
         self.simulation = view.simulation

@@ -28,6 +28,8 @@ from rebalancer.spread.constraint import Constraint
 
 _EACH = (1, 2, 4, 8)
 """How many nodes of each kind there may be, in turn."""
+LOOKED_FOR_UNASKED = 5_000
+"""Pods up to which reports and the daemon look for it without being asked."""
 _MOST = 40_000
 """Classes times nodes beyond which the program is not asked."""
 

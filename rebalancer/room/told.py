@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import PODS
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.room.advice import ForPods, NewNodes
@@ -28,6 +29,29 @@ def new_nodes(posed: Posed, best: Added, every: Sequence[NodeKind]) -> tuple[New
         key = one.like, tuple(one.domains.items()), tuple(one.free.items())
         found.setdefault(key, []).append(one)
     return tuple(_together(alike) for alike in found.values())
+
+
+def bare_node(snapshot: Snapshot, kind: NodeKind) -> NewNodes:
+    """One of this kind, like a node that is in these domains already, if there is such a one."""
+    taints = lasting_spec(kind.like).taints
+    like = next(
+        (
+            n
+            for n in snapshot.nodes
+            if kind.labels.items() <= n.labels.items()
+            and n.allocatable == kind.like.allocatable
+            and lasting_spec(n).taints == taints
+        ),
+        kind.like,
+    )
+    return NewNodes(
+        number=1,
+        domains=kind.labels,
+        like=like.name,
+        free={},
+        unlike=tuple(k for k, v in kind.labels.items() if like.labels.get(k) != v),
+        taints=taints,
+    )
 
 
 def wanted(pods: Sequence[tuple[PodClass, int]]) -> dict[str, int]:
@@ -53,12 +77,9 @@ def _node(
     # The largest that was thought of is enough; a smaller one that is, costs less.
     best = min((*smaller, kind), key=lambda k: (_size(k), k is not kind))
     owners = posed.view.evictable.owners
-    return NewNodes(
-        number=1,
-        domains=kind.labels,
-        like=best.like.name,
+    return replace(
+        bare_node(posed.before, best),
         free=free,
-        taints=lasting_spec(best.like).taints,
         pods=tuple(
             ForPods(owners.top(c.owner).key, c.replacement, number)
             for c, number in pods

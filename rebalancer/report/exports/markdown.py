@@ -10,6 +10,7 @@ from msgspec import UNSET
 from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.drilled.document import DrillReport
 from rebalancer.report.drilled.words import headline
+from rebalancer.report.room.words import section as room
 from rebalancer.report.wording import text, words
 from rebalancer.report.wording.bounds import beyond_reach
 
@@ -92,6 +93,9 @@ def _lines(report: Report) -> Iterator[str]:
             ("pods", "reason", "for example", "message"),
             ((str(len(g.pods)), g.reason, code(text.listing(g.pods)), escape(g.message)) for g in groups),
         )
+    if report.room is not UNSET:
+        yield from _heading("Room that is missing")
+        yield from (f"{escape(line)}  " for line in room(report.room))
     if report.drill is not UNSET:
         yield from _drill(report.drill)
     if report.findings:

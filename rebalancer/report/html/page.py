@@ -20,6 +20,7 @@ from rebalancer.report.document import ConstraintReport, Report
 from rebalancer.report.drilled.picture import picture
 from rebalancer.report.drilled.words import headline
 from rebalancer.report.html.picture import WIDTH, Panel, panels
+from rebalancer.report.room.words import section as missing_room
 from rebalancer.report.wording import text, words
 from rebalancer.report.wording.bounds import beyond_reach
 from rebalancer.report.wording.next_steps import AS_CALLED, Command, next_steps
@@ -91,6 +92,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             beyond=beyond_reach(report),
             steps=next_steps(report, command),
             width=WIDTH,
+            room=list(missing_room(report.room)) if report.room is not UNSET else [],
             drill=drill,
             drill_says=headline(drill) if drill else "",
             drill_picture=picture(drill) if drill else None,

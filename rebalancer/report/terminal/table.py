@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rebalancer.report.document import ConstraintReport, EvictionReport, Report
 from rebalancer.report.drilled.table import section as drilled
+from rebalancer.report.room.words import section as room
 from rebalancer.report.showing import Showing
 from rebalancer.report.terminal import overview
 from rebalancer.report.terminal.rows import INDENT, Rows, plain
@@ -39,6 +40,7 @@ def write_table(
         view.constraints()
         view.plan()
         view.stays()
+        view.room()
         view.risks()
         view.drill()
         view.findings()
@@ -189,6 +191,13 @@ class _View:
             for pod, b in zip(pods, self.report.blocked, strict=True)
         )
         self.console.print(Text("\n".join(lines)), soft_wrap=True)
+
+    def room(self) -> None:
+        """Writes which nodes are missing, where any are."""
+        if self.report.room is not UNSET:
+            self._title("Room that is missing")
+            for line in room(self.report.room):
+                self.console.print(plain(f"  {line}"), soft_wrap=True)
 
     def drill(self) -> None:
         """Writes what failures would leave Pending, where it was asked for."""

@@ -50,6 +50,7 @@ from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
+from rebalancer.runtime.observers.room import RoomWatch
 from rebalancer.runtime.prevention.scale_in import ScaleInSteering
 from rebalancer.settings import Settings
 
@@ -87,7 +88,12 @@ class Service:
         self._clock = BeatingClock(SystemClock(stop), self._heart)
         self.observer = Observers(observers)
         self._planning = _PlanningWatch()
-        self._observers = [self.observer, NeighbourWatch(self.observer), self._planning]
+        self._observers = [
+            self.observer,
+            NeighbourWatch(self.observer),
+            RoomWatch(self.observer, lambda: self._live.planning),
+            self._planning,
+        ]
         self._at_work = threading.Lock()
         name = own_name()
         self.cache = WatchCache(connection, namespaces=settings.scope.read_namespaces)

@@ -4,5 +4,6 @@ log         the log
 events      Events on pods and owners
 neighbours  others that move pods in the same cluster
 notices     messages for webhooks and chats
+room        what room is missing
 policy_reports  reports of openreports.io in the cluster
 """

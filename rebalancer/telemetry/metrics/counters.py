@@ -15,6 +15,7 @@ from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
 from rebalancer.outcome.steering import CostResult, SteeringReport
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.room.advice import Room
 from rebalancer.telemetry.metrics.gauges import State, register
 
 CYCLE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -259,6 +260,9 @@ class CycleMetrics(Observer):
         self.state.foreign_costs = report.steering.foreign
         for outcome in report.outcomes:
             self._deletion_costs.add(1, {"result": outcome.result.value})
+
+    def on_room(self, room: Room) -> None:
+        self.state.missing_nodes = room.number
 
     def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
         self.state.breaker_open = open_

@@ -40,6 +40,7 @@ class State:
         self.leading: bool | None = None
         self.breaker_open = False
         self.foreign_costs: int | None = None
+        self.missing_nodes: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self.excess_now: Callable[[], Mapping[str, int] | None] = lambda: None
         self.gait: Callable[[], Gait] = Gait
@@ -62,7 +63,7 @@ class State:
 
     def forget(self) -> None:
         """Forgets what is known of the cluster."""
-        self.plan = self.snapshot = self.bought = None
+        self.plan = self.snapshot = self.bought = self.missing_nodes = None
         self.breaker_open = False
 
     # -- one method a gauge
@@ -221,6 +222,12 @@ GAUGES: tuple[Gauge, ...] = (
         State.excess,
     ),
     ("residual_excess_pods", "", "Excess that the last plan leaves.", _of_plan(lambda p: p.residual_excess)),
+    (
+        "missing_nodes",
+        "",
+        "Nodes whose room would cure the excess that the last plan leaves; in clusters of up to 5,000 pods.",
+        _known(lambda state: state.missing_nodes),
+    ),
     ("namespace_excess_pods", "", "Excess per namespace, likewise.", State.namespace_excess),
     (
         "worst_domain_loss_ratio",

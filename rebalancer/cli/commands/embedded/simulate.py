@@ -90,6 +90,15 @@ def simulate(
         int | None, typer.Option("--add-nodes", metavar="N", min=1, help="First add N empty nodes.")
     ] = None,
     like: Annotated[str, typer.Option("--like", metavar="NODE", help="The node that added nodes copy.")] = "",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            parser=_domain,
+            help="A label of added nodes; zone=… stands for the well-known key (repeatable).",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed for the scheduler's choice among equal nodes.")
     ] = 0,
@@ -106,6 +115,8 @@ def simulate(
     """
     if (add_nodes is None) != (not like):
         raise typer.BadParameter("--add-nodes N and --like NODE go together")
+    if label and add_nodes is None:
+        raise typer.BadParameter("--label is for --add-nodes")
     from rebalancer.cli import acting
     from rebalancer.report.output import to_json
     from rebalancer.report.simulation import to_table
@@ -131,6 +142,7 @@ def simulate(
             options=plan_options(settings),
             changes=Changes(
                 add_nodes=(add_nodes, like) if add_nodes else None,
+                labels=tuple(label or ()),
                 scale=tuple(scale or ()),
                 restart=tuple(restart or ()),
                 drain=tuple(drain or ()),

@@ -143,6 +143,7 @@ def _document(
     from rebalancer.planner.results.pace import Gait
     from rebalancer.report import build_report
     from rebalancer.report.view import in_namespaces
+    from rebalancer.runtime.commands.room import missing_room
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.cycle.snapshot_checks import check_namespaces
     from rebalancer.runtime.observers.neighbours import neighbours
@@ -169,6 +170,7 @@ def _document(
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
         gait=Gait(settings.evictions.per_second or None, canary),
+        room=missing_room(loaded.snapshot, planning, planned),
     )
     only = settings.scope.namespaces.include
     return in_namespaces(document, only) if only else document

@@ -21,12 +21,14 @@ _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 class Changes(Struct, frozen=True, kw_only=True):
     """Made in this order; the cluster settles after each.
 
-    `add_nodes`: (how many, like which node). `scale`: namespace/name=replicas. `restart`: namespace/name of
+    `add_nodes`: (how many, like which node); `labels`: key=value that these have instead. `scale`:
+    namespace/name=replicas. `restart`: namespace/name of
     Deployments and StatefulSets, whose pods are all replaced. `drain`: nodes.
     `fail_domains`: key=value, with "zone" and the like for the well-known keys.
     """
 
     add_nodes: tuple[int, str] | None = None
+    labels: tuple[str, ...] = ()
     scale: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
@@ -42,8 +44,10 @@ def apply(cluster: Cluster, changes: Changes, *, patience: float) -> list[str]:
     if changes.add_nodes is not None:
         number, like = changes.add_nodes
         _known_node(cluster, like)
-        names = cluster.add_nodes(number, like=like)
-        done.append(f"added {plural(number, 'node')} like {like}: {_span(names)}")
+        own = {full_key(key): value for key, _, value in (text.partition("=") for text in changes.labels)}
+        names = cluster.add_nodes(number, like=like, **own)
+        where = f" with {', '.join(changes.labels)}" if own else ""
+        done.append(f"added {plural(number, 'node')} like {like}{where}: {_span(names)}")
         done += settled(cluster, patience)
     for text in changes.scale:
         namespace, name, replicas = _scaled(text)
