@@ -36,7 +36,7 @@ class Posed:
         self.snapshot = with_nodes(snapshot, added) if added else snapshot
         self.view = view = View(self.snapshot, options)
         self.simulation = view.simulation
-        groups = Groups(view.simulation.state, (p.template for p in (*view.live, *view.pending)))
+        groups = Groups(view.simulation.state, (alike.template for alike in self.snapshot.live))
         order = victim_order(self.snapshot, view.evictable.budgets)
         classes = Classes(view.simulation, groups, view.evictable, view.live, order)
         wanted = {g.index for g in groups.all if g.constraint in keep}
