@@ -1,7 +1,7 @@
 """How often what happens in a month. Fixed before the first month was played; the results do not choose them.
 
-All are means of a Poisson process. None is measured in a real cluster: they are what an autoscaled cluster with
-weekly releases, rolling node upgrades and a bad day a month may see.
+All are means of a Poisson process. None is measured in a real cluster: they are what an autoscaled cluster
+with weekly releases, rolling node upgrades and a bad day a month may see.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""A month on a snapshot, played under four variants with the same events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.month import rates
+from rebalancer.month.events import Event, Kind, events
+from rebalancer.month.measure import Measured, measure
+from rebalancer.month.world import World
+from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.planner import plan
+
+_ROUNDS = 3
+"""Plans of one cycle at most: after the first, where something has landed elsewhere than predicted."""
+
+
+class Variant(StrEnum):
+    """What is done about excess."""
+
+    NOTHING = "nothing"
+    EVICTIONS = "evictions"
+    PREVENTION = "prevention"
+    BOTH = "both"
+
+    @property
+    def evicts(self) -> bool:
+        """Whether cycles follow changes."""
+        return self in (Variant.EVICTIONS, Variant.BOTH)
+
+    @property
+    def prevents(self) -> bool:
+        """Whether scale-ins are steered, and revisions counted apart."""
+        return self in (Variant.PREVENTION, Variant.BOTH)
+
+
+class Lived(Struct, frozen=True, kw_only=True):
+    """What a month came to. `excess_hours`: pods in excess times hours. `arisen`: the sum of all rises of the
+    excess. `losses`: of each day the worst `Measured.loss`. `events`: how many of each kind."""
+
+    variant: Variant
+    excess_hours: float
+    arisen: int
+    evictions: int
+    losses: tuple[float, ...]
+    events: dict[str, int]
+
+
+def play(
+    snapshot: Snapshot,
+    options: PlanOptions,
+    variant: Variant,
+    *,
+    days: int,
+    draw: Callable[[], float],
+) -> Lived:
+    """`draw`: uniform from 0 to below 1; equal draws, equal months."""
+    options = replace(options, policy=replace(options.policy, min_pod_age=0.0))
+    world = World(snapshot, options.scheduler, prevented=variant.prevents)
+    hours = days * 24.0
+    coming = events(draw, hours, sorted(world.works), sorted(world.nodes), world.zones)
+    tally = _Tally(world, hours)
+    due = rates.CYCLE_HOURS if variant.evicts and tally.now.excess else hours
+    for event in [*coming, Event(hours, Kind.RETURN, "")]:
+        while due < event.at:
+            tally.until(due)
+            tally.evictions += _cycle(world, options)
+            tally.changed()
+            due = hours
+        tally.until(event.at)
+        if event.at < hours:
+            _happens(world, event)
+            tally.changed()
+            tally.events[event.kind.value] = tally.events.get(event.kind.value, 0) + 1
+            if variant.evicts and tally.now.excess:
+                due = min(due, event.at + rates.CYCLE_HOURS)
+    return Lived(
+        variant=variant,
+        excess_hours=round(tally.excess_hours, 2),
+        arisen=tally.arisen,
+        evictions=tally.evictions,
+        losses=tuple(round(x, 4) for x in tally.losses),
+        events=tally.events,
+    )
+
+
+class _Tally:
+    """What is added up while time passes."""
+
+    def __init__(self, world: World, hours: float) -> None:
+        self._world = world
+        self.now: Measured = measure(world)
+        self.excess_hours, self.evictions, self.arisen = 0.0, 0, 0
+        self.losses = [0.0] * max(1, round(hours / 24))
+        self.events: dict[str, int] = {}
+
+    def until(self, at: float) -> None:
+        """Nothing changes until then."""
+        self.excess_hours += self.now.excess * (at - self._world.time)
+        first, last = int(self._world.time // 24), min(int(at // 24), len(self.losses) - 1)
+        for day in range(first, last + 1):
+            self.losses[day] = max(self.losses[day], self.now.loss)
+        self._world.time = at
+
+    def changed(self) -> None:
+        """Something has happened."""
+        before, self.now = self.now, measure(self._world)
+        self.arisen += max(0, self.now.excess - before.excess)
+
+
+def _happens(world: World, event: Event) -> None:
+    if event.kind is Kind.SCALE:
+        world.scale(event.target, event.share)
+    elif event.kind is Kind.ROLLOUT:
+        world.roll_out(event.target)
+    elif event.kind is Kind.REPLACE:
+        world.replace_node(event.target)
+    elif event.kind is Kind.OUTAGE:
+        world.fail(event.target)
+    else:
+        world.back(event.target)
+    world.retry()
+
+
+def _cycle(world: World, options: PlanOptions) -> int:
+    """Plans and evicts; how many."""
+    evicted = 0
+    for _ in range(_ROUNDS):
+        moves = plan(world.snapshot(), options).moves
+        for move in moves:
+            world.evict(move)
+        evicted += len(moves)
+        if not moves or not measure(world).excess:
+            break
+    return evicted
