@@ -16,6 +16,8 @@ from rebalancer.cli.sandbox_extra import sandbox_needed
 
 if TYPE_CHECKING:
     from rebalancer.outcome.observer import Observer
+    from rebalancer.runtime.commands.source import Source
+    from rebalancer.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -28,6 +30,9 @@ Examples:
 \b
   # Would three more nodes help?
   rebalancer simulate --snapshot cluster.json.gz --add-nodes 3 --like node-7
+\b
+  # A month of scale-ins, rollouts, node replacements and an outage: what would prevention save?
+  rebalancer simulate --snapshot cluster.json.gz --days 30 --seed 7 -o html > month.html
 """
 
 
@@ -36,6 +41,7 @@ class Form(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    HTML = "html"
 
 
 def _scale(text: str) -> str:
@@ -102,7 +108,17 @@ def simulate(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed for the scheduler's choice among equal nodes.")
     ] = 0,
-    output: Annotated[Form, typer.Option("--output", "-o")] = Form.TABLE,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=1,
+            max=365,
+            help="Play so many days of ordinary life instead: under nothing, evictions, prevention, both.",
+        ),
+    ] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="html is for --days.")] = Form.TABLE,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     config: options.ConfigFile = None,
@@ -115,6 +131,11 @@ def simulate(
     """
     if (add_nodes is None) != (not like):
         raise typer.BadParameter("--add-nodes N and --like NODE go together")
+    changes = (scale, restart, drain, fail_domain, add_nodes, label)
+    if days is not None and any(changes):
+        raise typer.BadParameter("--days plays a life of its own: give it without changes")
+    if days is None and output is Form.HTML:
+        raise typer.BadParameter("-o html is for --days")
     if label and add_nodes is None:
         raise typer.BadParameter("--label is for --add-nodes")
     from rebalancer.cli import acting
@@ -125,6 +146,16 @@ def simulate(
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.settings import load_settings, plan_options
 
+    if days is not None:
+        sources = options.source_of([*(files or ()), *(snapshot or ())], reach)
+        _month(
+            sources,
+            load_settings(config, flags=options.scope_of(namespace, all_namespaces)),
+            days,
+            seed,
+            output,
+        )
+        return
     with sandbox_needed("simulate"):
         from rebalancer.runtime.commands.simulation.simulate import simulate as play
         from rebalancer.runtime.commands.simulation.simulation_report import document
@@ -157,6 +188,20 @@ def simulate(
     sys.stdout.write(to_json(shown) if output is Form.JSON else to_table(shown))
     if simulated.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _month(source: Source, settings: Settings, days: int, seed: int, output: Form) -> None:
+    from rebalancer.report.month.document import to_table
+    from rebalancer.report.month.page import to_html
+    from rebalancer.report.output import to_json
+    from rebalancer.runtime.commands.simulation.month import month
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.settings import plan_options
+
+    loaded = load_snapshot(source)
+    played = month(loaded.snapshot, plan_options(settings), days=days, seed=seed, tell=_say)
+    write = {Form.JSON: to_json, Form.HTML: to_html, Form.TABLE: to_table}[output]
+    sys.stdout.write(write(played))
 
 
 def _say(text: str) -> None:
