@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.election import Elector
 from rebalancer.kube.patch.deletion_cost import CostWriter
 from rebalancer.kube.policy_reports import PolicyReports
@@ -51,6 +52,7 @@ from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
 from rebalancer.runtime.observers.room import RoomWatch
+from rebalancer.runtime.prevention.pause import Unpaused
 from rebalancer.runtime.prevention.scale_in import ScaleInSteering
 from rebalancer.settings import Settings
 
@@ -122,7 +124,10 @@ class Service:
         self.steering = SteeringThread(
             self.cache,
             ScaleInSteering(
-                CostWriter(connection), SystemClock(stop), self.observer.on_steering, self.leading
+                CostWriter(connection),
+                SystemClock(stop),
+                self.observer.on_steering,
+                Unpaused(Brakes(connection, wait=stop.wait), places.brake, SystemClock(stop), self.leading),
             ),
             lambda: self._scale_in,
             self.leading,

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.brakes import Brakes, set_brake
+from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.patch.deletion_cost import CostWriter
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
@@ -19,6 +21,7 @@ from rebalancer.prevention.scale_in.scope import ScaleInOptions
 from rebalancer.runtime.commands.prevent import take_back
 from rebalancer.runtime.daemon.steering import SteeringThread
 from rebalancer.runtime.last_look.pod import why_not
+from rebalancer.runtime.prevention.pause import Unpaused
 from rebalancer.runtime.prevention.scale_in import REST, ScaleInSteering, SteeringOptions
 from tests.support.build import nodes, objects, replica_set
 from tests.support.judge.scale_in import COST
@@ -168,6 +171,29 @@ def test_without_the_right_it_says_so_and_does_not_insist(server: ApiServer) -> 
         time.wait(REST)
         steered.look(seen(connection, time), ALL)
         assert sum(a.verb == "patch" for a in server.accesses) == 2
+
+
+def test_a_pause_holds_the_costs_and_its_end_lets_them_go(server: ApiServer) -> None:
+    time, brake = FakeTime(), Place("default", "rebalancer-brake")
+    with connected(server) as connection:
+        may = Unpaused(Brakes(connection, wait=time.wait), brake, time, lambda: True)
+        set_brake(connection, brake, "true")
+        steered = steering(connection, time, may=may)
+        assert steered.look(seen(connection, time), ALL).waiting == 3
+        assert not costs(server)
+        set_brake(connection, brake, None)
+        time.wait(REST)
+        steered.look(seen(connection, time), ALL)
+        assert len(costs(server)) == 3
+
+
+def test_without_the_right_to_read_the_brake_nothing_is_held(server: ApiServer) -> None:
+    time, brake = FakeTime(), Place("default", "rebalancer-brake")
+    server.faults.add(Reply(403), path="rebalancer-brake")
+    with connected(server) as connection:
+        may = Unpaused(Brakes(connection, wait=time.wait), brake, time, lambda: True)
+        steering(connection, time, may=may).look(seen(connection, time), ALL)
+    assert len(costs(server)) == 3
 
 
 def test_who_does_not_lead_writes_nothing(server: ApiServer) -> None:
