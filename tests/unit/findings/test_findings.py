@@ -11,6 +11,7 @@ import yaml
 
 from rebalancer.findings import FindingCode, plan_with_findings
 from rebalancer.model.finding import Severity
+from rebalancer.month.restart import RestartCode
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.commands.lint.checks import LintCode
 from rebalancer.runtime.observers.neighbours import NeighbourCode
@@ -574,5 +575,5 @@ def test_the_plan_carries_the_findings() -> None:
 
 def test_the_documentation_lists_every_finding() -> None:
     text = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
-    codes = {c.value for codes in (FindingCode, NeighbourCode, LintCode) for c in codes}
+    codes = {c.value for codes in (FindingCode, NeighbourCode, RestartCode, LintCode) for c in codes}
     assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == codes

@@ -140,6 +140,7 @@ def _document(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
+    from rebalancer.month.restart import restart_findings
     from rebalancer.planner.results.pace import Gait
     from rebalancer.report import build_report
     from rebalancer.report.view import in_namespaces
@@ -166,7 +167,7 @@ def _document(
         generated_at=source.clock(),
         seconds=time.perf_counter() - began,
         cluster=loaded.cluster,
-        around=neighbours(loaded.snapshot),
+        around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
         gait=Gait(settings.evictions.per_second or None, canary),
