@@ -1,6 +1,6 @@
 """What a month comes to on a cluster in balance: the figures of docs/prevention.md.
 
-python -m tests.property.month --workloads 25 --seed 101
+python -m tests.unit.month.figures --workloads 25 --seed 101
 """
 
 from __future__ import annotations
