@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.plugins.plugin import UNSCHEDULABLE, Filter, Plugin
+from rebalancer.engine.plugins.plugin import UNSCHEDULABLE, Filter, NodeFilter, Plugin
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.template_rules import host_ports
 from rebalancer.model.pod import HostPort, PodTemplate
@@ -33,24 +33,18 @@ def conflict(a: HostPort, b: HostPort) -> bool:
     )
 
 
-class _Filter(Filter):
+class _Filter(NodeFilter):
     def __init__(self, state: ClusterState, ports: tuple[HostPort, ...]) -> None:
         self._state = state
         self._ports = ports
-        self._mask: Bools = self._free(np.arange(state.table.size))
+        super().__init__(state.table.size)
 
-    def _free(self, rows: Rows) -> Bools:
+    def fits(self, rows: Rows) -> Bools:
         free = np.ones(len(rows), dtype=np.bool_)
         for held in self._state.ports:
             if any(conflict(held, wanted) for wanted in self._ports):
                 free &= self._state.ports[held][rows] == 0
         return free
-
-    def update(self, rows: Rows) -> None:
-        self._mask[rows] = self._free(rows)
-
-    def mask(self) -> Bools:
-        return self._mask
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         return UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.config import Profile
@@ -56,6 +57,26 @@ class Filter:
     def questions(self) -> tuple[tuple[str, Bools], ...]:
         """What it asks, in words, each with the nodes that pass; without words where its reasons say it."""
         return (("", self.mask()),)
+
+
+class NodeFilter(Filter):
+    """A filter that keeps its verdict on every node, and asks again about nodes that changed."""
+
+    def __init__(self, nodes: int) -> None:
+        """To be called when all that `fits` needs is there."""
+        self._mask = self.fits(np.arange(nodes))
+
+    def fits(self, rows: Rows) -> Bools:
+        """bool[len(rows)]: which of these nodes pass."""
+        raise NotImplementedError
+
+    def update(self, rows: Rows) -> None:
+        """Asks again."""
+        self._mask[rows] = self.fits(rows)
+
+    def mask(self) -> Bools:
+        """Nodes that pass."""
+        return self._mask
 
 
 class StaticFilter(Filter):

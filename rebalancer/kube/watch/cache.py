@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 _DEFAULTS = WatchOptions()
 _POLL = 0.02
@@ -252,17 +253,11 @@ class WatchCache:
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace; none where they may not be read."""
-        self.check()
-        every = self._stores["PodDisruptionBudget"].every()
-        return tuple(
-            o for o in every if isinstance(o, PodDisruptionBudget) and o.metadata.namespace == namespace
-        )
+        return tuple(b for b in self._every(PodDisruptionBudget) if b.metadata.namespace == namespace)
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """All quotas of a namespace; none where they may not be read."""
-        self.check()
-        every = self._stores["ResourceQuota"].every()
-        return tuple(o for o in every if isinstance(o, ResourceQuota) and o.metadata.namespace == namespace)
+        return tuple(q for q in self._every(ResourceQuota) if q.metadata.namespace == namespace)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes; the same tuple as long as none of them changes."""
@@ -301,6 +296,11 @@ class WatchCache:
         for kind, store in self._stores.items():
             for part in store.parts if isinstance(store, JoinedStore) else (store,):
                 yield kind, part
+
+    def _every(self, kind: type[T]) -> tuple[T, ...]:
+        """All objects of a kind whose type has its name."""
+        self.check()
+        return tuple(o for o in self._stores[kind.__name__].every() if isinstance(o, kind))
 
     def _find(self, kind: str, key: Identity) -> Object | None:
         self.check()

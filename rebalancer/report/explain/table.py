@@ -14,6 +14,7 @@ from rebalancer.report.explain.placement import (
     rejected,
     scoring,
 )
+from rebalancer.report.terminal.columns import columns
 from rebalancer.report.wording.text import clean, listing, plural, short_key
 
 _MOST = 10
@@ -68,7 +69,7 @@ def _spread(p: Placement) -> list[str]:
         (short_key(c.topology_key), str(c.max_skew), c.when_unsatisfiable, *_counted(c))
         for c in p.constraints
     )
-    return ["", "Its spread constraints", *_columns(rows)]
+    return ["", "Its spread constraints", *columns(rows, figures_right=True)]
 
 
 def _counted(c: Spread) -> tuple[str, str]:
@@ -95,7 +96,7 @@ def _fitting(p: Placement, wide: bool) -> list[str]:
         for v in shown
     )
     more = f"  and {len(nodes) - len(shown):,} more (-o wide)"
-    return ["", "Takes it", *_columns(rows), *([more] if len(shown) < len(nodes) else [])]
+    return ["", "Takes it", *columns(rows, figures_right=True), *([more] if len(shown) < len(nodes) else [])]
 
 
 def _numbers(v: NodeVerdict, plugins: Sequence[str]) -> tuple[str, ...]:
@@ -117,11 +118,11 @@ def _rejecting(p: Placement, wide: bool) -> list[str]:
         keys = _keys(nodes)
         rows = [("NODE", *(short_key(k).upper() for k in keys), "REJECTED BY", "ALSO BY")]
         rows += ((*_place(v, keys), _said(v.rejections[:1]), _said(v.rejections[1:])) for v in nodes)
-        return ["", "Rejects it", *_columns(rows)] if nodes else []
+        return ["", "Rejects it", *columns(rows, figures_right=True)] if nodes else []
     groups = rejected(p)
     rows = [("NODES", "PLUGIN", "REASON", "FOR EXAMPLE")]
     rows += ((f"{len(g.nodes):,}", g.plugin, ", ".join(g.reasons), listing(g.nodes)) for g in groups)
-    return ["", "Rejects it", *_columns(rows)] if groups else []
+    return ["", "Rejects it", *columns(rows, figures_right=True)] if groups else []
 
 
 def _said(refusals: Sequence[Refusal]) -> str:
@@ -131,14 +132,3 @@ def _said(refusals: Sequence[Refusal]) -> str:
 def _rest(title: str, sentences: Iterable[str]) -> list[str]:
     found = [f"  {s}" for s in sentences]
     return ["", title, *found] if found else []
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows with aligned columns, two spaces apart; numbers are aligned to the right."""
-    cells = [[clean(c) for c in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [all(c.replace(",", "").isdigit() for c in column[1:]) for column in zip(*cells, strict=True)]
-    return [
-        "  " + "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
-        for row in cells
-    ]

@@ -6,8 +6,6 @@ of nodes change, each constraint is asked once more which nodes count.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -21,11 +19,10 @@ from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.runtime.live.follower import Follower
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.defaults import SELECTING
 from rebalancer.spread.index import SpreadIndex
-
-log = logging.getLogger(__name__)
 
 _POLL = 0.25
 _SHARE = 10
@@ -56,7 +53,7 @@ class Spread(Struct, frozen=True):
         return any(c.when_unsatisfiable in kinds for p in profiles for c in p.default_constraints)
 
 
-class SpreadNow:
+class SpreadNow(Follower):
     """`now` is what is violated; None as long as that is not known. `rules` gives what is set now."""
 
     def __init__(
@@ -66,31 +63,16 @@ class SpreadNow:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(cache, name="spread", poll=_POLL)
         self.now: Violations | None = None
-        self._cache = cache
         self._asked = rules
         self._monotonic = monotonic
-        self._feed = cache.follow_pods()
         self._index: SpreadIndex | None = None
         self._rules = Spread()
         self._nodes: tuple[Node, ...] = ()
         self._facts: _NodeFacts = {}
         self._selecting: tuple[int, ...] = ()
         self._not_before = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="spread", daemon=True)
-
-    def start(self) -> SpreadNow:
-        """Begins."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Ends within a moment."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(2.0)
-        self._cache.forget(self._feed)
 
     def violated(self) -> Mapping[Constraint, int] | None:
         """The constraints with an excess; None where that is not known."""
@@ -120,14 +102,8 @@ class SpreadNow:
         if changed or self.now is None:
             self._tell()
 
-    def _run(self) -> None:
-        while not self._stop.wait(_POLL):
-            try:
-                self.look()
-            except Exception:
-                # Evictions do not depend on it, and a metric must not end the process.
-                log.exception("what is violated now could not be followed")
-                self._index = self.now = None
+    def _forget(self) -> None:
+        self._index = self.now = None
 
     def _build(self) -> bool:
         """Counts all pods. What changes meanwhile is told once more by the feed; that does no harm."""

@@ -7,8 +7,6 @@ disagreement counts as unclear. Where it would cost too much, pods are left out:
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable
 
@@ -20,9 +18,8 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
+from rebalancer.runtime.live.follower import Follower
 from rebalancer.spread.defaults import SELECTING
-
-log = logging.getLogger(__name__)
 
 _POLL = 0.5
 _BUDGET = 0.2
@@ -44,7 +41,7 @@ _READ_BY_FILTERS = (
 )
 
 
-class AgreementWatch:
+class AgreementWatch(Follower):
     """Tells of every comparison, in its own thread between `start` and `stop`.
 
     `config`: the scheduler's as it is set now, None for its defaults. Nothing is compared while the cache is
@@ -60,30 +57,15 @@ class AgreementWatch:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cache = cache
+        super().__init__(cache, name="agreement", poll=_POLL)
         self._config = config
         self._tell = tell
         self._now = now
         self._monotonic = monotonic
-        self._feed = cache.follow_pods()
         self._agreement: Agreement | None = None
         self._built_from: tuple[tuple[Node, ...], tuple[int, ...], SchedulerConfig | None] = ((), (), None)
         self._next_build = 0.0
         self._busy_at = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="agreement", daemon=True)
-
-    def start(self) -> AgreementWatch:
-        """Begins."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Ends within a moment."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(2.0)
-        self._cache.forget(self._feed)
 
     def look(self) -> None:
         """Compares what has happened since the last look."""
@@ -102,14 +84,8 @@ class AgreementWatch:
             self._build()
         self._rest()
 
-    def _run(self) -> None:
-        while not self._stop.wait(_POLL):
-            try:
-                self.look()
-            except Exception:
-                # Evictions do not depend on it, and a broken check must not end the process.
-                log.exception("the engine could not be compared with the scheduler")
-                self._agreement = None
+    def _forget(self) -> None:
+        self._agreement = None
 
     def _follow(self, changes: list[Change], stale: bool) -> None:
         agreement = self._agreement

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from rebalancer.sandbox.api.objects import Object, is_ready, seconds_of, set_condition
 from rebalancer.sandbox.api.resources import PDBS, PODS, resolve
-from rebalancer.sandbox.api.selectors import from_object, matches
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller
+from rebalancer.sandbox.registry.eviction import covers
 from rebalancer.sandbox.storage.history import Event
 
 DELETION_TIMEOUT = 120.0
@@ -118,12 +118,6 @@ class Disruption(Controller):
             first = min(map(seconds_of, kept.values())) + DELETION_TIMEOUT - now
             self.loop.after(first, self, key, background=True)
         return kept
-
-
-def covers(budget: Object, pod: Object) -> bool:
-    """Whether the budget's selector means the pod: absent none, empty all."""
-    selector = from_object((budget.get("spec") or {}).get("selector"))
-    return selector is not None and matches(selector, pod["metadata"].get("labels"))
 
 
 def _rescaled(event: Event) -> bool:

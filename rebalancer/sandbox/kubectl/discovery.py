@@ -60,12 +60,8 @@ def resource_list(group: str, version: str, answered: Collection[str]) -> dict[s
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": _verbs(resource, answered),
+            **_offers(resource, answered),
         }
-        if resource.short:
-            entry["shortNames"] = list(resource.short)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
         if "list" in resource.verbs:
             entry["storageVersionHash"] = _storage_hash(resource)
         found.append(entry)
@@ -105,18 +101,20 @@ def aggregated(*, core: bool, version: str, answered: Collection[str]) -> dict[s
     return {**kind, "metadata": {}, "items": items}
 
 
+def _offers(resource: Resource, answered: Collection[str]) -> dict[str, Any]:
+    """What may be done with the resource, and by which other names it goes."""
+    others = {"shortNames": list(resource.short), "categories": list(resource.categories)}
+    return {"verbs": _verbs(resource, answered), **{name: given for name, given in others.items() if given}}
+
+
 def _aggregated(resource: Resource, answered: Collection[str]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": resource.plural,
         "responseKind": {"group": "", "version": "", "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": _verbs(resource, answered),
+        **_offers(resource, answered),
     }
-    if resource.short:
-        entry["shortNames"] = list(resource.short)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
             {

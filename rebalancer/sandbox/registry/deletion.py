@@ -168,22 +168,23 @@ def _before(store: Storage, resource: Resource, record: Record, propagation: str
         new = copied(record.obj)
         new["metadata"].setdefault("finalizers", []).append(FOREGROUND)
         store.commit(resource, record, new)
-    for inner, obj in store.owned(uid):
-        # A dependent that others own too only loses this owner.
-        metadata = obj["metadata"]
-        if store.find(inner, metadata["name"], metadata.get("namespace")) is not None:
-            _collect(store, inner, obj, uid, "Foreground")
+    _collect_all(store, uid, "Foreground")
 
 
 def _cascade(store: Storage, gone: Object) -> None:
     """After an object ended: its dependents, and owners that only waited for it."""
     uid = gone["metadata"].get("uid", "")
+    _collect_all(store, uid, "Background")
+    for owner in gone["metadata"].get("ownerReferences") or ():
+        _release(store, owner, gone["metadata"].get("namespace"))
+
+
+def _collect_all(store: Storage, uid: str, propagation: str) -> None:
+    """The dependents that are still there."""
     for inner, obj in store.owned(uid):
         metadata = obj["metadata"]
         if store.find(inner, metadata["name"], metadata.get("namespace")) is not None:
-            _collect(store, inner, obj, uid, "Background")
-    for owner in gone["metadata"].get("ownerReferences") or ():
-        _release(store, owner, gone["metadata"].get("namespace"))
+            _collect(store, inner, obj, uid, propagation)
 
 
 def _collect(store: Storage, resource: Resource, obj: Object, uid: str, propagation: str) -> None:

@@ -65,7 +65,7 @@ def evict(store: Store, namespace: str, name: str, eviction: Object, *, dry_run:
         record = store.record(PODS, name, namespace)
         pod = record.obj
         if not _beyond_budgets(pod):
-            budgets = [b for b in store.list(PDBS, namespace) if _guards(b, pod)]
+            budgets = [b for b in store.list(PDBS, namespace) if covers(b, pod)]
             if len(budgets) > 1:
                 raise ApiError(500, "", _SEVERAL)
             if budgets and not _unready_may_go(budgets[0], pod):
@@ -86,7 +86,8 @@ def _beyond_budgets(pod: Object) -> bool:
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def _guards(budget: Object, pod: Object) -> bool:
+def covers(budget: Object, pod: Object) -> bool:
+    """Whether the budget's selector means the pod: absent none, empty all."""
     selector = from_object((budget.get("spec") or {}).get("selector"))
     return selector is not None and matches(selector, pod["metadata"].get("labels"))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, Score
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, NodeFilter, Plugin, Score
 from rebalancer.engine.plugins.resources.scoring_strategy import STRATEGIES
 from rebalancer.engine.resource_names import is_counted, is_extended
 from rebalancer.engine.state.cluster import PODS, ClusterState
@@ -41,26 +39,20 @@ class NodeResourcesFit(Plugin):
         return resource in self.profile.ignored_resources or group in self.profile.ignored_groups
 
 
-class _Filter(Filter):
+class _Filter(NodeFilter):
     def __init__(self, state: ClusterState, wanted: dict[str, int]) -> None:
         self._state = state
         order = [n for n in NATIVE_ORDER if n in wanted] + [n for n in wanted if n not in NATIVE_ORDER]
         self._wanted = tuple((name, wanted[name], state.allocatable(name)) for name in order)
         self._pods = state.allocatable(PODS)
-        self._mask: Bools = self._fits(np.arange(state.table.size))
+        super().__init__(state.table.size)
 
-    def _fits(self, rows: Rows) -> Bools:
+    def fits(self, rows: Rows) -> Bools:
         requested = self._state.requested
         fits: Bools = requested[PODS][rows] < self._pods[rows]
         for name, amount, allocatable in self._wanted:
             fits &= requested[name][rows] <= allocatable[rows] - amount
         return fits
-
-    def update(self, rows: Rows) -> None:
-        self._mask[rows] = self._fits(rows)
-
-    def mask(self) -> Bools:
-        return self._mask
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
         requested = self._state.requested

@@ -6,7 +6,14 @@ import hashlib
 
 import numpy as np
 
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, Plugin, StaticFilter
+from rebalancer.engine.plugins.plugin import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    Filter,
+    NodeFilter,
+    Plugin,
+    StaticFilter,
+)
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, not_found, not_owned, owned
 from rebalancer.engine.version import NODE_WITHOUT_LIMITS
@@ -67,16 +74,16 @@ def limit_resource(driver: str) -> str:
     return f"{LIMIT_PREFIX}{driver[:23]}{digest[:16]}"
 
 
-class _Filter(Filter):
+class _Filter(NodeFilter):
     def __init__(
         self, state: ClusterState, wanted: dict[str, set[tuple[str, str]]], limits: dict[str, Ints]
     ) -> None:
         self._state = state
         self._wanted = wanted
         self._limits = limits
-        self._mask: Bools = self._fits(np.arange(state.table.size))
+        super().__init__(state.table.size)
 
-    def _fits(self, rows: Rows) -> Bools:
+    def fits(self, rows: Rows) -> Bools:
         fits = np.ones(len(rows), dtype=np.bool_)
         volumes = self._state.volumes
         for driver, limit in self._limits.items():
@@ -86,12 +93,6 @@ class _Filter(Filter):
                 new += 1 if not held else ~np.isin(rows, list(held))
             fits &= (new == 0) | (volumes.attached[driver][rows] + new <= limit[rows])
         return fits
-
-    def update(self, rows: Rows) -> None:
-        self._mask[rows] = self._fits(rows)
-
-    def mask(self) -> Bools:
-        return self._mask
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         return UNSCHEDULABLE, ("node(s) exceed max volume count",)

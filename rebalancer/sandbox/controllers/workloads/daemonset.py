@@ -12,7 +12,8 @@ from rebalancer.sandbox.api.objects import Object, is_ready
 from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.live_state import LiveState, is_node_change
-from rebalancer.sandbox.controllers.loop import Controller, Loop
+from rebalancer.sandbox.controllers.loop import Loop
+from rebalancer.sandbox.controllers.workloads.owner import OwnerController
 from rebalancer.sandbox.registry.store import Store
 from rebalancer.sandbox.storage.history import Event
 
@@ -27,27 +28,24 @@ _TOLERATED = (
 )
 
 
-class DaemonSets(Controller):
+class DaemonSets(OwnerController):
     """Its pods go through the scheduler, each tied to its node by affinity."""
+
+    resource = SETS
 
     def __init__(self, store: Store, loop: Loop, live: LiveState) -> None:
         super().__init__(store, loop)
         self._live = live
 
     def notice(self, event: Event) -> None:
-        if event.resource is SETS:
-            if event.type != "DELETED":
-                self.loop.add(self, event.record.key)
-        elif event.resource is PODS:
-            for key in pods.owner_keys(event, "DaemonSet"):
-                self.loop.add(self, key)
-        elif is_node_change(event):
+        super().notice(event)
+        if is_node_change(event):
             for record in self.store.collection(SETS).scan():
                 self.loop.add(self, record.key)
 
     def sync(self, key: str) -> None:
         namespace, name = pods.split(key)
-        owner = self.store.find(SETS, name, namespace)
+        owner = self.owner(key)
         if owner is None or pods.terminating(owner):
             return
         wanted = self._nodes(owner)

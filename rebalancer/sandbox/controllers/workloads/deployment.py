@@ -10,30 +10,23 @@ from typing import Any
 from rebalancer.sandbox.api.objects import Object, copied, set_condition
 from rebalancer.sandbox.api.resources import resolve
 from rebalancer.sandbox.controllers import pods
-from rebalancer.sandbox.controllers.loop import Controller
+from rebalancer.sandbox.controllers.workloads.owner import OwnerController
 from rebalancer.sandbox.controllers.workloads.replicaset import merged
 from rebalancer.sandbox.registry.defaults import defaulted_spec
-from rebalancer.sandbox.storage.history import Event
 
 DEPLOYMENTS = resolve("Deployment")
 REPLICA_SETS = resolve("ReplicaSet")
 REVISION = "deployment.kubernetes.io/revision"
 
 
-class Deployments(Controller):
+class Deployments(OwnerController):
     """A ReplicaSet belongs to the template if it has the same one but for the label pod-template-hash."""
 
-    def notice(self, event: Event) -> None:
-        if event.resource is DEPLOYMENTS:
-            if event.type != "DELETED":
-                self.loop.add(self, event.record.key)
-        elif event.resource is REPLICA_SETS:
-            for key in pods.owner_keys(event, "Deployment"):
-                self.loop.add(self, key)
+    resource = DEPLOYMENTS
+    owned = REPLICA_SETS
 
     def sync(self, key: str) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(DEPLOYMENTS, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         if not pods.terminating(owner):
@@ -139,8 +132,7 @@ class Deployments(Controller):
             self.store.delete(REPLICA_SETS, found["metadata"]["name"], found["metadata"]["namespace"])
 
     def _status(self, key: str) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(DEPLOYMENTS, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         new, old = self._sets(owner)
@@ -183,7 +175,7 @@ class Deployments(Controller):
             }
             set_condition(obj, moves, now)
 
-        self.store.modify(DEPLOYMENTS, name, namespace, change, subresource="status")
+        self.modify_status(key, change)
 
 
 def _template(obj: Object) -> dict[str, Any]:

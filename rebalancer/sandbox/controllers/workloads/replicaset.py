@@ -16,31 +16,22 @@ from rebalancer.sandbox.api.errors import ApiError
 from rebalancer.sandbox.api.objects import Object, condition, is_ready, seconds_of
 from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
-from rebalancer.sandbox.controllers.loop import Controller, Loop
+from rebalancer.sandbox.controllers.loop import Loop
+from rebalancer.sandbox.controllers.workloads.owner import OwnerController
 from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.storage.history import Event
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-class ReplicaSets(Controller):
+class ReplicaSets(OwnerController):
     """`kind`: ReplicaSet or ReplicationController."""
 
     def __init__(self, store: Store, loop: Loop, kind: str = "ReplicaSet") -> None:
         super().__init__(store, loop)
         self.resource = resolve(kind)
 
-    def notice(self, event: Event) -> None:
-        if event.resource is self.resource:
-            if event.type != "DELETED":
-                self.loop.add(self, event.record.key)
-        elif event.resource is PODS:
-            for key in pods.owner_keys(event, self.resource.kind):
-                self.loop.add(self, key)
-
     def sync(self, key: str) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(self.resource, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         trouble: ApiError | None = None
@@ -77,8 +68,7 @@ class ReplicaSets(Controller):
         return [p for p in found if pods.active(p)]
 
     def _status(self, key: str) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(self.resource, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         mine = pods.owned_pods(self.store, owner)
@@ -101,7 +91,7 @@ class ReplicaSets(Controller):
         def change(new: Object) -> None:
             new["status"] = merged(new.get("status"), counts, owner)
 
-        self.store.modify(self.resource, name, namespace, change, subresource="status")
+        self.modify_status(key, change)
 
 
 def merged(status: dict[str, Any] | None, counts: dict[str, int], owner: Object) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from typing import Any
 from rebalancer.sandbox.api.objects import Object, copied, is_ready
 from rebalancer.sandbox.api.resources import PODS, resolve
 from rebalancer.sandbox.controllers import pods
-from rebalancer.sandbox.controllers.loop import Controller
+from rebalancer.sandbox.controllers.workloads.owner import OwnerController
 from rebalancer.sandbox.controllers.workloads.revisions import REVISION, Revisions
-from rebalancer.sandbox.storage.history import Event
 
 SETS = resolve("StatefulSet")
 CLAIMS = resolve("PersistentVolumeClaim")
@@ -21,20 +20,13 @@ _ORDINAL = re.compile(r"^(.*)-([0-9]+)$")
 Slots = dict[int, Object]
 
 
-class StatefulSets(Controller):
+class StatefulSets(OwnerController):
     """A pod's successor has its name, so it is made when the pod is gone, not when it terminates."""
 
-    def notice(self, event: Event) -> None:
-        if event.resource is SETS:
-            if event.type != "DELETED":
-                self.loop.add(self, event.record.key)
-        elif event.resource is PODS:
-            for key in pods.owner_keys(event, "StatefulSet"):
-                self.loop.add(self, key)
+    resource = SETS
 
     def sync(self, key: str) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(SETS, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         revisions = Revisions.of(self.store, owner)
@@ -145,8 +137,7 @@ class StatefulSets(Controller):
         )
 
     def _status(self, key: str, revisions: Revisions) -> None:
-        namespace, name = pods.split(key)
-        owner = self.store.find(SETS, name, namespace)
+        owner = self.owner(key)
         if owner is None:
             return
         inside, beyond = self._slots(owner)
@@ -178,7 +169,7 @@ class StatefulSets(Controller):
             status.setdefault("collisionCount", 0)
             new["status"] = status
 
-        self.store.modify(SETS, name, namespace, change, subresource="status")
+        self.modify_status(key, change)
 
 
 def _ordinals(owner: Object) -> range:
