@@ -16,21 +16,22 @@ from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Result
+from rebalancer.outcome.cycle import Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.history.digests import Fingerprints, constraint_id
 from rebalancer.policy.history.earlier import earlier
 from rebalancer.policy.history.fence import Claim, claimed, rival
-from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Totals, cut_off, within_limits
+from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, cut_off, within_limits
+from rebalancer.policy.history.merged import merged
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
-from rebalancer.policy.history.tally import recent, stricter
+from rebalancer.policy.history.tally import recent
 from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.limits import circuit_breaker as breaker
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.memory.fates import counted_in, fate_of
 from rebalancer.runtime.cycle.memory.stabilization import young
 from rebalancer.runtime.cycle.memory.undone import same_keys, undone
 from rebalancer.runtime.cycle.memory.verdicts import Verdicts, release_beyond
@@ -235,7 +236,7 @@ class Memory:
             if outcome is None or e.cycle != self._cycle or e.fate is not Fate.INTENDED:
                 entries.append(e)
                 continue
-            fate = _fate(outcome)
+            fate = fate_of(outcome)
             if fate is None:
                 continue
             settled = replace(
@@ -248,7 +249,7 @@ class Memory:
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)
-            totals = _counted_in(totals, fate)
+            totals = counted_in(totals, fate)
             if fate in (Fate.DONE, Fate.ASTRAY):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
@@ -308,7 +309,7 @@ class Memory:
         """Somebody else has written: takes over what they know, and says that this process is here."""
         assert self._store is not None
         try:
-            self.ledger = _merged(self._as_of_now(self._store.load()), self.ledger)
+            self.ledger = merged(self._as_of_now(self._store.load()), self.ledger)
             self._look_for_rival(self.ledger)
             self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
         except KubeError as e:
@@ -348,51 +349,3 @@ class Memory:
             self._meet()
         except KubeError as e:
             log.warning("the ledger could not be written; it is tried again later: %s", e)
-
-
-def _fate(outcome: Outcome) -> Fate | None:
-    """What the ledger says of an outcome; None: nothing was evicted."""
-    if not outcome.evicted:
-        unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
-        return Fate.UNKNOWN if unknown else None
-    if outcome.status is MoveStatus.FAILED:
-        return Fate.FAILED
-    if outcome.expected is None:
-        return Fate.UNSEEN
-    return Fate.DONE if outcome.expected else Fate.ASTRAY
-
-
-def _counted_in(totals: Totals, fate: Fate) -> Totals:
-    done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
-    return Totals(
-        evictions=totals.evictions + 1,
-        as_predicted=totals.as_predicted + done,
-        astray=totals.astray + away,
-        failed=totals.failed + failed,
-        in_a_row=0 if away or failed else totals.in_a_row + done,
-    )
-
-
-def _merged(theirs: Ledger, mine: Ledger) -> Ledger:
-    """Two versions of the ledger as one: the entries of both, and of everything else the stricter."""
-    own = {(e.cycle, e.uid): e for e in mine.entries}
-    theirs_left = [e for e in theirs.entries if (e.cycle, e.uid) not in own]
-    both = theirs.totals, mine.totals
-    return replace(
-        mine,
-        entries=tuple(sorted((*theirs_left, *mine.entries), key=lambda e: e.at)),
-        counted=stricter(theirs.counted, mine.counted),
-        # A violation that began later has to last longer.
-        violated={k: max(mine.violated.get(k, 0), at) for k, at in theirs.violated.items()}
-        | {k: at for k, at in mine.violated.items() if k not in theirs.violated},
-        circuit=max(theirs.circuit, mine.circuit, key=lambda c: (c.until, c.trips)),
-        totals=Totals(
-            evictions=max(t.evictions for t in both),
-            as_predicted=max(t.as_predicted for t in both),
-            astray=max(t.astray for t in both),
-            failed=max(t.failed for t in both),
-            in_a_row=min(t.in_a_row for t in both),
-        ),
-        agreed=mine.agreed.stricter(theirs.agreed),
-        claims=theirs.claims,
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.planner import plan
@@ -13,6 +12,7 @@ from rebalancer.planner.plan import Move
 from rebalancer.planner.results.chains import chains
 from rebalancer.runtime.cycle.flight import Flight
 from tests.support.build import nodes, snapshot, workload
+from tests.unit.runtime.cycle.made import move
 
 GONE = Eviction(result=Result.EVICTED, message="")
 
@@ -28,9 +28,9 @@ class Flown:
         for word in words:
             name, wave = word.rstrip("?")[:-1], int(word.rstrip("?")[-1])
             pod = [p for p in s.pods if p.name.startswith(f"{name}-")][len(of[name])]
-            move = moved(s, pod.name, wave, certain=not word.endswith("?"))
-            of[name].append(move)
-            self.moves[f"{word}.{len([w for w in self.moves if w.startswith(word)])}"] = move
+            made = move(pod.name, s, wave, certain=not word.endswith("?"))
+            of[name].append(made)
+            self.moves[f"{word}.{len([w for w in self.moves if w.startswith(word)])}"] = made
         self.flight = Flight(of.values(), dry=dry)
 
     def may(self) -> list[str]:
@@ -59,23 +59,6 @@ class Flown:
     def _outcome(self, word: str, nth: int, status: MoveStatus, **more: object) -> Outcome:
         found = Outcome(move=self.moves[f"{word}.{nth}"], status=status, message="", eviction=GONE)
         return replace(found, **more)
-
-
-def moved(s: Snapshot, name: str, wave: int, *, certain: bool = True) -> Move:
-    pod = next(p for p in s.pods if p.name == name)
-    owner = s.owner_of(pod.namespace, pod.owner)
-    assert owner is not None
-    return Move(
-        pod=pod,
-        owner=owner,
-        replacement=pod.template,
-        destinations=("b-0", "b-1"),
-        predicted="b-0",
-        certain=certain,
-        wave=wave,
-        fixes=(),
-        reason="",
-    )
 
 
 def test_the_first_moves_of_all_chains_may_start_whatever_their_wave() -> None:

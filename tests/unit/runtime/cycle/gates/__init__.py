@@ -1,0 +1,1 @@
+"""Unit tests of rebalancer.runtime.cycle.gates."""

@@ -1,0 +1,143 @@
+"""What a process remembers: intentions and their outcomes, the canary, the breaker; without a store."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.history.ledger import Fate
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.history.tally import owner_id
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.runtime.cycle.memory.memory import Memory
+from tests.support.servers.api import FakeTime
+from tests.unit.runtime.cycle.made import WEB, evicted, left, move
+
+PLAN = Plan(constraints=(), moves=(), blocked=())
+UNKNOWN = Outcome(
+    move=move(),
+    status=MoveStatus.FAILED,
+    message="no answer",
+    eviction=Eviction(result=Result.UNKNOWN, message="no answer", posts=1),
+)
+
+
+def remembering(time: FakeTime | None = None, rules: HistoryRules | None = None) -> Memory:
+    return Memory(time or FakeTime(), rules or HistoryRules(), limits=CircuitLimits(pause=600.0))
+
+
+def cycle(memory: Memory, *outcomes: Outcome, seen: Snapshot = WEB) -> None:
+    """A cycle in which these pods were to be evicted."""
+    memory.begin()
+    memory.looked(seen)
+    moves = [o.move for o in outcomes]
+    memory.intend(seen, PLAN, moves, [["zone=a"]] * len(moves))
+    memory.landed(outcomes)
+    memory.settled()
+
+
+FATES: dict[str, tuple[Outcome, Fate | None]] = {
+    "a replacement on a planned node is as predicted": (evicted(on="b-1"), Fate.DONE),
+    "one on another node is astray": (evicted(on="c-0"), Fate.ASTRAY),
+    "one that is not Ready in time has failed": (evicted(ready=False), Fate.FAILED),
+    "one that nobody waited for was not seen": (evicted(on=""), Fate.UNSEEN),
+    "an eviction without an answer is unknown": (UNKNOWN, Fate.UNKNOWN),
+    "what was not evicted is forgotten": (left("web-00000", ReasonCode.PDB_EXHAUSTED), None),
+}
+
+
+@pytest.mark.parametrize("case", FATES)
+def test_what_the_ledger_says_of_an_outcome(case: str) -> None:
+    outcome, fate = FATES[case]
+    memory = remembering()
+    cycle(memory, outcome)
+    assert [e.fate for e in memory.ledger.entries] == ([fate] if fate else [])
+    assert memory.ledger.totals.evictions == (fate is not None)
+
+
+def test_what_was_intended_and_not_sent_is_gone_when_nothing_is_in_flight() -> None:
+    memory = remembering()
+    memory.begin()
+    memory.looked(WEB)
+    memory.intend(WEB, PLAN, [move("web-00000"), move("web-00001")], [[], []])
+    memory.landed([evicted("web-00000")])
+    assert [e.fate for e in memory.ledger.entries] == [Fate.DONE, Fate.INTENDED]
+    memory.settled()
+    assert [e.pod for e in memory.ledger.entries] == ["web-00000"]
+
+
+def test_what_an_earlier_process_left_open_is_settled_by_whether_the_pod_is_still_there() -> None:
+    killed = remembering()
+    killed.begin()
+    killed.looked(WEB)
+    killed.intend(WEB, PLAN, [move("web-00000"), move("web-00001")], [[], []])
+    next_one = remembering()
+    next_one.ledger = killed.ledger
+    next_one.begin()
+    next_one.looked(replace(WEB, pods=tuple(p for p in WEB.pods if p.name != "web-00000")))
+    assert [(e.pod, e.fate) for e in next_one.ledger.entries] == [("web-00000", Fate.UNKNOWN)]
+
+
+def test_evictions_of_the_cycle_of_the_hour_and_of_the_day_are_told_to_the_caps() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    cycle(memory, evicted("web-00000"), evicted("db-00000"))
+    earlier = memory.earlier()
+    assert (len(earlier.this_cycle), earlier.last_hour) == (2, 2)
+    time.at += 3601
+    memory.begin()
+    later = memory.earlier()
+    assert (len(later.this_cycle), later.last_hour) == (0, 0)
+    assert later.last_day[owner_id("ReplicaSet/default/web")] == 1
+
+
+# Outcomes so far, how many may be in flight then under a canary of three.
+CANARY: dict[str, tuple[tuple[Outcome, ...], int | None]] = {
+    "at first one": ((), 1),
+    "after one as predicted, two": ((evicted("web-00000"),), 2),
+    "after three in a row, as many as the plan has": (
+        (evicted("web-00000"), evicted("web-00001"), evicted("web-00002")),
+        None,
+    ),
+    "one that went astray begins the row anew": (
+        (evicted("web-00000"), evicted("web-00001"), evicted("web-00002", on="c-0")),
+        1,
+    ),
+    "one that was not seen is no news": ((evicted("web-00000"), evicted("web-00001", on="")), 2),
+}
+
+
+@pytest.mark.parametrize("case", CANARY)
+def test_the_canary(case: str) -> None:
+    outcomes, most = CANARY[case]
+    memory = remembering(rules=HistoryRules(canary=3))
+    for outcome in outcomes:
+        cycle(memory, outcome)
+    assert memory.most_in_flight == most
+
+
+def test_the_breaker_opens_for_longer_each_time_and_closes_when_a_cycle_ends_well() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    assert memory.circuit_open() is None
+    for pause in (600, 1200):
+        reason = memory.trip("two replacements failed")
+        assert reason is not None
+        assert reason.code is ReasonCode.CIRCUIT_OPEN
+        time.at += pause - 1
+        assert memory.circuit_open() is not None
+        time.at += 1
+        assert memory.circuit_open() is None
+    memory.end(well=True)
+    assert memory.ledger.circuit.trips == 0
+
+
+def test_without_limits_there_is_no_breaker() -> None:
+    memory = Memory(FakeTime(), HistoryRules())
+    assert memory.trip("anything") is None
+    assert memory.circuit_open() is None

@@ -1,0 +1,95 @@
+"""One eviction: what its result means for the move, and for those that were to follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rebalancer.kube.evict.eviction import Evictor
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.outcome.cycle import MoveStatus
+from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome.observer import Observer
+from rebalancer.runtime.cycle.evicting import Evicting
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.permission import NoLook
+from tests.support.servers.api import FakeTime
+from tests.unit.runtime.cycle.made import move
+
+
+class Answers(Evictor):
+    """Evicts nobody: asks for permission, and answers."""
+
+    def __init__(self, eviction: Eviction) -> None:
+        self._eviction = eviction
+
+    def evict(
+        self,
+        pod: Pod,  # noqa: ARG002
+        reason: str = "",  # noqa: ARG002
+        may_not: Callable[[], Reason | None] = lambda: None,
+    ) -> Eviction:
+        if (forbidden := may_not()) is not None:
+            return Eviction(result=Result.HELD, message=forbidden.message, reason=forbidden)
+        return self._eviction
+
+
+class Closed(Gate):
+    def closed(self) -> Reason | None:
+        return Reason(ReasonCode.WINDOW, "closed until six")
+
+
+def evicting(result: Result, *, gate: Gate | None = None, stop: bool = False) -> Evicting:
+    time = FakeTime()
+    time.stop = stop
+    answer = Eviction(result=result, message=str(result), posts=1)
+    return Evicting(
+        look=NoLook(), evictor=Answers(answer), clock=time, observer=Observer(), gate=gate or Gate()
+    )
+
+
+# Result, what became of the move, its reason, whether the cycle goes on, whether the server is unwell.
+RESULTS: dict[Result, tuple[MoveStatus, ReasonCode | None, bool, bool]] = {
+    Result.EVICTED: (MoveStatus.EVICTED, None, True, False),
+    Result.MIGRATING: (MoveStatus.EVICTED, None, True, False),
+    Result.WOULD_EVICT: (MoveStatus.RECORDED, None, True, False),
+    Result.GONE: (MoveStatus.SKIPPED, ReasonCode.CHANGED_SINCE_PLAN, True, False),
+    Result.TERMINATING: (MoveStatus.SKIPPED, ReasonCode.TERMINATING, True, False),
+    Result.BLOCKED: (MoveStatus.SKIPPED, ReasonCode.PDB_EXHAUSTED, True, False),
+    Result.STALE_BUDGET: (MoveStatus.SKIPPED, ReasonCode.PDB_STALE, True, False),
+    Result.SEVERAL_BUDGETS: (MoveStatus.SKIPPED, ReasonCode.MULTIPLE_PDBS, True, False),
+    Result.REFUSED: (MoveStatus.FAILED, None, True, False),
+    Result.FORBIDDEN: (MoveStatus.FAILED, None, False, False),
+    Result.THROTTLED: (MoveStatus.FAILED, None, False, True),
+    Result.FAILED: (MoveStatus.FAILED, None, False, True),
+    Result.UNKNOWN: (MoveStatus.FAILED, None, False, True),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_what_a_result_means(result: Result) -> None:
+    status, code, goes_on, unwell = RESULTS[result]
+    one = evicting(result)
+    outcome = one.evict(move(), 0)
+    assert outcome is not None
+    assert (outcome.status, outcome.reason.code if outcome.reason else None) == (status, code)
+    assert (not one.obstacles.fatal, one.obstacles.unwell) == (goes_on, unwell)
+
+
+def test_every_result_is_known() -> None:
+    assert RESULTS.keys() | {Result.HELD} == set(Result)
+
+
+def test_behind_a_closed_gate_nothing_is_sent_and_the_gate_is_remembered() -> None:
+    one = evicting(Result.EVICTED, gate=Closed())
+    outcome = one.evict(move(), 0)
+    assert outcome is not None
+    assert (outcome.status, outcome.evicted) == (MoveStatus.SKIPPED, False)
+    assert one.obstacles.held is not None
+    assert one.obstacles.held.code is ReasonCode.WINDOW
+
+
+def test_after_a_stop_there_is_no_outcome() -> None:
+    assert evicting(Result.EVICTED, stop=True).evict(move(), 0) is None
