@@ -18,7 +18,7 @@ def yaml_of(value: Yaml | list[Yaml]) -> str:
 
 
 def entry(subject: Subject, index: int, **changes: Any) -> str:
-    """The workload's constraint of that index with changes, by the API's field names; None takes one away."""
+    """One constraint of the workload with changed fields, by the API's names; None leaves one out."""
     written = subject.template.spread[index]
     changed = {k: v for k, v in {**as_written(written), **changes}.items() if v is not None}
     return f"# {subject.pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([changed])

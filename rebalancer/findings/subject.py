@@ -80,7 +80,7 @@ class Subject(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def own_labels(self) -> dict[str, str]:
-        """Labels that select its pods, of all revisions, and hopefully no others."""
+        """Labels that select its pods of all revisions; that they select no others is likely, not certain."""
         labels = self.template.labels
         selector = self.workload.selector if self.workload is not None else None
         wanted = selector.requirements if selector is not None else ()

@@ -89,7 +89,7 @@ class Survey:
         return found if found is not None else self._usable.put(admitted & ~refused, admitted, refused)
 
     def nested(self, fine: Group, coarse: Group, usable: Bools) -> tuple[int, ...]:
-        """How many fine domains each coarse one has; empty where one of them is in several, or in none."""
+        """How many fine domains each coarse one has; empty if one lies in several, or in none."""
         found = self._nested.get(fine.layout, coarse.layout, usable)
         if found is not None:
             return found

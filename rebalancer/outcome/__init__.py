@@ -2,5 +2,6 @@
 
 eviction  the request to evict one pod
 cycle     a move with its replacement, and the cycle as a whole
+steering  deletion costs that were written
 observer  what a cycle tells while it runs
 """

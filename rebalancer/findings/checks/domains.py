@@ -69,7 +69,7 @@ def _open(group: Group, nodes: Bools) -> Bools:
 
 
 def _holds_down(group: Group, counts: Ints, out: Bools) -> bool:
-    """Whether the other domains hold already all that they may while these `out` keep the minimum."""
+    """Whether the other domains are full already, because those in `out` keep the minimum down."""
     others = ~out
     may = (int(counts.min()) + group.constraint.max_skew) * int(others.sum())
     return int(counts[others].sum()) >= may

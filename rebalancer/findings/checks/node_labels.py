@@ -104,7 +104,7 @@ def _node(severity: Severity, name: str, message: str, remedy: str, field: str) 
 
 
 def _spellings(survey: Survey, key: str) -> Iterator[Finding]:
-    """Values that differ in nothing but case or blanks are one domain to people and two to the scheduler."""
+    """Values that differ only in case or blanks: people mean one domain, and the scheduler sees two."""
     domains = survey.table.domains(key)
     by: dict[str, list[str]] = {}
     for name in domains.names:

@@ -107,7 +107,7 @@ def _mixed(subject: Subject) -> Iterator[Finding]:
 
 
 def _signature(template: PodTemplate) -> frozenset[tuple[object, ...]]:
-    """The constraints as they were written, whether the API server has merged matchLabelKeys in or not."""
+    """The constraints as somebody wrote them, without what the API server took from matchLabelKeys."""
     return frozenset(
         (
             c.topology_key,

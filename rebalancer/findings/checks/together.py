@@ -32,7 +32,7 @@ def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
 
 
 class Nested(Struct, frozen=True, eq=False):
-    """Two constraints of which the one's domains lie each in one of the other's.
+    """Two constraints. Each domain of the fine one lies in one domain of the coarse one.
 
     `sizes`: how many fine domains each coarse one has. `fine`, `coarse`: their maxSkew; `fine_floor`,
     `coarse_floor`: whether their minimum is 0 for lack of domains (minDomains).

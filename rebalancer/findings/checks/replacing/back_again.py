@@ -1,7 +1,7 @@
 """Whether a replacement could go right back to where its pod was: asked of many nodes in one go.
 
-It can for nearly every pod of a healthy cluster, so the engine is asked about the others only. Whoever it
-says yes of can be replaced. A no means nothing: another node may take the replacement.
+In a healthy cluster it can for nearly every pod, so that the engine is asked only about the others. A yes
+means that the pod can be replaced. A no says nothing yet, because another node may take the replacement.
 """
 
 from __future__ import annotations
