@@ -1,0 +1,1 @@
+"""Several daemons over one ledger: at the same time, or one after the other."""
