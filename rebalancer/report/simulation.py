@@ -71,7 +71,7 @@ class SimulatedCycle(Struct, frozen=True, rename="camel"):
     mispredicted: int
 
 
-class Simulation(Struct, frozen=True, kw_only=True, rename="camel"):
+class SimulationReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """`before`: the cluster of the snapshot. `changed`: the same at rest after the changes. `after`: after
     the plan was carried out."""
 
@@ -89,20 +89,20 @@ class Simulation(Struct, frozen=True, kw_only=True, rename="camel"):
     assumptions: tuple[str, ...]
 
 
-def to_table(s: Simulation) -> str:
+def to_table(s: SimulationReport) -> str:
     """As plain text: the moments side by side, the cycles, and every constraint that was violated
     meanwhile."""
     return "\n".join(clean(line).rstrip() for line in (*_states(s), *_cycles(s), *_constraints(s))) + "\n"
 
 
-def _moments(s: Simulation) -> dict[str, str]:
+def _moments(s: SimulationReport) -> dict[str, str]:
     """The moments with their titles. The middle one is left out if it equals the first."""
     moved = s.before != s.changed or any(c.before != c.changed for c in s.constraints)
     middle = {"changed": "CHANGED" if s.notes else "AT REST"} if moved or s.notes else {}
     return {"before": "AS IT IS", **middle, "after": "REBALANCED"}
 
 
-def _states(s: Simulation) -> list[str]:
+def _states(s: SimulationReport) -> list[str]:
     lines = [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), ""]
     moments = _moments(s)
     states: list[State] = [getattr(s, m) for m in moments]
@@ -122,7 +122,7 @@ def _states(s: Simulation) -> list[str]:
     ]
 
 
-def _cycles(s: Simulation) -> list[str]:
+def _cycles(s: SimulationReport) -> list[str]:
     lines = [""]
     for number, c in enumerate(s.cycles, 1):
         figures = f"{plural(c.evicted, 'eviction')}, {plural(c.plans, 'plan')}"
@@ -141,7 +141,7 @@ def _cycles(s: Simulation) -> list[str]:
     return lines
 
 
-def _constraints(s: Simulation) -> list[str]:
+def _constraints(s: SimulationReport) -> list[str]:
     broken = [c for c in s.constraints if any(c.excess.values())]
     if not broken:
         return ["", f"Every constraint held at every moment: {plural(len(s.constraints), 'constraint')}."]

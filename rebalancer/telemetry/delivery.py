@@ -23,7 +23,7 @@ _BATCH = 512
 """Spans of one export, the SDK's default; a queue must hold one at least."""
 
 
-class Tally:
+class DeliveryCounts:
     """Spans that ended, those delivered, and those dropped by reason. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Complaints(logging.Handler):
 class CountedExporter(SpanExporter):
     """Exports through another exporter and counts."""
 
-    def __init__(self, inner: SpanExporter, tally: Tally, complaints: Complaints) -> None:
+    def __init__(self, inner: SpanExporter, tally: DeliveryCounts, complaints: Complaints) -> None:
         self._inner = inner
         self._tally = tally
         self._complaints = complaints
@@ -115,7 +115,7 @@ class CountedExporter(SpanExporter):
 class CountedProcessor(BatchSpanProcessor):
     """The SDK's batch processor (`OTEL_BSP_…`), which drops silently when its queue is full."""
 
-    def __init__(self, exporter: CountedExporter, tally: Tally, capacity: int) -> None:
+    def __init__(self, exporter: CountedExporter, tally: DeliveryCounts, capacity: int) -> None:
         super().__init__(
             exporter, max_queue_size=capacity, max_export_batch_size=capacity if capacity < _BATCH else None
         )

@@ -31,7 +31,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased
 from rebalancer import __version__
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.results.pace import Gait
-from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, Tally
+from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, DeliveryCounts
 from rebalancer.telemetry.destinations import Destinations, resource_of, words
 from rebalancer.telemetry.metrics.counters import CycleMetrics
 from rebalancer.telemetry.metrics.exemplars import ExemplarReader, ExemplarRegistry
@@ -66,7 +66,7 @@ class Telemetry:
         printer: SpanProcessor | None = None,
     ) -> None:
         self._options = options
-        self._tally = Tally()
+        self._tally = DeliveryCounts()
         self._closed: Closed | None = None
         plan = Destinations(options, env)
         resource = resource_of(options, env)

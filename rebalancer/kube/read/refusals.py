@@ -17,7 +17,7 @@ _EVENTS = Resource("Event", "", "v1", "events")
 _REASON = "FailedScheduling"
 
 
-class Refusal(Struct, frozen=True):
+class FailedScheduling(Struct, frozen=True):
     """The last such event of a pod. `uid` "" where the event does not name it; `at`: seconds of the epoch."""
 
     namespace: str
@@ -63,9 +63,9 @@ class _Event(Struct, frozen=True, rename="camel"):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def refusals(connection: Connection, *, since: float, wait: Wait) -> list[Refusal]:
+def refusals(connection: Connection, *, since: float, wait: Wait) -> list[FailedScheduling]:
     """The refusals at or after a time, in seconds of the epoch; of each pod the last. Raises KubeError."""
-    last: dict[tuple[str, str], Refusal] = {}
+    last: dict[tuple[str, str], FailedScheduling] = {}
     for found in _read(connection, wait):
         key = found.namespace, found.pod
         if found.at >= since and (key not in last or found.at > last[key].at):
@@ -73,7 +73,7 @@ def refusals(connection: Connection, *, since: float, wait: Wait) -> list[Refusa
     return [last[key] for key in sorted(last)]
 
 
-def _read(connection: Connection, wait: Wait) -> Iterator[Refusal]:
+def _read(connection: Connection, wait: Wait) -> Iterator[FailedScheduling]:
     for page in pages(connection, _EVENTS, wait=wait, fields=f"reason={_REASON}"):
         for raw in page.items or ():
             try:
@@ -82,4 +82,4 @@ def _read(connection: Connection, wait: Wait) -> Iterator[Refusal]:
                 continue  # of somebody else's making: the scheduler's own can be read
             about = event.involved_object
             if event.reason == _REASON and about.kind == "Pod":
-                yield Refusal(about.namespace, about.name, about.uid, event.message, event.at)
+                yield FailedScheduling(about.namespace, about.name, about.uid, event.message, event.at)

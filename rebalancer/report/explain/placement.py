@@ -32,7 +32,7 @@ PRE_FILTER = "PreFilter"
 NEW = "does not exist yet; judged as if it were created now"
 
 
-class Refusal(Struct, frozen=True, rename="camel"):
+class PluginRefusal(Struct, frozen=True, rename="camel"):
     """Why one plugin rejects a node: upstream's status code and reasons."""
 
     plugin: str
@@ -50,7 +50,7 @@ class NodeVerdict(Struct, frozen=True, rename="camel"):
     node: str
     domains: dict[str, str]
     fits: bool
-    rejections: tuple[Refusal, ...] = ()
+    rejections: tuple[PluginRefusal, ...] = ()
     scores: dict[str, int] = {}
     score: int | None = None
 
@@ -247,7 +247,7 @@ class _Explained:
         keys = (c.topology_key for c in constraints)
         return tuple(dict.fromkeys(keys)) or ("topology.kubernetes.io/zone",)
 
-    def _refusals(self, diagnosis: Diagnosis, row: int) -> Iterator[Refusal]:
+    def _refusals(self, diagnosis: Diagnosis, row: int) -> Iterator[PluginRefusal]:
         first = diagnosis.prefilter or diagnosis.nodes[row]
         if first is None:
             return
@@ -255,7 +255,7 @@ class _Explained:
             reasons = tuple(
                 f"node(s) didn't satisfy plugin(s) [{' '.join(diagnosis.narrowed_by)}]" for _ in first.reasons
             )
-            yield Refusal(PRE_FILTER, first.code, reasons)
+            yield PluginRefusal(PRE_FILTER, first.code, reasons)
         else:
             yield _refusal(first)
         for name in self._framework.profile.filters:
@@ -264,8 +264,8 @@ class _Explained:
                 yield _refusal(found)
 
 
-def _refusal(rejection: Rejection) -> Refusal:
-    return Refusal(rejection.plugin, rejection.code, rejection.reasons)
+def _refusal(rejection: Rejection) -> PluginRefusal:
+    return PluginRefusal(rejection.plugin, rejection.code, rejection.reasons)
 
 
 class Rejected(Struct, frozen=True):

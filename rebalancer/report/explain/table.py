@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rebalancer.report.explain.placement import (
     NodeVerdict,
     Placement,
-    Refusal,
+    PluginRefusal,
     Spread,
     histogram,
     ranked,
@@ -125,7 +125,7 @@ def _rejecting(p: Placement, wide: bool) -> list[str]:
     return ["", "Rejects it", *columns(rows, figures_right=True)] if groups else []
 
 
-def _said(refusals: Sequence[Refusal]) -> str:
+def _said(refusals: Sequence[PluginRefusal]) -> str:
     return "; ".join(f"{r.plugin}: {', '.join(r.reasons)}" for r in refusals)
 
 

@@ -18,7 +18,7 @@ from rebalancer.sandbox.kubectl import discovery
 from rebalancer.sandbox.registry.store import Store
 from rebalancer.sandbox.server import forms, handlers
 from rebalancer.sandbox.server.bodies import decoded
-from rebalancer.sandbox.server.requests import Target, parse
+from rebalancer.sandbox.server.requests import RequestPath, parse
 from rebalancer.sandbox.server.watch import Bell
 
 CACHE = {"cache-control": "no-cache, private"}
@@ -67,7 +67,7 @@ class Api:
             logging.getLogger(__name__).exception("%s %s", request.method, request.url.path)
             return failure(ApiError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
-    async def respond(self, request: Request, target: Target) -> Response:
+    async def respond(self, request: Request, target: RequestPath) -> Response:
         """The answer to a request that is well-formed and allowed. Raises ApiError."""
         if not target.resource:
             return self._meta(request)
@@ -153,7 +153,7 @@ class Api:
         raise unknown_path()
 
 
-def target_of(request: Request) -> Target:
+def target_of(request: Request) -> RequestPath:
     """What a request names, and its verb."""
     watch = (request.query_params.get("watch") or "").lower() in ("1", "true")
     return parse(request.method, request.url.path, watch=watch)

@@ -23,7 +23,7 @@ from rebalancer.sandbox.server import listing
 from rebalancer.sandbox.server.bodies import check_kind, check_place, decoded
 from rebalancer.sandbox.server.forms import Form, encode
 from rebalancer.sandbox.server.listing import Page
-from rebalancer.sandbox.server.requests import Target
+from rebalancer.sandbox.server.requests import RequestPath
 from rebalancer.sandbox.server.watch import Bell, stream
 from rebalancer.sandbox.storage.history import Record
 
@@ -52,7 +52,7 @@ class Call:
 
     store: Store
     resource: Resource
-    target: Target
+    target: RequestPath
     query: Mapping[str, str]
     form: Form
     headers: Mapping[str, str]

@@ -16,7 +16,7 @@ _VERBS = {
 }
 
 
-class Target(NamedTuple):
+class RequestPath(NamedTuple):
     """What a path names. `resource` None: no resource path; `served` None: one that is not in the table."""
 
     verb: str
@@ -29,7 +29,7 @@ class Target(NamedTuple):
     served: Resource | None = None
 
 
-def parse(method: str, path: str, *, watch: bool = False) -> Target:
+def parse(method: str, path: str, *, watch: bool = False) -> RequestPath:
     """`watch` as the query says."""
     verb = _VERBS.get(method, method.lower())
     parts = [part for part in path.split("/") if part]
@@ -38,7 +38,7 @@ def parse(method: str, path: str, *, watch: bool = False) -> Target:
     elif len(parts) >= 4 and parts[0] == "apis":
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
-        return Target(verb)
+        return RequestPath(verb)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
@@ -52,4 +52,4 @@ def parse(method: str, path: str, *, watch: bool = False) -> Target:
         verb = "watch" if watch else "list"
     elif not name and verb == "delete":
         verb = "deletecollection"
-    return Target(verb, group, version, plural, sub, namespace, name, served)
+    return RequestPath(verb, group, version, plural, sub, namespace, name, served)

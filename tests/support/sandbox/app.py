@@ -14,7 +14,7 @@ from rebalancer.sandbox.api.errors import ApiError, expired
 from rebalancer.sandbox.registry.store import Store
 from rebalancer.sandbox.server import forms, handlers
 from rebalancer.sandbox.server.app import CACHE, Api, failure, target_of
-from rebalancer.sandbox.server.requests import Target
+from rebalancer.sandbox.server.requests import RequestPath
 from tests.support.sandbox import openapi
 from tests.support.sandbox.authority import Access, Authority, User
 from tests.support.sandbox.faults import Action, Cut, Delay, Faults, Gone, Reply
@@ -86,7 +86,7 @@ class GuardedApi(Api):
         return super().meta(parts, host)
 
 
-def _name(target: Target, fields: str) -> str:
+def _name(target: RequestPath, fields: str) -> str:
     """For a list of one name, RBAC sees that name."""
     if target.name or not fields.startswith("metadata.name="):
         return target.name
@@ -98,7 +98,7 @@ def _limit(request: Request) -> int:
     return int(said) if said.isdigit() else 0
 
 
-async def _before(action: Action | None, transport: Any, target: Target) -> Response | None:
+async def _before(action: Action | None, transport: Any, target: RequestPath) -> Response | None:
     """What a fault does before the request is handled."""
     match action:
         case Delay(seconds, None):

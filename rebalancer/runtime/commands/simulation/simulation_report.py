@@ -7,7 +7,7 @@ from rebalancer.report.simulation import (
     SimulatedConstraint,
     SimulatedCycle,
     SimulatedMove,
-    Simulation,
+    SimulationReport,
     State,
 )
 from rebalancer.runtime.commands.simulation.simulate import Simulated, Standing
@@ -18,10 +18,10 @@ _REST = (
 )
 
 
-def document(simulated: Simulated) -> Simulation:
+def document(simulated: Simulated) -> SimulationReport:
     """The document, with the constraints in scope before, after the changes, and after the cycles."""
     moments = (simulated.before, simulated.changed, simulated.after)
-    return Simulation(
+    return SimulationReport(
         seed=simulated.seed,
         source=simulated.before.snapshot.source,
         notes=simulated.notes,
