@@ -1,7 +1,7 @@
 """Settings from a file, the environment and flags. Each mistake is an error that names its place.
 
-A missing file is an error, and so is an environment variable that belongs to no setting. What all sources say
-together is validated once.
+pydantic-settings merges the sources and validates them. Its own readers ignore a missing file and environment
+variables that belong to no setting, so this file reads both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from rebalancer.errors import UserError
 from rebalancer.settings.phrases import phrase
@@ -61,23 +62,21 @@ def load_settings(
         (str(path), in_file),
     ]
 
+    class Sources(Settings):
+        """The settings, read from `layers`. The first source that has a value wins."""
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            """Replaces the library's own readers."""
+            return tuple(InitSettingsSource(settings_cls, init_kwargs=dict(layer)) for _, layer in layers)
+
     try:
-        return Settings.model_validate(_merged([layer for _, layer in layers]))
+        merged = Sources()
     except ValidationError as e:
         raise SettingsError([_problem(error, layers, variables) for error in e.errors()]) from e
-
-
-def _merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The layers as one, group by group; the first one that has a value wins."""
-    found: dict[str, Any] = {}
-    for layer in layers:
-        for key, value in layer.items():
-            known = found.get(key)
-            if key not in found:
-                found[key] = value
-            elif isinstance(known, Mapping) and isinstance(value, Mapping):
-                found[key] = _merged([known, value])
-    return found
+    return Settings.model_construct(**{name: getattr(merged, name) for name in Settings.model_fields})
 
 
 def enabled_in_file(path: Path) -> bool | None:

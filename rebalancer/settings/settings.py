@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rebalancer.planner.options import Certainty, Joint, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
@@ -254,9 +256,13 @@ class Telemetry(Group):
     because a pod cannot find out the cluster's name."""
 
 
-class Settings(Group):
+class Settings(BaseSettings):
     """Configuration of the rebalancer. Sources: file < environment (REBALANCER_POLICY__MIN_POD_AGE=5m) <
     flags."""
+
+    model_config = SettingsConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     scope: Scope = Scope()
     policy: Policy = Policy()

@@ -67,7 +67,7 @@ def test_help_has_examples_and_loads_nothing_heavy(arguments: list[str]) -> None
         "numpy",
         "highspy",
         "kubernetes",
-        "rebalancer.settings",
+        "pydantic_settings",
         "rich",
         "yaml",
         "opentelemetry",
