@@ -20,8 +20,8 @@ _FRESH = 5.0
 class Unpaused:
     """Says whether a cost may be written now: `may` says so, and the brake, as far as it can be seen.
 
-    An installation that does not evict has no right to read the brake. There nothing is held: a cost evicts
-    nobody, and `prevention.scaleIn: off` ends it. Other errors hold.
+    Where the brake is missing or may not be read nothing is held: a cost evicts nobody, and
+    `prevention.scaleIn: off` ends it. Other errors hold.
     """
 
     def __init__(self, brakes: Brakes, brake: Place, clock: Clock, may: Callable[[], bool]) -> None:
