@@ -23,7 +23,7 @@ from rebalancer.planner.moves.victims import Order
 from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Refusal
 from rebalancer.policy.limits.quota import unseen
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
+from rebalancer.spread.arrays import Ints, Rows, first_places
 
 
 class Judge:
@@ -155,7 +155,6 @@ class HardJudge(Judge):
             leaves_it = _leaves(group.domain_of, node, nodes)
             if before > 0 and leaves_it:
                 fixes.append(group)
-                helps = helps or _banned(group.domain_of, leaves, candidate.members.static)
             if i in carried:
                 helps = helps or (self._closed(group, counts, node) if certain else leaves_it)
         return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))
@@ -168,11 +167,6 @@ class HardJudge(Judge):
         less = counts.copy()
         less[leaves] -= 1
         return bool(counts[leaves] - group.minimum(less) > group.constraint.max_skew)
-
-
-def _banned(domains: Ints, domain: int, static: Bools) -> bool:
-    """Whether the pod's own node selector, affinity or tolerations admit no node of the domain it leaves."""
-    return domain >= 0 and not bool((static & (domains == domain)).any())
 
 
 def _leaves(domains: Ints, node: int, nodes: Rows) -> bool:

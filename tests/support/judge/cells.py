@@ -49,8 +49,8 @@ class Kind:
 
     @property
     def worth_moving(self) -> bool:
-        """Whether it may be evicted, carries a constraint, and counts for one."""
-        return self.movable and bool(self.own) and bool(self.counted_by)
+        """Whether it may be evicted and one of its own constraints counts it."""
+        return self.movable and any(g in self.counted_by for g in self.own)
 
 
 @dataclass(frozen=True)
@@ -150,17 +150,8 @@ class Cells:
         ]
 
     def kept_out(self, counts: Counts, kind: int, node: int) -> bool:
-        """Whether an own constraint keeps it out of the domain that it left: one that counts the kind, or, of
-        a domain that holds too many, what it asks of nodes."""
+        """Whether an own constraint that counts the kind keeps it out of the node's domain."""
         k = self.kinds[kind]
-        before = tuple(
-            tuple(c + (q == kind and n == node) for n, c in enumerate(row)) for q, row in enumerate(counts)
-        )
-        for g in k.counted_by:
-            here = self.domain[g][node]
-            banned = self.eligible[g][node] and not any(self.domain[g][n] == here for n in k.may_go)
-            if banned and self.excess(before, g):
-                return True
         for g in k.own:
             if g in k.counted_by and self.eligible[g][node]:
                 tally = self.tally(counts, g)

@@ -108,15 +108,11 @@ def feasible(state: State, pod: Json) -> list[str]:
 
 
 def kept_out_of(state: State, pod: Json, group: Group) -> set[str]:
-    """Domains from which the pod's own constraints keep it: that of the group, if it carries it, and those
-    that name nodes (node selector, affinity, tolerations)."""
-    there = {name: labels_of(n)[group.key] for name, n in state.nodes.items() if group.key in labels_of(n)}
-    admitted = {d for n, d in there.items() if all(allows(pod, state.nodes[n]) for allows in filters.STATIC)}
-    banned = set(there.values()) - admitted
+    """Domains from which the pod's own constraint of that group keeps it; empty if it carries none such."""
     if group not in groups_of(pod, state.nodes):
-        return banned
+        return set()
     counts = group.counts(state.nodes, state.counted())
-    return banned | {
+    return {
         labels_of(node)[group.key]
         for node in state.nodes.values()
         if group.key in labels_of(node) and not takes(group, pod, node, counts)

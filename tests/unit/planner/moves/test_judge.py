@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner.moves.move import Candidate, JudgedMove
+from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.planner.options import PlanOptions
 from tests.support.build import node, nodes, pod, workload
 from tests.unit.planner.posed import Posed
@@ -30,23 +30,6 @@ def test_a_move_that_the_own_constraint_keeps_out_of_its_zone_passes_and_is_cert
     assert [g.constraint.topology_key for g in move.fixes] == ["topology.kubernetes.io/zone"]
     assert move.landed == -1, "where it lands is for the search to predict"
     assert posed.judge.why_not(posed.components[0].start, posed.on("a-0")) is None
-
-
-def test_a_move_off_nodes_that_the_pods_own_selector_shuts_passes_for_the_neighbours_sake() -> None:
-    # db has left zone a for good: whatever happens, its replacement cannot return to what web counts there.
-    db = workload("db").labels(app="web").selects(disk="ssd").spread("zone", 9).placed({"a-0": 2, "b-0": 1})
-    machines = [node("a-0").zone("a"), node("b-0").zone("b").label("disk", "ssd")]
-    posed = Posed(machines, workload("web").spread("zone").placed({"a-0": 2, "b-0": 1}), db)
-    found = [
-        judged
-        for c in posed.components
-        for q, members in enumerate(c.classes)
-        for pod in members.by_node.get(0, ())
-        if members.owner is not None and members.owner.metadata.name == "db"
-        if (judged := posed.judge.best(c.start, Candidate(c, q, 0, pod))) is not None
-    ]
-    assert [m.helps for m in found] == [True, True]
-    assert found[0].certain
 
 
 REFUSED: list[tuple[str, list[Any], str, ReasonCode]] = [
