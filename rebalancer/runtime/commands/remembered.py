@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[dict[str, Reason], int]:
     """Owner → why it is left alone, and how many evictions go one or two at a time first.
 
-    Nothing if the ledger cannot be read.
+    Nothing if the ledger cannot be read, or was never written: then nobody evicts by it, and the report is
+    that of the same cluster in a file.
 
     Cool-downs are left out: they will be over when somebody acts on the report. A report needs no right
     beyond `list`, so an unreadable ledger is no error.
@@ -37,6 +38,8 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[
         store = Ledgers(connection, place, writer="", wait=wait)
         memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
+        if not memory.ledger.serial:
+            return {}, 0
         in_a_row = memory.ledger.totals.in_a_row
         return memory.resting(snapshot), max(0, settings.evictions.canary - in_a_row)
     except UserError as e:
