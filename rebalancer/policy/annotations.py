@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -41,6 +42,7 @@ STEERING = (
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _YES = frozenset({"true", "allow", PREFER, REFUSE})
 _NO = frozenset({"false", "never", "deny"})
 
@@ -85,7 +87,9 @@ def preference(annotations: Mapping[str, str]) -> int:
 def pause_value(until: float | None, reason: str) -> str:
     """The value of `PAUSE` for a pause that ends at `until` (epoch seconds), or that somebody has to end."""
     if until is None:
-        return reason or "true"
+        # A reason that would read as a time, or as the word for no pause, must not end the pause.
+        reads = _time(reason) is not None or reason.lower() == "false"
+        return f"paused: {reason}" if reads else reason or "true"
     return f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ} {reason}".strip()
 
 
@@ -110,12 +114,14 @@ def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = 
 
 
 def _time(said: str) -> float | None:
-    """The time that a pause's value is or begins with, in epoch seconds. A date with other words is text."""
-    first = said.split(maxsplit=1)[0]
-    for text in (said, first if "T" in first else ""):
-        try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
-            continue
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    return None
+    """The time that a pause's value begins with, in epoch seconds; None if it begins with other text.
+
+    Only a time with its zone (RFC 3339) is one: a date alone, a ticket's number or a week is a reason.
+    """
+    first = said.split(maxsplit=1)[0] if said.split() else ""
+    if not _RFC3339.fullmatch(first):
+        return None
+    try:
+        return datetime.fromisoformat(first).timestamp()
+    except ValueError:
+        return None

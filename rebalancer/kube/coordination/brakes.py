@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +18,14 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.coordination.ledger import CONFIG_MAPS
 from rebalancer.kube.coordination.place import Place, labels_of
-from rebalancer.kube.errors import ConflictError, ForbiddenError, NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    Target,
+)
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.policy.annotations import PAUSE
@@ -88,6 +96,18 @@ def set_brake(connection: Connection, place: Place, value: str | None) -> str | 
         except ConflictError:
             if tried >= _TRIES:
                 raise
+
+
+def server_time(connection: Connection) -> float | None:
+    """What the API server's clock shows, in epoch seconds; None if it does not say."""
+    try:
+        answer = connection.request(
+            "GET", "/version", Target("get", say="get /version"), read_timeout=_TIMEOUT
+        )
+        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    except (KubeError, ValueError) as e:
+        log.info("the API server does not tell the time: %s", e)
+        return None
 
 
 def exists(connection: Connection, place: Place) -> bool:

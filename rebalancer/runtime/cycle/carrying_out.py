@@ -84,13 +84,20 @@ class CarryingOut:
                 self._evict(turn)
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
-                clock.wait(min(poll, self._next_at - clock.monotonic()) if turn else poll)
+                self._pause(min(poll, self._next_at - clock.monotonic()) if turn else poll)
             else:
                 break
         self._memory.settled()
         for wave in list(self._open_waves):
             self._parts.observer.on_wave_end(wave)
         self._wait_for_budgets()
+
+    def _pause(self, seconds: float) -> None:
+        """Until the next turn. Once a stop was asked for, a wait returns at once; requests that are being
+        withdrawn then are asked for at the same pace."""
+        clock = self._parts.clock
+        if clock.wait(seconds) and self.flight.requested:
+            clock.linger(seconds)
 
     def _over(self) -> bool:
         """Whether nothing more may be evicted."""

@@ -134,9 +134,11 @@ class HealthGate(Gate):
         spec, seen = lease.spec, now - self._since[_renewal(lease)]
         lasts = max(spec.lease_duration_seconds, _SEEN)
         renewed = _seconds(spec.renew_time)
-        if seen < lasts and (self._beats or self._clock.now() - renewed < lasts):
+        age = self._clock.now() - renewed
+        # A time ahead of ours says nothing: then it has to be seen renewed.
+        if seen < lasts and (self._beats or -_SKEW <= age < lasts):
             return None
-        if self._clock.now() - renewed >= _ABANDONED:
+        if age >= _ABANDONED:
             return None
         # The scheduler's pods tell whether it works without this lease, by the control plane's own clocks.
         ours = (p for p in self._watched.pods().values() if self._config.places(p.template.scheduler_name))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from rebalancer.cli.app import app
+from rebalancer.cli.commands.changing import pause as pausing
 from rebalancer.kube.coordination.place import labels_of
 from rebalancer.policy.annotations import PAUSE
 from tests.support.build import objects
@@ -55,6 +59,23 @@ def test_a_pause_with_an_end_is_written_as_a_time_and_a_reason(server: ApiServer
     left = datetime.fromisoformat(time) - datetime.now(UTC)
     assert timedelta(minutes=119) < left <= timedelta(hours=2)
     assert why == "we look"
+
+
+def test_a_pause_lasts_by_the_servers_clock(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pausing, "time", SimpleNamespace(time=lambda: 1_000_000_000.0))
+    config = server.kubeconfig(tmp_path / "config")
+    done = CliRunner().invoke(app, ["pause", "--for", "2h", "--kubeconfig", str(config)])
+    assert done.exit_code == 0, done.output
+    left = datetime.fromisoformat(said(server) or "") - datetime.now(UTC)
+    assert timedelta(minutes=119) < left <= timedelta(hours=2)
+
+
+def test_a_pause_of_centuries_is_a_slip_of_the_hand(server: ApiServer, tmp_path: Path) -> None:
+    done = call(server, tmp_path, "pause", "--for", "9999999d")
+    assert done.returncode == 2
+    assert "at most 3650d" in done.stderr
 
 
 def test_a_pause_that_is_over_holds_nobody(server: ApiServer, tmp_path: Path) -> None:

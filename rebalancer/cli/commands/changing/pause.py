@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
 
+LONGEST = 3650 * 86400.0
+"""Seconds that a pause may last: what is longer is a slip of the hand."""
 PAUSE_EXAMPLES = """\b
 Examples:
   # No evictions until somebody says `rebalancer resume`
@@ -54,9 +57,12 @@ def pause(
             lasts = parse_duration(for_)
         except ValueError as e:
             raise typer.BadParameter(str(e), param_hint="--for") from e
-        if lasts <= 0:
-            raise typer.BadParameter("it must be longer than 0s", param_hint="--for")
-    value = pause_value(None if lasts is None else time.time() + lasts, " ".join(reason.split()))
+        if not 0 < lasts <= LONGEST:
+            raise typer.BadParameter("it must be longer than 0s and at most 3650d", param_hint="--for")
+
+    def value(now: float) -> str:
+        return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
+
     where, _ = _set(value, config, acting.cluster_options(reach))
     until = "until `rebalancer resume`" if lasts is None else f"for {format_duration(lasts)}"
     typer.echo(f"evictions are paused {until}: {where}")
@@ -72,10 +78,13 @@ def resume(
     typer.echo(f"the pause is over: {where}" if before else f"nothing was paused: {where}")
 
 
-def _set(value: str | None, config: Path | None, cluster: ClusterOptions) -> tuple[str, str]:
-    """Where the brake is, and what it said before; "" for nothing."""
+def _set(
+    value: Callable[[float], str] | None, config: Path | None, cluster: ClusterOptions
+) -> tuple[str, str]:
+    """Where the brake is, and what it said before; "" for nothing. `value`: of the time now, by the API
+    server's clock: this machine's may be wrong."""
     from rebalancer.kube.client.connection import Connection
-    from rebalancer.kube.coordination.brakes import set_brake
+    from rebalancer.kube.coordination.brakes import server_time, set_brake
     from rebalancer.runtime.live.places import places_of
     from rebalancer.settings import load_settings
 
@@ -84,7 +93,8 @@ def _set(value: str | None, config: Path | None, cluster: ClusterOptions) -> tup
     connection = Connection(cluster)
     try:
         places = places_of(settings, connection, wait=threading.Event().wait)
-        before = set_brake(connection, places.brake, value) or ""
+        said = None if value is None else value(server_time(connection) or time.time())
+        before = set_brake(connection, places.brake, said) or ""
     finally:
         connection.close()
     return str(places.brake), before

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.annotations import PAUSE, paused
+from rebalancer.policy.annotations import PAUSE, pause_value, paused
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.history.digests import Fingerprints
 from rebalancer.policy.history.earlier import earlier
@@ -255,6 +255,13 @@ PAUSES = [
     ("2026-01-01T00:00:00Z", False),
     ("2027-01-01T00:00:00Z", True),
     ("2026-13-01T00:00:00Z", True),
+    ("2026-01-01T00:00:00+02:00 since then all is well", False),
+    # What only looks like a time is a reason.
+    ("2026-01-01", True),
+    ("20260101", True),
+    ("2026-W01", True),
+    ("20260101T08 night shift", True),
+    ("2026-01-01T10:00 the drain began", True),
 ]
 
 
@@ -262,6 +269,14 @@ PAUSES = [
 def test_a_pause(said: str, is_paused: bool) -> None:
     now = 1_790_000_000.0  # September 2026
     assert (paused("namespace shop", {PAUSE: said}, now) is not None) is is_paused
+
+
+@pytest.mark.parametrize("reason", ["", "incident 4711", "20260101", "false", "2026-01-01T00:00:00Z drain"])
+def test_whatever_the_reason_a_pause_without_an_end_pauses(reason: str) -> None:
+    now = 1_790_000_000.0
+    assert paused("brake", {PAUSE: pause_value(None, reason)}, now) is not None
+    assert paused("brake", {PAUSE: pause_value(now + 60, reason)}, now) is not None
+    assert paused("brake", {PAUSE: pause_value(now + 60, reason)}, now + 61) is None
 
 
 def test_a_paused_namespace_is_left_alone() -> None:
