@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
@@ -21,6 +23,24 @@ Question = Callable[[], Reason | None]
 def unasked() -> Reason | None:
     """Nothing forbids it."""
     return None
+
+
+class Forbidden(Struct, frozen=True):
+    """Why the last look forbids a request: a reason, or an error that kept it from looking; in words."""
+
+    result: Result
+    say: str
+    error: KubeError | None = None
+    reason: Reason | None = None
+
+
+def forbidden(may_not: Question) -> Forbidden | None:
+    """What the last look says now; None if the request may be sent."""
+    try:
+        why = may_not()
+    except KubeError as e:
+        return Forbidden(Result.FAILED, f"the cluster cannot be looked at: {e.message}", error=e)
+    return Forbidden(Result.HELD, why.message, reason=why) if why is not None else None
 
 
 class Evictor(Protocol):

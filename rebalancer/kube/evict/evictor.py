@@ -35,7 +35,7 @@ from rebalancer.kube.errors import (
     UnauthorizedError,
 )
 from rebalancer.kube.evict.attempt import Attempt
-from rebalancer.kube.evict.eviction import REASON, Evictor, Question, unasked
+from rebalancer.kube.evict.eviction import REASON, Evictor, Question, forbidden, unasked
 from rebalancer.kube.read.objects import PodReader
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.pod import Pod
@@ -131,20 +131,13 @@ class LiveEvictor(Evictor):
         self, pod: Pod, attempt: Attempt, last: KubeError | None, may_not: Question
     ) -> Eviction | None:
         """Why a request is not sent, or not sent again although that would be safe; None if it is."""
-        error, why = last, None
-        try:
-            why = may_not()
-        except KubeError as e:
-            error, say = e, f"the cluster cannot be looked at: {e.message}"
-        else:
-            if why is None:
-                return None
-            say = why.message
-        result = Result.HELD if why is not None else Result.FAILED
+        if (no := forbidden(may_not)) is None:
+            return None
+        error = no.error or last
         if last is None:
-            return attempt.not_sent(result, f"{pod.key} was not evicted: {say}", error, why)
-        say = f"{pod.key} was not evicted: {last.message}; it is not tried again: {say}"
-        return self._earlier(pod, last, attempt) or attempt.not_sent(result, say, error, why)
+            return attempt.not_sent(no.result, f"{pod.key} was not evicted: {no.say}", error, no.reason)
+        say = f"{pod.key} was not evicted: {last.message}; it is not tried again: {no.say}"
+        return self._earlier(pod, last, attempt) or attempt.not_sent(no.result, say, error, no.reason)
 
     def _post(self, pod: Pod, reason: str) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}

@@ -26,7 +26,7 @@ from rebalancer.kube.errors import (
     UnauthorizedError,
 )
 from rebalancer.kube.evict.attempt import Attempt
-from rebalancer.kube.evict.eviction import REASON, Evictor, Question, unasked
+from rebalancer.kube.evict.eviction import REASON, Evictor, Question, forbidden, unasked
 from rebalancer.kube.evict.eviction_requests import EvictionRequests, name_of
 from rebalancer.kube.read.objects import PodReader
 from rebalancer.model.pod import Pod
@@ -229,18 +229,10 @@ def _held(pod: Pod, why: Reason) -> Eviction:
 
 def _asked(pod: Pod, may_not: Question, attempt: Attempt) -> Eviction | None:
     """How it ends if the last look forbids it by now."""
-    error, why = None, None
-    try:
-        why = may_not()
-    except KubeError as e:
-        error, say = e, f"the cluster cannot be looked at: {e.message}"
-    else:
-        if why is None:
-            return None
-        say = why.message
+    if (no := forbidden(may_not)) is None:
+        return None
     withdrawn = "the request was withdrawn: " if attempt.posts else ""
-    result = Result.HELD if why is not None else Result.FAILED
-    return attempt.not_sent(result, f"{pod.key} was not evicted: {withdrawn}{say}", error, why)
+    return attempt.not_sent(no.result, f"{pod.key} was not evicted: {withdrawn}{no.say}", no.error, no.reason)
 
 
 def _given_up(pod: Pod, why: str, attempt: Attempt) -> Eviction:
