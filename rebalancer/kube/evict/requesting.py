@@ -118,8 +118,8 @@ class RequestingEvictor(Evictor):
         """
         unsure = False
         while True:
-            if (forbidden := _asked(pod, may_not, attempt)) is not None:
-                return forbidden, unsure
+            if (refused := _asked(pod, may_not, attempt)) is not None:
+                return refused, unsure
             try:
                 self._ask(pod, reason, attempt)
             except KubeError as e:
@@ -144,7 +144,12 @@ class RequestingEvictor(Evictor):
             now = self._monotonic()
             state.since = state.since or now
             ended = None
-            if now - state.since > _PATIENCE:
+            # What cannot be read may still be called off: the look goes on, and the withdrawal is tried unseen.
+            state.ends = state.ends or _asked(pod, may_not, state.attempt)
+            out_of_patience = now - state.since > _PATIENCE
+            if state.ends is not None or out_of_patience:
+                self._withdraw_unseen(pod)
+            if out_of_patience:
                 say = f"{pod.key}: whether it is evicted is not known: {e.message}"
                 ended = state.attempt.ended(Result.UNKNOWN, say, e)
         else:
@@ -153,6 +158,12 @@ class RequestingEvictor(Evictor):
         if ended is not None:
             del self._pending[pod.uid]
         return ended
+
+    def _withdraw_unseen(self, pod: Pod) -> None:
+        try:
+            self._requests.set_intent(pod.namespace, name_of(pod), "Withdrawn")
+        except KubeError as e:
+            log.warning("the request to evict %s could not be withdrawn: %s", pod.key, e.message)
 
     def _ask(self, pod: Pod, reason: str, attempt: Attempt) -> None:
         """Makes the request. Raises KubeError."""

@@ -12,6 +12,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.outcome.eviction import Result
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
@@ -87,6 +88,26 @@ def test_a_pending_request_is_withdrawn_when_the_last_look_fails() -> None:
         asked = {a.verb for a in server.accesses if a.resource == "evictionrequests"}
         assert asked == {"create", "delete", "get", "list", "patch"}
         assert controller.requests() == []
+
+
+@pytest.mark.usefixtures("lifecycle")
+@pytest.mark.parametrize("code", [403, 500])
+def test_a_request_that_cannot_be_read_is_withdrawn_when_the_last_look_fails(code: int) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100_000)
+        asked: list[str] = []
+
+        def pause() -> None:
+            if controller.requests() and not asked:
+                asked.append("once")
+                server.faults.add(Reply(code), verb="get", resource="evictionrequests")
+                server.store.modify(
+                    "Namespace", "default", None, lambda o: o["metadata"].update(annotations={PAUSE: "x"})
+                )
+
+        _run(server, controller, pause)
+        assert asked
+        assert {r["spec"]["intent"] for r in controller.requests()} <= {"Withdrawn"}
 
 
 @pytest.mark.usefixtures("lifecycle")
