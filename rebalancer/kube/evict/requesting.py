@@ -144,7 +144,7 @@ class RequestingEvictor(Evictor):
             now = self._monotonic()
             state.since = state.since or now
             ended = None
-            # What cannot be read may still be called off: the look goes on, and the withdrawal is tried unseen.
+            # What cannot be read may still be called off: the look goes on, the withdrawal is tried unseen.
             state.ends = state.ends or _asked(pod, may_not, state.attempt)
             out_of_patience = now - state.since > _PATIENCE
             if state.ends is not None or out_of_patience:
