@@ -7,8 +7,8 @@ import textwrap
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
+from rebalancer.settings.groups.base import Explained
 from rebalancer.settings.settings import Settings
 
 _WIDTH = 96
@@ -37,13 +37,14 @@ def schema() -> dict[str, Any]:
 
 
 def _group(
-    model: type[BaseModel], values: dict[str, Any], depth: int, comments: bool, lines: list[str]
+    model: type[Explained], values: dict[str, Any], depth: int, comments: bool, lines: list[str]
 ) -> None:
     indent = "  " * depth
+    meanings = model.meanings() if comments else {}
     for name, field in model.model_fields.items():
         key = field.alias or name
         inner = field.annotation if isinstance(field.annotation, type) else None
-        if inner is not None and issubclass(inner, BaseModel):
+        if inner is not None and issubclass(inner, Explained):
             if comments:
                 lines.append("")
                 lines += _comment(inner.__doc__ or "", indent)
@@ -51,7 +52,7 @@ def _group(
             _group(inner, values[key], depth + 1, comments, lines)
         else:
             if comments:
-                lines += _comment(field.description or "", indent)
+                lines += _comment(meanings[name], indent)
             lines.append(f"{indent}{key}: {_scalar(values[key])}")
 
 

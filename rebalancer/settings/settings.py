@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from rebalancer.planner.options import Certainty, Joint, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
-from rebalancer.settings.groups.base import Group
+from rebalancer.settings.groups.base import Explained, Group
 from rebalancer.settings.groups.notifications import Notifications, PolicyReports
 from rebalancer.settings.groups.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
 from rebalancer.settings.groups.prevention import Prevention
@@ -256,13 +256,11 @@ class Telemetry(Group):
     because a pod cannot find out the cluster's name."""
 
 
-class Settings(BaseSettings):
+class Settings(Explained, BaseSettings):
     """Configuration of the rebalancer. Sources: file < environment (REBALANCER_POLICY__MIN_POD_AGE=5m) <
     flags."""
 
-    model_config = SettingsConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
     scope: Scope = Scope()
     policy: Policy = Policy()
