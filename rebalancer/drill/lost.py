@@ -55,7 +55,7 @@ class Owned:
         self.manner = manner
         self._replacements = Replacements()
         self._alike: dict[tuple[int, int], tuple[Pod, Fate, str, Workload | None]] = {}
-        self._leaves: dict[tuple[Toleration, ...], bool] = {}
+        self._deleted_after: dict[tuple[Toleration, ...], float | None] = {}
         self.running: Counter[str] = Counter()
         self._active: Counter[str] = Counter()
         for pod in snapshot.pods:
@@ -101,7 +101,7 @@ class Owned:
     def _fate(self, pod: Pod, owner: Workload | None) -> Fate:
         if pod.owner is not None and pod.owner.kind in _OF_THE_NODE:
             return Fate.STAYS
-        if self.manner == "silent" and not self._leaves_silent_nodes(pod.template.tolerations):
+        if self.manner == "silent" and self.deleted_after(pod) is None:
             return Fate.STAYS
         if owner is None or owner.kind not in REPLICATED or owner.metadata.deletion_timestamp is not None:
             return Fate.GONE
@@ -111,19 +111,25 @@ class Owned:
             return Fate.HELD
         return Fate.MADE if owner.parallel else Fate.IN_TURN
 
-    def _leaves_silent_nodes(self, tolerations: tuple[Toleration, ...]) -> bool:
-        found = self._leaves.get(tolerations)
-        if found is None:
-            found = self._leaves[tolerations] = leaves(tolerations, SILENT)
-        return found
+    def deleted_after(self, pod: Pod) -> float | None:
+        """Seconds until it is deleted from a node that falls silent, and counts no longer; None = never. One
+        of a DaemonSet never is, unless it lacks what its controller gives it."""
+        tolerations = pod.template.tolerations
+        if tolerations not in self._deleted_after:
+            self._deleted_after[tolerations] = deleted_after(tolerations, SILENT)
+        return self._deleted_after[tolerations]
 
 
-def leaves(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> bool:
-    """Whether a pod is deleted some time after its node was tainted. Rule: pkg/controller/tainteviction."""
+def deleted_after(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) -> float | None:
+    """Seconds until a pod is deleted from a node with these taints; None = never. Rule:
+    pkg/controller/tainteviction."""
+    least: float | None = None
     for taint in taints:
         if taint.effect != "NoExecute":
             continue
         fitting = [t.toleration_seconds for t in tolerations if t.tolerates(taint)]
-        if not fitting or any(seconds is not None for seconds in fitting):
-            return True
-    return False
+        if not fitting:
+            return 0.0
+        seconds = [max(0.0, float(s)) for s in fitting if s is not None]
+        least = min([*seconds, *(() if least is None else (least,))], default=None)
+    return least

@@ -17,7 +17,7 @@ from rebalancer.drill.placing import Placing, Waits, by_template
 from rebalancer.drill.results import Drilled, WorkloadLoss
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.shut_nodes import shut_nodes, told
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.nodes import NodeTable
@@ -38,17 +38,22 @@ def replayed(rest: AtRest, failure: Failure) -> Drilled:
     lost = lost_with(rest, down)
     silent = rest.manner == "silent"
     state = rest.state.over(_table(rest.state.table, down, silent=silent))
-    for row in np.flatnonzero(down).tolist():
-        for pod in rest.on_node[row]:
-            if not silent:
-                state.remove(key_of(pod))
-    if silent:
-        for one in lost:
-            state.terminate(key_of(one.pod))
     placing = Placing(state, down=None if silent else down)
     new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
-    made = {k: one for k, one in new.items() if one.fate is Fate.MADE}
-    left = placing.place([*rest.left, *by_template((k, one.replacement) for k, one in made.items())])
+    left = rest.left
+    for pods in _in_order(rest, down):
+        gone = {key_of(pod) for pod in pods}
+        for key in gone:
+            if silent:
+                state.terminate(key)
+            else:
+                state.remove(key)
+        made = (
+            (k, one.replacement)
+            for k, one in new.items()
+            if one.fate is Fate.MADE and key_of(one.pod) in gone
+        )
+        left = placing.place([*left, *by_template(made)])
     unmade = _in_turn(placing, {k: one for k, one in new.items() if one.fate is Fate.IN_TURN}, left)
     pending = {key for waits in left for key in waits.keys if key in new}
     waiting = sum(len(waits.keys) for waits in left) - len(pending)
@@ -60,6 +65,18 @@ def replayed(rest: AtRest, failure: Failure) -> Drilled:
         breaches=breaches(rest, lost, [new[k] for k in placing.placed if k in new]),
         waiting=waiting,
     )
+
+
+def _in_order(rest: AtRest, down: Bools) -> list[list[Pod]]:
+    """The pods on these nodes that are deleted, those first that tolerate the silence for the shortest time.
+    Of deleted nodes they go all at once."""
+    by_time: dict[float, list[Pod]] = {}
+    for row in np.flatnonzero(down).tolist():
+        for pod in rest.on_node[row]:
+            after = rest.owned.deleted_after(pod) if rest.manner == "silent" else 0.0
+            if after is not None:
+                by_time.setdefault(after, []).append(pod)
+    return [by_time[after] for after in sorted(by_time)] or [[]]
 
 
 def losses(

@@ -98,7 +98,8 @@ class _Asked:
         # With the node its domain may go, too (nodeTaintsPolicy Honor), and then there may be too few.
         enough = group.size - 1 >= constraint.min_domains
         self._lowest: Ints = np.minimum(minimum, left) if enough else np.zeros(len(rows), dtype=np.int64)
-        opens = (domains >= 0) & (left + self._own - self._lowest <= self._most)
+        # Where it does not count its own pods, the one that it counts here may be one that stays.
+        opens = (domains >= 0) & (left + self._own - self._lowest <= self._most) & bool(self._own)
         self._opened: Ints = np.where(opens, domains, -1)
 
     def case(self, i: int) -> tuple[int, int]:

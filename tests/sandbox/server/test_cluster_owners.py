@@ -243,6 +243,17 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates() -> None:
         assert places(cluster) == ["a-0", "b-0", "c-0"]
 
 
+def test_a_pod_of_a_daemon_set_stays_on_a_node_that_falls_silent() -> None:
+    with Cluster([*NODES, workload("DaemonSet", 0)], **QUICK) as cluster:
+        cluster.settle()
+        before = {p["metadata"]["uid"] for p in cluster.store.list("Pod")}
+        cluster.fail_domain("kubernetes.io/hostname", "c-0")
+        cluster.settle()
+        after = cluster.store.list("Pod")
+        assert {p["metadata"]["uid"] for p in after} == before
+        assert not any("deletionTimestamp" in p["metadata"] for p in after)
+
+
 def test_a_pod_of_a_job_does_not_come_back() -> None:
     metadata = {"name": "j", "namespace": "default", "uid": "j"}
     spec = {"template": template("j")}

@@ -85,10 +85,11 @@ class PodShape(Builder):
         self._spreads.append((written, selector))
         return self
 
-    def tolerates(self, key: str, value: str = "", effect: str = "") -> Self:
-        """Tolerating a taint: of any value if none is given."""
+    def tolerates(self, key: str, value: str = "", effect: str = "", seconds: int | None = None) -> Self:
+        """Tolerating a taint: of any value if none is given, for so many seconds if they are."""
         t: Json = {"key": key, "operator": "Equal" if value else "Exists"}
         t.update({"value": value} if value else {}, **({"effect": effect} if effect else {}))
+        t.update({} if seconds is None else {"tolerationSeconds": seconds})
         self._spec.setdefault("tolerations", []).append(t)
         return self
 

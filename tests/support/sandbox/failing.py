@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
 from rebalancer.sandbox import Cluster
@@ -39,13 +41,37 @@ class Failed(NamedTuple):
 
 def failed(objects: list[Json], key: str, value: str, seed: int = 0, patience: float = 60.0) -> Failed:
     """Lets the nodes with that label fall silent, in a cluster that has come to rest, and waits for rest."""
-    made = Cluster(objects, seed=seed, patience=0.05, grace=0.01, ready_after=0.01, version=VERSION)
+    made = Cluster(
+        with_classes(objects), seed=seed, patience=0.05, grace=0.01, ready_after=0.01, version=VERSION
+    )
     with made as cluster:
         cluster.settle(patience)
         at_rest = [o for r in RESOURCES if r.kind in _KINDS for o in cluster.store.list(r)]
         cluster.fail_domain(key, value)
         cluster.settle(patience)
         return Failed(at_rest, sum(map(_waits, cluster.store.list("Pod"))))
+
+
+def with_classes(objects: list[Json]) -> list[Json]:
+    """The objects with a PriorityClass for each priority: the API server computes that of a new pod by its
+    class, and without one it is 0."""
+    made = deepcopy(objects)
+    values = set()
+    for spec in _pod_specs(made):
+        if value := spec.get("priority"):
+            spec["priorityClassName"] = f"priority-{value}"
+            values.add(value)
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return [*made, *({**kind, "metadata": {"name": f"priority-{v}"}, "value": v} for v in sorted(values))]
+
+
+def _pod_specs(objects: list[Json]) -> Iterator[Json]:
+    for o in objects:
+        spec = o.get("spec") or {}
+        if o["kind"] == "Pod":
+            yield spec
+        elif "spec" in (spec.get("template") or {}):
+            yield spec["template"]["spec"]
 
 
 def _waits(pod: Json) -> bool:

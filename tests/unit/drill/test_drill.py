@@ -85,6 +85,25 @@ def test_bare_pods_are_gone_and_daemons_belong_to_their_node() -> None:
     assert (failed.lost, failed.gone, failed.pending) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(("tolerates", "pending"), [(True, 0), (False, 1)])
+def test_a_daemon_counts_for_as_long_as_it_tolerates_the_silence(tolerates: bool, pending: int) -> None:
+    web = workload("web").labels(app="web").spread("zone", 1, selector={"app": "web"})
+    agent = daemon_set("agent").labels(app="web")
+    if tolerates:
+        agent.tolerates("node.kubernetes.io/unreachable")
+    failed = zone_a(nodes(a=1, b=1), web.placed({"a-0": 1, "b-0": 1}), agent.placed({"a-0": 1}))
+    assert (failed.lost, failed.pending) == (1, pending)
+
+
+@pytest.mark.parametrize(("seconds", "pending"), [(0, 1), (600, 0)])
+def test_who_tolerates_the_silence_for_longer_goes_later(seconds: int, pending: int) -> None:
+    web = workload("web").labels(app="web").spread("zone", 1, selector={"app": "web"})
+    other = workload("other").labels(app="web")
+    other.tolerates("node.kubernetes.io/unreachable", effect="NoExecute", seconds=seconds)
+    failed = zone_a(nodes(a=1, b=1), web.placed({"a-0": 1, "b-0": 1}), other.placed({"a-0": 1}))
+    assert (failed.lost, failed.pending) == (2, pending)
+
+
 def test_budgets_are_breached_for_a_while_or_to_stay() -> None:
     budget = pdb("web", {"app": "web"}, min_available=2)
     for room, lasting in ((9, False), (1, True)):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rebalancer.model.pod import Pod
 from rebalancer.sandbox.api.objects import Object, is_ready
 from rebalancer.sandbox.api.resources import PODS, resolve
@@ -16,6 +18,7 @@ from rebalancer.sandbox.controllers.loop import Loop
 from rebalancer.sandbox.controllers.workloads.owner import OwnerController
 from rebalancer.sandbox.registry.store import Store
 from rebalancer.sandbox.storage.history import Event
+from rebalancer.spread.nodes import tolerated
 
 SETS = resolve("DaemonSet")
 _TOLERATED = (
@@ -48,7 +51,7 @@ class DaemonSets(OwnerController):
         owner = self.owner(key)
         if owner is None or pods.terminating(owner):
             return
-        wanted = self._nodes(owner)
+        wanted, kept = self._nodes(owner)
         there: dict[str, list[Object]] = {}
         for pod in pods.owned_pods(self.store, owner):
             there.setdefault(_node_of(pod), []).append(pod)
@@ -57,17 +60,26 @@ class DaemonSets(OwnerController):
                 self.store.create(_tied(pods.pod_of(owner, _template(owner), generateName=f"{name}-"), node))
         for node, found in there.items():
             for pod in found:
-                if (node not in wanted or pods.finished(pod)) and not pods.terminating(pod):
+                if (node not in kept or pods.finished(pod)) and not pods.terminating(pod):
                     self.store.delete(PODS, pod["metadata"]["name"], namespace, uid=pod["metadata"]["uid"])
         self._status(owner, wanted)
 
-    def _nodes(self, owner: Object) -> list[str]:
-        """Nodes that the template's selector, affinity and tolerations admit."""
+    def _nodes(self, owner: Object) -> tuple[list[str], set[str]]:
+        """Nodes that shall have a pod, and those on which one may stay: there only NoExecute matters."""
         table = self._live.state.table
         decoded: Pod = self._live.decoded_pod(_tolerant(pods.pod_of(owner, _template(owner), name="x")))
         template = decoded.template
-        mask = table.admitted(template) & ~table.untolerated(template.tolerations)
-        return [name for name, admitted in zip(table.names, mask, strict=True) if admitted]
+        admitted, refused = table.admitted(template), table.untolerated(template.tolerations)
+        wanted = [table.names[i] for i in np.flatnonzero(admitted & ~refused).tolist()]
+        kept = (
+            table.names[i]
+            for i in np.flatnonzero(admitted & refused).tolist()
+            if all(
+                t.effect != "NoExecute" or tolerated(t, template.tolerations)
+                for t in table.nodes[i].spec.taints
+            )
+        )
+        return wanted, {*wanted, *kept}
 
     def _status(self, owner: Object, wanted: list[str]) -> None:
         live = [p for p in pods.owned_pods(self.store, owner) if pods.active(p)]
