@@ -8,7 +8,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.missing_kinds import consequence
+from rebalancer.model.missing_kinds import ADD_ONS, consequence
 
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -47,6 +47,12 @@ class Resource(Struct, frozen=True):
     def without(self) -> str:
         """What follows where it may not be listed; "" for what nothing can be decided without."""
         return consequence(self.kind)
+
+    @property
+    def add_on(self) -> bool:
+        """Whether a cluster need not have it: where it is not served there are none, and no plan waits for
+        it."""
+        return self.kind in ADD_ONS
 
     @property
     def accept(self) -> str:
@@ -95,6 +101,7 @@ _ALL = (
     Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False),
     Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers", namespaced=False),
     Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
+    Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False),
 )
 
 RESOURCES: dict[str, Resource] = {r.kind: r for r in _ALL}

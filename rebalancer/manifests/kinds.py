@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from rebalancer.model.kinds import KINDS
-from rebalancer.model.missing_kinds import CONSEQUENCES
+from rebalancer.model.missing_kinds import CONSEQUENCES, missed
+from rebalancer.model.node import Node
 
 CAPTURED_AT = "rebalancer/captured-at"
 """Annotation of a List: when the cluster was read (RFC 3339). A plan from that file computes ages from it."""
@@ -25,7 +26,7 @@ RESOURCES = (
     "resourcequotas"
 )
 KUBECTL = f"kubectl get {RESOURCES} -A -o json > cluster.json"
-"""The command that writes a file with everything that is read."""
+"""The command that writes a file with everything that is read, but for kinds that a cluster need not have."""
 
 _GROUPS = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
@@ -34,6 +35,7 @@ _GROUPS = {
     "PriorityClass": "scheduling.k8s.io",
     "HorizontalPodAutoscaler": "autoscaling",
     **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
+    "NodeClaim": "karpenter.sh",
 }
 CLUSTER_SCOPED = frozenset(
     {
@@ -44,13 +46,13 @@ CLUSTER_SCOPED = frozenset(
         "CSINode",
         "CSIDriver",
         "PriorityClass",
+        "NodeClaim",
     }
 )
 
 
 def is_read(kind: str, api_version: str) -> bool:
-    """Whether this is one of `KINDS` and belongs to Kubernetes. Knative has a Service too, and Longhorn a
-    Node.
+    """Whether this is one of `KINDS`, and of its API group. Knative has a Service too, and Longhorn a Node.
 
     The group of an object without apiVersion (an item of a typed list) is not checked.
     """
@@ -62,10 +64,11 @@ def is_read(kind: str, api_version: str) -> bool:
     return group == _GROUPS.get(kind, "")
 
 
-def absences(present: Collection[str]) -> Iterator[str]:
+def absences(present: Collection[str], nodes: Iterable[Node] = ()) -> Iterator[str]:
     """A sentence for each group of kinds that are missing in the files, with the consequence."""
+    nodes = tuple(nodes)
     for kinds, consequence in CONSEQUENCES:
-        missing = [k for k in kinds if k not in present]
+        missing = [k for k in kinds if k not in present and missed(k, nodes)]
         if missing:
             named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} or {missing[-1]}"
             yield f"no {named} in the snapshot: {consequence}"

@@ -230,10 +230,11 @@ class _Reading:
             found = ", ".join(sorted(self._kinds)) or "no Kubernetes object that is read"
             raise ManifestError(f"{source}: no {kind} in it ({found})", f"run: {KUBECTL}")
         objects = [value for _, value in self._objects.values()]
-        if not any(isinstance(o, Node) for o in objects):
+        nodes = [o for o in objects if isinstance(o, Node)]
+        if not nodes:
             trouble = f": {self._malformed[0]}" if self._malformed else ""
             raise ManifestError(f"{source}: no readable Node in it{trouble}", f"run: {KUBECTL}")
-        warnings = [*self._troubles(objects), *absences(self._kinds)]
+        warnings = [*self._troubles(objects), *absences(self._kinds, nodes)]
         clock = now
         if clock is None:
             time = self._captured or self._newest

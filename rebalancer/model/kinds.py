@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
@@ -41,6 +41,7 @@ Object = (
     | CSINode
     | CSIDriver
     | CSIStorageCapacity
+    | NodeClaim
     | ObjectMeta
 )
 """Any value that is read. ObjectMeta stands for a ControllerRevision, of which only the metadata is read."""
@@ -59,6 +60,7 @@ PLAIN: dict[str, type[Struct]] = {
     "PriorityClass": PriorityClass,
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
     "ResourceQuota": ResourceQuota,
+    "NodeClaim": NodeClaim,
 }
 """Kinds whose value has the fields of the API, so that one generic decoder reads them."""
 WORKLOADS = frozenset(

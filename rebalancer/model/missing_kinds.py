@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rebalancer.model.node import NODEPOOL, Node
+
+ADD_ONS = {"NodeClaim": NODEPOOL}
+"""Kinds that a cluster need not have, each with the label of nodes that shows that it has them. They say
+which of several equal nodes is the better one, so that no plan waits for them."""
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("PodDisruptionBudget",),
@@ -23,6 +30,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("PriorityClass",), "priorities are taken from the pods alone"),
     (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
+    (("NodeClaim",), "which nodes Karpenter may remove is not seen"),
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning
 names the missing kinds."""
@@ -33,3 +41,9 @@ _OF = {kind: consequence for kinds, consequence in CONSEQUENCES for kind in kind
 def consequence(kind: str) -> str:
     """The consequence of not reading this kind; "" for nodes and pods, without which nothing is planned."""
     return _OF.get(kind, "")
+
+
+def missed(kind: str, nodes: Iterable[Node]) -> bool:
+    """Whether it matters that this kind was not read: that of an add-on only where the nodes show it."""
+    label = ADD_ONS.get(kind)
+    return label is None or any(label in n.labels for n in nodes)

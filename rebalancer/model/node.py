@@ -1,4 +1,4 @@
-"""Nodes, taints and tolerations."""
+"""Nodes, taints and tolerations, and what Karpenter says of its nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from msgspec import Struct
 from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.object_meta import ObjectMeta
 
+NODEPOOL = "karpenter.sh/nodepool"
+"""Label of every node that Karpenter manages."""
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
@@ -118,3 +120,22 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
     def allocatable(self) -> dict[str, int]:
         """What all its pods together may request: millicores of cpu, bytes, numbers of devices."""
         return resource_list(self.status.allocatable)
+
+
+class NodeClaimStatus(Struct, frozen=True, rename="camel", eq=False):
+    """What has become of a claim; `node_name` "" until its node has registered."""
+
+    node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
+    """Karpenter's object for one of its nodes (karpenter.sh/v1)."""
+
+    metadata: ObjectMeta
+    status: NodeClaimStatus = NodeClaimStatus()
+
+    @property
+    def consolidatable(self) -> bool:
+        """Whether Karpenter may remove the node to save room, as soon as its pods fit elsewhere."""
+        return any(c.type == "Consolidatable" and c.status == "True" for c in self.status.conditions)

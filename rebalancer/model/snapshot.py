@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.alike import Alike, alike
 from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
@@ -92,6 +92,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     priority_classes: Mapping[str, PriorityClass] = {}
     autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
+    node_claims: tuple[NodeClaim, ...] = ()
 
     @cached_property
     def live(self) -> tuple[Alike, ...]:
@@ -206,6 +207,7 @@ def assemble(
         priority_classes=named(PriorityClass),
         autoscalers=of(HorizontalPodAutoscaler),
         quotas=of(ResourceQuota),
+        node_claims=of(NodeClaim),
     )
 
 

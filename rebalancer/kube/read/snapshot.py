@@ -20,6 +20,8 @@ from rebalancer.kube.read.transfer import Begun, Items, ReadOptions, Transfer
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
+from rebalancer.model.missing_kinds import missed
+from rebalancer.model.node import Node
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 log = logging.getLogger(__name__)
@@ -68,8 +70,8 @@ def read_snapshot(
 
     Every kind is consistent in itself; different kinds are some seconds apart, which is why each eviction is
     looked at again before it is sent. A kind that is forbidden or not served is left out of `kinds` and
-    warned about, nodes and pods excepted. `now` gives the epoch in seconds, `wait` sleeps between tries.
-    `keep` is given the objects as they came.
+    warned about, nodes and pods excepted. Of an add-on that is not served there are no objects.
+    `now` gives the epoch in seconds, `wait` sleeps between tries. `keep` is given the objects as they came.
 
     Raises KubeError: the first one that any list ended with.
     """
@@ -94,7 +96,10 @@ def read_snapshot(
             else:
                 kind = found.setdefault(part.read.kind, _Kind())
                 reads.append(replace(part.read, objects=len(kind.objects), unreadable=len(kind.broken)))
-                warnings += (part.warning,) if part.warning else first_of(kind.broken)
+                if not part.warning:
+                    warnings += first_of(kind.broken)
+                elif missed(part.read.kind, (o for o in found["Node"].objects if isinstance(o, Node))):
+                    warnings.append(part.warning)
         snapshot = build_snapshot(
             (o for kind in found.values() for o in kind.objects),
             now=began,

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
-from rebalancer.kube.errors import ExpiredError, ForbiddenError, NotFoundError
+from rebalancer.kube.errors import ExpiredError, ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.read.pager import Page, pages
 from rebalancer.kube.read.whole import UndividedError, whole
 from rebalancer.kube.resources import RESOURCES, Resource
@@ -62,7 +62,7 @@ class Items(Struct, frozen=True, eq=False):
 
 
 class Ended(Struct, frozen=True, eq=False):
-    """All of a kind has come, or cannot: then `warning` says so."""
+    """All of a kind has come, or cannot: then `warning` says so, which only matters where it is `missed`."""
 
     read: KindRead
     warning: str = ""
@@ -114,10 +114,13 @@ class Transfer:
         meter = _Meter(resource.kind, time.monotonic() - self._began)
         try:
             self._again(resource, meter)
-        except (ForbiddenError, NotFoundError) as e:
-            if not resource.without:
+        except KubeError as e:
+            if resource.add_on and isinstance(e, NotFoundError):
+                self._put(Ended(meter.read()))
+            elif resource.add_on or (resource.without and isinstance(e, ForbiddenError | NotFoundError)):
+                self._put(Ended(meter.read(known=False), resource.unknown(e)))
+            else:
                 raise
-            self._put(Ended(meter.read(known=False), resource.unknown(e)))
         else:
             self._put(Ended(meter.read()))
 

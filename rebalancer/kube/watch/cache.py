@@ -26,6 +26,7 @@ from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.missing_kinds import missed
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
@@ -173,8 +174,9 @@ class WatchCache:
         return self._stores[kind].has_come_to((namespace, name), version)
 
     def refresh(self, patience: float, stopping: Callable[[], bool]) -> None:
-        """Waits until every kind that is known is confirmed as of now, at most `patience` seconds."""
-        known = [kind for kind, store in self._stores.items() if store.synced]
+        """Waits until every kind that is known is confirmed as of now, at most `patience` seconds; but for
+        add-ons, for which nothing waits."""
+        known = [k for k, store in self._stores.items() if store.synced and not store.resource.add_on]
         self.wait_current(known, self._monotonic(), patience, stopping)
 
     def wait_for(self, condition: Callable[[], bool], patience: float, stopping: Callable[[], bool]) -> bool:
@@ -238,7 +240,12 @@ class WatchCache:
             kinds=known,
             refused=self._stores.keys() - set(known),
             read_namespaces=self._namespaces,
-            warnings=(w for s in self._stores.values() for w in s.warnings()),
+            warnings=(
+                w
+                for kind, s in self._stores.items()
+                for w in s.warnings()
+                if kind in known or missed(kind, by[Node].values())
+            ),
         )
 
     def pod(self, namespace: str, name: str) -> Pod | None:

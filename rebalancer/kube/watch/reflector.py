@@ -266,6 +266,7 @@ class Reflector:
     def _tell(self, error: KubeError) -> None:
         """Loud once, and for the kinds that matter: in an outage all kinds say the same, again and again."""
         again, self._told = error.message == self._told, error.message
+        again = again or (self._resource.add_on and isinstance(error, NotFoundError))
         if self._failures == _LOUD and not self._resource.without:
             log.warning("%s", error)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rebalancer.kube.errors import KubeError
+from rebalancer.kube.errors import KubeError, NotFoundError
 from rebalancer.kube.read.head import first_of
 from rebalancer.kube.resources import Resource
 from rebalancer.kube.watch.request import as_far
@@ -36,11 +36,13 @@ class KindStatus(Struct, frozen=True, kw_only=True):
     event, a bookmark, a list, a watch that the server accepted); None before the first. `as_of`: the objects
     are those that the server had at that time (of the monotonic clock), or later ones; None before the first
     list. `lists` and `watches` count how often each began, `failures` those in a row that ended badly.
-    `denied`: the server refuses the kind; `required`: nothing can be decided without it.
+    `denied`: the server refuses the kind; `required`: nothing can be decided without it; `add_on`: nothing
+    waits for it.
     """
 
     kind: str
     required: bool
+    add_on: bool
     synced: bool
     denied: bool
     age: float | None
@@ -57,6 +59,8 @@ class KindStatus(Struct, frozen=True, kw_only=True):
         """Why no decision may rest on it, in words; "" if one may."""
         if self.denied:
             return f"{self.kind}: {self.error}" if self.required else ""
+        if self.add_on and (self.synced or self.failures):
+            return ""
         last = f" ({self.error.message})" if self.error is not None else ""
         if not self.synced or self.age is None:
             return f"{self.kind} not listed yet{last}"
@@ -184,6 +188,11 @@ class KindStore:
                 self._as_of = None
                 self._generation += 1
 
+    @property
+    def _absent(self) -> bool:
+        """Whether the cluster does not have the add-on whose kind it is."""
+        return self._denied and self.resource.add_on and isinstance(self._error, NotFoundError)
+
     def _feed(self, changes: list[Change] | None) -> None:
         for feed in self._feeds:
             feed.add(changes)
@@ -213,7 +222,7 @@ class KindStore:
         """
         with self._lock:
             if not self._synced:
-                return self._generation, None
+                return self._generation, {} if self._absent else None
             if not self._sorted:
                 # Nearly sorted: only what was added since is out of its place.
                 self._objects = dict(sorted(self._objects.items(), key=itemgetter(0)))
@@ -258,8 +267,9 @@ class KindStore:
     def warnings(self) -> tuple[str, ...]:
         """What a snapshot has to say about this kind."""
         with self._lock:
-            if self._denied and self.resource.without:
-                return (self.resource.unknown(self._error),)
+            lacking = self._denied or (self.resource.add_on and not self._synced)
+            if lacking and self.resource.without:
+                return () if self._absent else (self.resource.unknown(self._error),)
             return first_of([text for _, text in sorted(self._broken.items())])
 
     def status(self) -> KindStatus:
@@ -268,6 +278,7 @@ class KindStore:
             return KindStatus(
                 kind=self.resource.kind,
                 required=not self.resource.without,
+                add_on=self.resource.add_on,
                 synced=self._synced,
                 denied=self._denied,
                 age=None if self._alive is None else self._monotonic() - self._alive,

@@ -299,4 +299,5 @@ KINDS: dict[str, Rule] = {
         capacity=same,
         maximumVolumeSize=same,
     ),
+    "NodeClaim": fields(metadata=META, status=fields(nodeName=name, conditions=_CONDITION_LIST)),
 }

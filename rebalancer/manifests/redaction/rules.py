@@ -54,6 +54,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
+    | {"Consolidatable"}
 )
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 

@@ -1,14 +1,15 @@
 """Nodes that come and go: cordoned or about to be removed, not ready for pods yet, or candidates for removal.
 
-The taints and labels are those of Karpenter (pkg/apis/v1), of cluster-autoscaler (its FAQ, utils/taints) and
-of Kubernetes' cloud providers.
+The taints, labels and conditions are those of Karpenter (pkg/apis/v1), of cluster-autoscaler (its FAQ,
+utils/taints) and of Kubernetes' cloud providers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rebalancer.model.node import Node
+from rebalancer.model.node import NODEPOOL, Node
+from rebalancer.model.snapshot import Snapshot
 
 KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
@@ -25,7 +26,7 @@ STARTING_PREFIXES = (
 """… and what the keys of others begin with."""
 CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
 """A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
-NODEPOOL, INITIALIZED = "karpenter.sh/nodepool", "karpenter.sh/initialized"
+INITIALIZED = "karpenter.sh/initialized"
 
 
 def is_leaving(node: Node) -> bool:
@@ -43,12 +44,14 @@ def is_starting(node: Node) -> bool:
     return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
 
 
-def is_candidate(node: Node) -> bool:
-    """Whether an autoscaler may remove the node unless pods come: the last choice among equal ones.
+def candidates(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that an autoscaler may remove unless pods come: the last choice among equal ones.
 
-    That it is empty says nothing: the nodes of a zone that came back are empty, and pods end the candidacy.
+    cluster-autoscaler taints them, Karpenter says so in their NodeClaims. That a node is empty says nothing:
+    the nodes of a zone that came back are empty, and pods end the candidacy.
     """
-    return any(t.key == CANDIDATE_TAINT for t in node.spec.taints)
+    tainted = {n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints)}
+    return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))
 
 
 def autoscaled(nodes: Iterable[Node]) -> bool:

@@ -20,7 +20,7 @@ from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
-from rebalancer.planner.cluster.leaving_nodes import is_candidate, is_leaving, is_starting
+from rebalancer.planner.cluster.leaving_nodes import candidates, is_leaving, is_starting
 from rebalancer.planner.cluster.terminating import Terminating, key_of
 from rebalancer.planner.progress import OnProgress, unwatched
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared
@@ -81,7 +81,8 @@ class Simulation:
         """bool[N]: nodes that are being set up."""
         self.barred: Bools = self.leaving | self.starting
         """bool[N]: nodes on which no replacement may land."""
-        self._candidates: Bools = np.array([is_candidate(n) for n in self.state.table.nodes], dtype=np.bool_)
+        may_go = candidates(snapshot)
+        self._candidates: Bools = np.array([n in may_go for n in self.state.table.names], dtype=np.bool_)
         self.shared = Shared()
         """Sets of nodes that moves keep: few of many thousand differ."""
         self._named: dict[int, tuple[Rows, tuple[str, ...]]] = {}

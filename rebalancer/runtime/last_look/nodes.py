@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from rebalancer.model.node import Node, Taint
+from rebalancer.model.node import NODEPOOL, Node, Taint
 from rebalancer.model.pod import Affinity, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.planner.cluster.leaving_nodes import INITIALIZED, NODEPOOL
+from rebalancer.planner.cluster.leaving_nodes import INITIALIZED
 
 
 class NodeFacts(Struct, frozen=True):

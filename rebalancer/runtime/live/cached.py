@@ -89,7 +89,7 @@ class CachedReader(Observer):
         if not self._patient:
             for kind in self._cache.status():
                 given_up = (kind.denied and kind.required) or (not kind.synced and kind.failures >= _TRIES)
-                if given_up and kind.error is not None:
+                if given_up and kind.error is not None and not kind.add_on:
                     raise kind.error
         return False
 

@@ -9,11 +9,12 @@ from enum import StrEnum
 
 from rebalancer.findings.code import FindingCode
 from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.node import NODEPOOL
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
-from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, NODEPOOL, is_leaving
+from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, is_leaving
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.history.undone_moves import Account
 from rebalancer.report.wording.text import plural

@@ -46,6 +46,7 @@ __all__ = [
     "deployment",
     "job",
     "node",
+    "node_claim",
     "nodes",
     "objects",
     "pdb",
@@ -136,6 +137,14 @@ def node(name: str) -> NodeBuilder:
 def nodes(**per_zone: int) -> list[NodeBuilder]:
     """`nodes(a=2, b=1)`: nodes a-0, a-1 in zone a and b-0 in zone b."""
     return [node(f"{z}-{i}").zone(z) for z, count in per_zone.items() for i in range(count)]
+
+
+def node_claim(name: str, node: str = "", **conditions: str) -> Builder:
+    """Karpenter's object for a node; the status of each condition by its type."""
+    built = Builder("karpenter.sh/v1", "NodeClaim", name, namespace="")
+    listed = [{"type": type_, "status": status} for type_, status in conditions.items()]
+    built.object["status"] = {**({"nodeName": node} if node else {}), "conditions": listed}
+    return built
 
 
 def pdb(

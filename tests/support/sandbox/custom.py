@@ -22,6 +22,15 @@ OPEN_REPORTS = tuple(
     )
     for kind, plural in (("Report", "reports"), ("ClusterReport", "clusterreports"))
 )
+NODE_CLAIMS = Resource(
+    group="karpenter.sh",
+    version="v1",
+    kind="NodeClaim",
+    plural="nodeclaims",
+    singular="nodeclaim",
+    namespaced=False,
+    storage="nodeclaims.karpenter.sh",
+)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from rebalancer.manifests import (
 )
 from rebalancer.manifests.kinds import absences
 from rebalancer.model.kinds import KINDS
+from rebalancer.model.node import NODEPOOL
 
 Object = dict[str, Any]
 
@@ -52,6 +53,7 @@ def without_kind(o: Object) -> Object:
     return {k: v for k, v in o.items() if k not in ("kind", "apiVersion")}
 
 
+OF_KARPENTER = node("n1", metadata={"name": "n1", "labels": {NODEPOOL: "default"}})
 CLUSTER = [node("n1"), node("n2"), pod("web-1"), pod("web-2", on="n2")]
 
 
@@ -347,9 +349,26 @@ def test_without_any_timestamp_ages_are_unknown() -> None:
 
 
 def test_every_kind_but_nodes_and_pods_has_a_consequence() -> None:
-    said = " ".join(absences({"Node", "Pod"}))
+    karpenter = snapshot_of(OF_KARPENTER, pod("p")).nodes
+    said = " ".join(absences({"Node", "Pod"}, karpenter))
     assert all(kind in said for kind in KINDS - {"Node", "Pod"})
     assert list(absences(KINDS)) == []
+
+
+def test_node_claims_are_missed_only_where_karpenter_is() -> None:
+    may = {"type": "Consolidatable", "status": "True"}
+    claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
+             "status": {"nodeName": "n1", "conditions": [may]}}  # fmt: skip
+    elsewhere = claim | {"apiVersion": "else.where/v1"}
+
+    def missed(*objects: Object) -> bool:
+        return any("NodeClaim" in w for w in snapshot_of(*objects).warnings)
+
+    assert not missed(*CLUSTER)
+    assert missed(OF_KARPENTER, pod("p"))
+    assert missed(OF_KARPENTER, pod("p"), elsewhere)
+    assert not missed(OF_KARPENTER, pod("p"), claim)
+    assert [c.consolidatable for c in snapshot_of(*CLUSTER, claim).node_claims] == [True]
 
 
 def test_an_absent_kind_is_a_warning_with_its_consequence() -> None:

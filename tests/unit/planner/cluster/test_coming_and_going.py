@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from rebalancer.planner.cluster.leaving_nodes import is_candidate, is_leaving, is_starting
-from tests.support.build import node, nodes, snapshot, workload
+from rebalancer.planner.cluster.leaving_nodes import candidates, is_leaving, is_starting
+from tests.support.build import node, node_claim, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -22,29 +22,61 @@ def made(*, taint: str = "", **labels: str) -> Any:
 
 
 TABLE = [
-    ("an ordinary node", made(), (False, False, False)),
-    ("Karpenter removes it", made(taint="karpenter.sh/disrupted"), (True, False, False)),
-    ("cluster-autoscaler removes it", made(taint="ToBeDeletedByClusterAutoscaler"), (True, False, False)),
-    ("Karpenter has not registered it", made(taint="karpenter.sh/unregistered"), (False, True, False)),
-    ("Karpenter has not initialized it", made(nodepool="default"), (False, True, False)),
-    ("Karpenter has", made(nodepool="default", initialized="true"), (False, False, False)),
+    ("an ordinary node", made(), (False, False)),
+    ("Karpenter removes it", made(taint="karpenter.sh/disrupted"), (True, False)),
+    ("cluster-autoscaler removes it", made(taint="ToBeDeletedByClusterAutoscaler"), (True, False)),
+    ("Karpenter has not registered it", made(taint="karpenter.sh/unregistered"), (False, True)),
+    ("Karpenter has not initialized it", made(nodepool="default"), (False, True)),
+    ("Karpenter has", made(nodepool="default", initialized="true"), (False, False)),
     ("its cloud has not set it up", made(taint="node.cloudprovider.kubernetes.io/uninitialized"),
-     (False, True, False)),
+     (False, True)),
     ("a startup taint", made(taint="startup-taint.cluster-autoscaler.kubernetes.io/gpu"),
-     (False, True, False)),
-    ("it may be removed unless pods come", made(taint=CANDIDATE), (False, False, True)),
+     (False, True)),
+    ("it may be removed unless pods come", made(taint=CANDIDATE), (False, False)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("it", "is_"), [t[1:] for t in TABLE], ids=[t[0] for t in TABLE])
-def test_a_node(it: Any, is_: tuple[bool, bool, bool]) -> None:
-    assert (is_leaving(it), is_starting(it), is_candidate(it)) == is_
+def test_a_node(it: Any, is_: tuple[bool, bool]) -> None:
+    assert (is_leaving(it), is_starting(it)) == is_
 
 
+CLAIMS: dict[str, tuple[list[Any], set[str]]] = {
+    "Karpenter may consolidate it": ([node_claim("c", "n", Consolidatable="True")], {"n"}),
+    "it may not": ([node_claim("c", "n", Consolidatable="False")], set()),
+    "whether it may is not known": ([node_claim("c", "n", Consolidatable="Unknown")], set()),
+    "it says nothing of that": ([node_claim("c", "n", Ready="True")], set()),
+    "its node has not registered": ([node_claim("c", Consolidatable="True")], {""}),
+    "its node is gone": ([node_claim("c", "gone", Consolidatable="True")], {"gone"}),
+    "two claims say they are of one node": (
+        [node_claim("c", "n", Consolidatable="False"), node_claim("d", "n", Consolidatable="True")],
+        {"n"},
+    ),
+    "there is no status yet": ([{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+                                 "metadata": {"name": "c"}}], set()),
+    "everything is null": ([{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+                             "metadata": {"name": "c"}, "status": {"nodeName": None, "conditions": None}}],
+                           set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("claims", "found"), CLAIMS.values(), ids=CLAIMS)
+def test_what_a_node_claim_says(claims: list[Any], found: set[str]) -> None:
+    assert candidates(snapshot(node("n"), *claims)) == found
+
+
+def test_of_cluster_autoscaler_a_taint_says_so() -> None:
+    assert candidates(snapshot(node("n").taint(CANDIDATE, effect="PreferNoSchedule"), node("o"))) == {"n"}
+
+
+@pytest.mark.parametrize("by", ["cluster-autoscaler", "Karpenter"])
 @pytest.mark.parametrize("candidate", ["b-0", "b-1"])
-def test_among_equal_nodes_a_candidate_for_removal_is_predicted_last(candidate: str) -> None:
-    things = nodes(a=1, b=2)
-    things[1 if candidate == "b-0" else 2].taint(CANDIDATE, effect="PreferNoSchedule")
+def test_among_equal_nodes_a_candidate_for_removal_is_predicted_last(candidate: str, by: str) -> None:
+    things: list[Any] = nodes(a=1, b=2)
+    if by == "Karpenter":
+        things.append(node_claim("claim", candidate, Consolidatable="True"))
+    else:
+        things[1 if candidate == "b-0" else 2].taint(CANDIDATE, effect="PreferNoSchedule")
     # Who tolerates the taint gets the same score on both.
     web = workload("web").spread("zone", 1).tolerates(CANDIDATE).placed({"a-0": 2})
     made = plan(snapshot(*things, web))
@@ -56,3 +88,9 @@ def test_a_zone_that_came_back_empty_is_filled_although_its_nodes_are_candidates
     things[1].taint(CANDIDATE, effect="PreferNoSchedule")
     made = plan(snapshot(*things, workload("web").spread("zone", 1).placed({"a-0": 4})))
     assert [m.predicted for m in made.moves] == ["b-0", "b-0"]
+
+
+def test_so_is_a_zone_all_of_whose_nodes_karpenter_may_consolidate() -> None:
+    things = [*nodes(a=1, b=2), *(node_claim(n, n, Consolidatable="True") for n in ("b-0", "b-1"))]
+    made = plan(snapshot(*things, workload("web").spread("zone", 1).placed({"a-0": 4})))
+    assert [m.predicted[:2] for m in made.moves] == ["b-", "b-"]
