@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from rebalancer.model.pod import Pod
+from rebalancer.spread.arrays import Ints, Rows
 
 DETOURS = 3
 """Moves beyond the bound that are allowed before more excess is accepted."""
@@ -65,6 +68,11 @@ def worth(chance: float, evictions: float) -> float:
 def unbeaten(found: float, needed: int) -> bool:
     """Whether no sequence of `needed` evictions or more can be worth noticeably more than `found`."""
     return found >= worth(1.0, needed + TOLERANCE)
+
+
+def victims(wanted: Ints) -> Rows:
+    """The places of victims that stand in the order of `moves.victims`, as `victim` sorts them."""
+    return np.argsort(-wanted, kind="stable")
 
 
 def victim(wanted: int, order: Sequence[object]) -> tuple[object, ...]:

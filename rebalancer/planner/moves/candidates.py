@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from rebalancer.planner import objective
 from rebalancer.planner.cluster.components import Component
@@ -13,32 +15,52 @@ from rebalancer.planner.moves.move import Candidate
 from rebalancer.spread.arrays import Ints
 
 
-def candidates(
-    simulation: Simulation, component: Component, judge: HardJudge, cell_of: Ints, gives: Ints | None = None
-) -> Iterator[Candidate]:
-    """Possible victims in the simulation's present state, the most promising first.
+class Victims:
+    """The pods of a component that may go, the best victim first: sorted once for all moves of a search."""
 
-    `gives`, int64[Q, N]: how much the bound wants pods taken from a node. First comes one victim for each
-    cell (`cell_of`, int64[N]); the others of a cell come last, for where they lie may matter to things that
-    counts do not see.
-    """
-    best: dict[tuple[int, int], tuple[tuple[object, ...], Candidate]] = {}
-    rest: list[tuple[tuple[object, ...], Candidate]] = []
-    for index, pod_class in enumerate(component.classes):
-        for node, pods in pod_class.by_node.items():
-            pod = next((p for p in pods if judge.may_go(p) and key_of(p) in simulation.state.pods), None)
-            if pod is None:
+    def __init__(self, simulation: Simulation, component: Component, judge: HardJudge) -> None:
+        self._simulation = simulation
+        self._component = component
+        self._candidates = sorted(
+            (
+                Candidate(component, index, node, pod)
+                for index, pod_class in enumerate(component.classes)
+                for node, pods in pod_class.by_node.items()
+                for pod in pods
+                if judge.may_go(pod)
+            ),
+            key=lambda c: judge.order(c.pod),
+        )
+        self._keys = [key_of(c.pod) for c in self._candidates]
+        self._classes = np.array([c.pod_class for c in self._candidates], dtype=np.intp)
+        self._nodes = np.array([c.node for c in self._candidates], dtype=np.intp)
+
+    def now(self, cell_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
+        """Possible victims in the simulation's present state, the most promising first.
+
+        `gives`, int64[Q, N]: how much the bound wants pods taken from a node. First comes one victim for each
+        cell (`cell_of`, int64[N]); the others of a cell come last, for where they lie may matter to things
+        that counts do not see. Later changes of the state do not concern what is asked for now.
+        """
+        ranked: Sequence[int] = range(len(self._keys))
+        if gives is not None:
+            ranked = objective.victims(gives[self._classes, self._nodes]).tolist()
+        there = self._simulation.state.pods
+        return self._by_cell([i for i in ranked if self._keys[i] in there], cell_of)
+
+    def _by_cell(self, ranked: Iterable[int], cell_of: Ints) -> Iterator[Candidate]:
+        places: set[tuple[int, int]] = set()
+        cells: set[tuple[int, int]] = set()
+        rest: list[Candidate] = []
+        for candidate in map(self._candidates.__getitem__, ranked):
+            place = candidate.pod_class, candidate.node
+            if place in places:
                 continue
-            wanted = int(gives[index, node]) if gives is not None else 0
-            entry = objective.victim(wanted, judge.order(pod)), Candidate(component, index, node, pod)
-            cell = (index, int(cell_of[node]))
-            if cell not in best:
-                best[cell] = entry
-            elif entry[0] < best[cell][0]:
-                rest.append(best[cell])
-                best[cell] = entry
+            places.add(place)
+            cell = candidate.pod_class, int(cell_of[candidate.node])
+            if cell in cells:
+                rest.append(candidate)
             else:
-                rest.append(entry)
-    for entries in (list(best.values()), rest):
-        for _, candidate in sorted(entries, key=lambda e: e[0]):
-            yield candidate
+                cells.add(cell)
+                yield candidate
+        yield from rest

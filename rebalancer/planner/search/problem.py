@@ -11,7 +11,7 @@ from rebalancer.planner.bounds import Effort, Remaining
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.tried import Tried
-from rebalancer.planner.moves.candidates import candidates
+from rebalancer.planner.moves.candidates import Victims
 from rebalancer.planner.moves.judge import HardJudge
 from rebalancer.planner.moves.move import Candidate, JudgedMove
 from rebalancer.spread.arrays import Ints, Rows
@@ -41,13 +41,17 @@ class Problem:
         """int64[Q, N]: where the component's pods are at first."""
         return self.component.start
 
+    @cached_property
+    def _victims(self) -> Victims:
+        return Victims(self.simulation, self.component, self.judge)
+
     def excess(self, placed: Ints) -> int:
         """The total excess of a placement."""
         return sum(self.component.excesses(placed))
 
     def candidates(self, cell_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
         """Possible victims, as the simulation stands."""
-        return candidates(self.simulation, self.component, self.judge, cell_of, gives)
+        return self._victims.now(cell_of, gives)
 
     def helpful(self, placed: Ints, cell_of: Ints, gives: Ints | None = None) -> Iterator[JudgedMove]:
         """Moves that help and do no harm, as the simulation stands.

@@ -134,10 +134,10 @@ class SureMoves:
         self._problem.effort.candidates(len(now.possible))
         return self._landings.advance(now, candidate)
 
-    def _open(self, at: Placement) -> list[Candidate]:
+    def _open(self, at: Placement) -> Iterator[Candidate]:
         """Possible victims in a placement, the most promising first."""
         course = self._problem.remaining.course(at.placed, self._residual)
         if course is None:
-            return []
+            return iter(())
         with self._problem.tried.after(at.made):
-            return list(self._problem.candidates(self._problem.remaining.cell_of(at.placed), course.gives))
+            return self._problem.candidates(self._problem.remaining.cell_of(at.placed), course.gives)
