@@ -11,7 +11,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, frozen
-from rebalancer.spread.constraint import Constraint, resolve
+from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import ByIdentity
 
 
@@ -48,13 +48,19 @@ class Survey:
         self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
         self._written: ByIdentity[tuple[Written, ...]] = ByIdentity()
         self._usable: ByIdentity[Bools] = ByIdentity()
+        self._reachable: ByIdentity[Bools] = ByIdentity()
+        self._domains: ByIdentity[Bools] = ByIdentity()
         self._nested: ByIdentity[tuple[int, ...]] = ByIdentity()
 
     def constraints(self, template: PodTemplate) -> tuple[Written, ...]:
         """The template's own constraints; defaults of the scheduler profile are not the workload's."""
         found = self._written.get(template)
         if found is None:
-            found = tuple(Written(i, w, resolve(w, template)) for i, w in enumerate(template.spread))
+            meant = {hard: iter(self.state.constraints(template, hard)) for hard in (True, False)}
+            found = tuple(
+                Written(i, w, next(meant[w.when_unsatisfiable == "DoNotSchedule"]))
+                for i, w in enumerate(template.spread)
+            )
             self._written.put(found, template)
         return found
 
@@ -87,6 +93,28 @@ class Survey:
         admitted, refused = self.table.admitted(template), self.table.untolerated(template.tolerations)
         found = self._usable.get(admitted, refused)
         return found if found is not None else self._usable.put(admitted & ~refused, admitted, refused)
+
+    def reachable(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that take new pods: ready, not cordoned, their taints tolerated.
+
+        What node affinity leaves out is not looked at.
+        """
+        refused = self.table.untolerated(template.tolerations)
+        found = self._reachable.get(refused)
+        if found is None:
+            found = self._reachable.put(self.ready & ~self.table.unschedulable & ~refused, refused)
+        return found
+
+    def domains(self, group: Group, nodes: Bools) -> Bools:
+        """bool[D]: domains with one of these nodes, which are one array wherever they are asked about."""
+        found = self._domains.get(group.layout, nodes)
+        if found is None:
+            found = np.zeros(group.size, dtype=np.bool_)
+            rows = group.domain_of[nodes]
+            found[rows[rows >= 0]] = True
+            frozen(found)
+            self._domains.put(found, group.layout, nodes)
+        return found
 
     def nested(self, fine: Group, coarse: Group, usable: Bools) -> tuple[int, ...]:
         """How many fine domains each coarse one has; empty if one lies in several, or in none."""

@@ -59,6 +59,13 @@ class Layout:
         weights = per_node[self._inside]
         return np.bincount(self._domains, weights=weights, minlength=self.size).astype(np.int64)
 
+    def summed(self, parts: Iterable[tuple[Rows, Ints, int]]) -> Ints:
+        """int64[D]: the sums of values at some nodes, each part with what its values are multiplied by."""
+        found = np.zeros(self.size + 1, dtype=np.int64)
+        for rows, values, weight in parts:
+            np.add.at(found, self.rows[rows], values * weight)  # -1, of no domain, is the last place
+        return found[:-1]
+
     def by_domain_of_few(self, per_node: Ints) -> Ints:
         """`by_domain`, quicker where most nodes have nothing."""
         nodes = np.flatnonzero(per_node)

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import Selector
-from rebalancer.spread.arrays import Columns, Ints
+from rebalancer.spread.arrays import Columns, Ints, Rows
+from rebalancer.spread.layout import Layout
 
 Anchor = tuple[str, ...]
 """What measures and templates are indexed by: () = every template; (namespace,); (label key, label value)."""
@@ -170,8 +171,12 @@ class Tally:
     def add_all(self, template: PodTemplate, rows: Iterable[int]) -> None:
         """Pods of one template are placed, one on each of these nodes."""
         there = Counter(rows)
-        for row, number in there.items():
-            self._count(template, row, number, False)
+        if self._live.get(id(template)):
+            for row, number in there.items():
+                self._count(template, row, number, False)
+        else:
+            self._own_counts(template)
+            self._live[id(template)] = dict(there)
         for measure, weight, _ in self._registry.weights(template):
             if measure in self._columns:
                 for row, number in there.items():
@@ -192,6 +197,11 @@ class Tally:
             if not when_terminating and number in self._columns:
                 self._columns.add(number, row, -sign * weight)
 
+    def nodes(self, template: PodTemplate) -> Rows:
+        """The numbers of the nodes with pods of this very template that are not terminating, each once."""
+        there = self._live.get(id(template), {})
+        return np.fromiter(there, dtype=np.intp, count=len(there))
+
     def column(self, measure: Measure) -> Ints:
         """int64[N]: the measure's sum on each node. Callers must not change it, nor use it after the next
         change."""
@@ -199,10 +209,15 @@ class Tally:
 
     def once(self, measure: Measure) -> Ints:
         """`column` of a measure that will hardly be asked for again: it is not kept, nor up to date later."""
-        number = self._registry.numbers.get(measure)
-        if number is not None and number in self._columns:
-            return self._columns[number]
-        return self._summed(measure)
+        kept = self._kept(measure)
+        return kept if kept is not None else self._summed(measure)
+
+    def by_domain_once(self, measure: Measure, layout: Layout) -> Ints:
+        """`once`, summed by domain: int64[D]. Where few nodes have a pod, no other is looked at."""
+        kept = self._kept(measure)
+        if kept is not None:
+            return layout.by_domain(kept)
+        return layout.summed(self._weighed(measure))
 
     def number(self, measure: Measure) -> int:
         """The measure's number, which is the same in every copy."""
@@ -214,24 +229,37 @@ class Tally:
             self._columns.set(number, self._summed(self._registry.measures[number]))
         return self._columns[number]
 
+    def _kept(self, measure: Measure) -> Ints | None:
+        number = self._registry.numbers.get(measure)
+        return self._columns[number] if number is not None and number in self._columns else None
+
     def _summed(self, measure: Measure) -> Ints:
         values = np.zeros(self._columns.size, dtype=np.int64)
-        for key, weight in self._registry.weighed(measure):
-            for groups in (self._live, self._leaving) if measure.terminating else (self._live,):
-                for row, count in groups.get(key, {}).items():
-                    values[row] += weight * count
+        for rows, counts, weight in self._weighed(measure):
+            values[rows] += counts * weight  # a template's nodes are named once
         return values
 
+    def _weighed(self, measure: Measure) -> Iterator[tuple[Rows, Ints, int]]:
+        """(nodes, pods on each, the weight of one) of each template that has a weight."""
+        for key, weight in self._registry.weighed(measure):
+            for groups in (self._live, self._leaving) if measure.terminating else (self._live,):
+                if there := groups.get(key):
+                    rows = np.fromiter(there, dtype=np.intp, count=len(there))
+                    yield rows, np.fromiter(there.values(), dtype=np.int64, count=len(there)), weight
+
     def _count(self, template: PodTemplate, row: int, amount: int, terminating: bool) -> None:
-        key = id(template)
-        groups = self._leaving if terminating else self._live
-        if key not in self._own:
-            self._live[key] = dict(self._live.get(key, ()))
-            self._leaving[key] = dict(self._leaving.get(key, ()))
-            self._own.add(key)
-        rows = groups[key]
+        self._own_counts(template)
+        rows = (self._leaving if terminating else self._live)[id(template)]
         count = rows.get(row, 0) + amount
         if count:
             rows[row] = count
         else:
             del rows[row]
+
+    def _own_counts(self, template: PodTemplate) -> None:
+        """What is counted of the template no longer belongs to a copy as well."""
+        key = id(template)
+        if key not in self._own:
+            self._live[key] = dict(self._live.get(key, ()))
+            self._leaving[key] = dict(self._leaving.get(key, ()))
+            self._own.add(key)

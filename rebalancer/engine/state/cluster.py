@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.defaults import DefaultSelectors
+from rebalancer.spread.layout import Layout
 from rebalancer.spread.nodes import ByIdentity, NodeTable
 from rebalancer.spread.tally import SpreadMeasure, Tally
 
@@ -36,6 +38,8 @@ PODS = "pods"
 """Also the name of the node's limit; a request of this name is not counted."""
 NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"
+_FEW = 100
+"""Domains whose counts are small enough to be kept for thousands of constraints: zones, not nodes."""
 
 
 def _held(template: PodTemplate, version: ServerVersion) -> tuple[tuple[str, int], ...]:
@@ -88,6 +92,8 @@ class ClusterState:
         self._selectors = DefaultSelectors(snapshot)
         self._constraints: ByIdentity[tuple[tuple[Constraint, ...], tuple[Constraint, ...]]] = ByIdentity()
         self._eligible: ByIdentity[Bools] = ByIdentity()
+        self._by_domain: dict[tuple[SpreadMeasure, int], tuple[Layout, Ints]] = {}
+        self._by_domain_at = 0
 
     @staticmethod
     def of(snapshot: Snapshot, config: SchedulerConfig | None = None) -> ClusterState:
@@ -150,6 +156,7 @@ class ClusterState:
         other.ports = self.ports.copy()
         other.volumes = self.volumes.copy()
         other.stamp = self.stamp.copy()
+        other._by_domain = {}
         return other
 
     def over(self, table: NodeTable) -> ClusterState:
@@ -173,7 +180,7 @@ class ClusterState:
         """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
         if not self.pods.keys().isdisjoint(rows):
             raise KeyError("one of the pods is placed already")
-        self.pods.update((key, Placed(template, row, False)) for key, row in rows.items())
+        self.pods.update(zip(rows, map(Placed, repeat(template), rows.values(), repeat(False)), strict=False))
         if template.affinity is not None:
             self.terms.learn(template)
         self.tally.add_all(template, rows.values())
@@ -264,6 +271,22 @@ class ClusterState:
     def counts_once(self, namespace: str, selector: Selector | None) -> Ints:
         """`counts`, without keeping them up to date from then on."""
         return self.tally.once(SpreadMeasure(namespace, selector))
+
+    def by_domain_once(self, namespace: str, selector: Selector | None, layout: Layout) -> Ints:
+        """int64[D]: `counts_once` by domain. Callers must not change it.
+
+        That of few domains is remembered until the next change: the plan and each check ask for the same."""
+        measure = SpreadMeasure(namespace, selector)
+        if layout.size > _FEW:
+            return self.tally.by_domain_once(measure, layout)
+        if self._by_domain_at != self.clock:
+            self._by_domain, self._by_domain_at = {}, self.clock
+        found = self._by_domain.get((measure, id(layout)))
+        if found is None:
+            counts = self.tally.by_domain_once(measure, layout)
+            frozen(counts)
+            found = self._by_domain[measure, id(layout)] = layout, counts
+        return found[1]
 
     def constraints(self, template: PodTemplate, hard: bool) -> tuple[Constraint, ...]:
         """The pod's hard or soft constraints, in order; the profile's defaults if it has none at all."""

@@ -16,6 +16,8 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints
 
 _EXAMPLES = 3
+_SOME = 50
+"""Nodes that are asked first."""
 
 
 def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
@@ -36,35 +38,30 @@ def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Writ
     lowest = counts == counts.min()
     if lowest.all():
         return
-    closed = lowest & ~_open(group, _reachable(survey, template))
+    if not _holds_down(group, counts, lowest):
+        return  # nor does a part of them: the rest would be at the minimum
+    closed = lowest & ~survey.domains(group, survey.reachable(template))
     if closed.any() and _holds_down(group, counts, closed):
         yield _unavailable(subject, survey, template, c, group, counts, closed)
         return
     # Room is asked for only where the answer matters: it is the costly question. A pod with a volume finds
     # no room wherever its volume is not, which is another finding.
-    if subject.mounted or not _holds_down(group, counts, lowest):
+    if subject.mounted:
         return
-    room = survey.simulation.room(template, {}) > 0
-    admitted = _open(group, survey.table.admitted(template))
-    full = lowest & admitted & ~_open(group, room) & ~closed
+    asked = lowest & survey.domains(group, survey.table.admitted(template)) & ~closed
+    full = asked & ~_with_room(survey, template, group, asked)
     if full.any() and _holds_down(group, counts, full):
         yield _full(subject, c, group, counts, full)
 
 
-def _reachable(survey: Survey, template: PodTemplate) -> Bools:
-    """bool[N]: nodes that take new pods: ready, not cordoned, their taints tolerated.
-
-    What node affinity leaves out under nodeAffinityPolicy Ignore is told elsewhere.
-    """
-    table = survey.table
-    return survey.ready & ~table.unschedulable & ~table.untolerated(template.tolerations)
-
-
-def _open(group: Group, nodes: Bools) -> Bools:
-    """bool[D]: domains with one of these nodes."""
+def _with_room(survey: Survey, template: PodTemplate, group: Group, asked: Bools) -> Bools:
+    """bool[D]: which of these domains have a node with room for another pod. Some nodes mostly tell."""
     found = np.zeros(group.size, dtype=np.bool_)
-    rows = group.domain_of[nodes]
-    found[rows[rows >= 0]] = True
+    rows = np.flatnonzero(asked[group.domain_of] & (group.domain_of >= 0))
+    for some in (rows[:_SOME], rows[_SOME:]):
+        found[group.domain_of[some[survey.simulation.has_room(template, some)]]] = True
+        if found[asked].all():
+            break
     return found
 
 

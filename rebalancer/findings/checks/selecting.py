@@ -62,8 +62,11 @@ def _tells_revisions(subject: Subject, c: Written) -> bool:
     """Whether old and new pods of a rollout are counted apart."""
     own = subject.workload.selector if subject.workload is not None else None
     fixed = {r.key for r in own.requirements} if own is not None else set()
-    wanted = canonical(c.written.label_selector).requirements if c.written.label_selector is not None else ()
-    return tells_revisions(c.written.match_label_keys, (r.key for r in wanted), fixed)
+    written = c.written.label_selector
+    wanted = (
+        (*written.match_labels, *(e.key for e in written.match_expressions)) if written is not None else ()
+    )
+    return tells_revisions(c.written.match_label_keys, wanted, fixed)
 
 
 def _no_revision(subject: Subject, c: Written) -> Finding:

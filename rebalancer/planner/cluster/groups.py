@@ -35,7 +35,7 @@ class Group:
 
     def counts_once(self, state: ClusterState) -> Ints:
         """`counts` of one of thousands of groups, most of which nobody asks about again."""
-        return self.by_domain(state.counts_once(self.constraint.namespace, self.constraint.selector))
+        return state.by_domain_once(self.constraint.namespace, self.constraint.selector, self.layout)
 
     def by_domain(self, per_node: Ints) -> Ints:
         """int64[D] of an int64[N]."""

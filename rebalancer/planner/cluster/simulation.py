@@ -148,6 +148,15 @@ class Simulation:
                 most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
+    def has_room(self, template: PodTemplate, rows: Rows) -> Bools:
+        """bool[len(rows)]: which of these nodes have resources for one more pod of this template."""
+        state = self.state
+        fits = self.static(template)[rows]
+        for resource, amount in (*template.requests.items(), ("pods", 1)):
+            if amount > 0:
+                fits &= state.allocatable(resource)[rows] - state.requested[resource][rows] >= amount
+        return fits
+
     def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
         """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end."""
         framework = self.framework(replacement)

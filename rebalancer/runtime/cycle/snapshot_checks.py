@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
+from operator import attrgetter
 
 from rebalancer.errors import UserError
 from rebalancer.model.snapshot import Snapshot
@@ -33,13 +35,14 @@ def _check_nodes(snapshot: Snapshot) -> None:
 
     A few are told of and left out: a node that is gone keeps its pods for a while.
     """
-    nodes = {n.name for n in snapshot.nodes}
-    placed = [p for p in snapshot.pods if p.node_name]
-    lost = sum(p.node_name not in nodes for p in placed)
-    if 2 * lost > len(placed):
+    on_node = Counter(map(attrgetter("node_name"), snapshot.pods))
+    del on_node[""]
+    placed = on_node.total()
+    lost = placed - sum(on_node[n.name] for n in snapshot.nodes)
+    if 2 * lost > placed:
         where = snapshot.source or "the cluster"
         raise UserError(
-            f"{lost:,} of {len(placed):,} pods in {where} run on nodes that are not in it, so nothing can be "
+            f"{lost:,} of {placed:,} pods in {where} run on nodes that are not in it, so nothing can be "
             "said of its balance",
             "take nodes and pods of the whole cluster together, for example with `rebalancer snapshot`",
         )

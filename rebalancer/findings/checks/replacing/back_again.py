@@ -17,7 +17,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints, Rows
 from rebalancer.spread.constraint import Constraint
-from rebalancer.spread.nodes import tolerated
+from rebalancer.spread.nodes import ByIdentity, tolerated
 
 
 class Back(Struct, frozen=True, eq=False):
@@ -42,14 +42,31 @@ class BackAgain:
             else:
                 for namespace in carried.term.namespaces:
                     self._apart.setdefault(namespace, []).append(carried)
+        self._nodes: ByIdentity[Bools] = ByIdentity()
+        self._over: dict[str, bool] = {}
         self._nominated = {placed.row for placed in state.nominated.values()}
+
+    def all(self, kept: Kept) -> bool:
+        """Whether every one of them surely could, asked of domains and not of nodes."""
+        new, own = kept.replacement, kept.template
+        nodes = self._state.tally.nodes(own)
+        return (
+            not self._nominated
+            and not self.minds_others(new)
+            and not set(new.host_ports) - set(own.host_ports)
+            and bool(self._usable(new)[nodes].all())
+            and all(
+                own.requests.get(resource, 0) >= amount and not self._overcommitted(resource)
+                for resource, amount in new.requests.items()
+            )
+            and not self._overcommitted(PODS)
+            and all(self._holds(c, kept, nodes) for c in self._state.constraints(new, hard=True))
+        )
 
     def of(self, kept: Kept, rows: Rows) -> Back:
         """Whether each of the nodes would take the replacement of its own pod, with that pod gone."""
-        state, table, new = self._state, self._state.table, kept.replacement
-        fits = table.admitted(new)[rows] & ~table.untolerated(new.tolerations)[rows]
-        if not tolerated(CORDON, new.tolerations):
-            fits = fits & ~table.unschedulable[rows]
+        state, new = self._state, kept.replacement
+        fits = self._usable(new)[rows]
         if self._nominated:
             fits = fits & ~np.isin(rows, list(self._nominated))
         if self.minds_others(new) or set(new.host_ports) - set(kept.template.host_ports):
@@ -65,6 +82,33 @@ class BackAgain:
             lowers.append(lower)
         every = np.array(lowers, dtype=np.bool_).T.reshape(len(rows), len(lowers))
         return Back(fits, every)
+
+    def _usable(self, new: PodTemplate) -> Bools:
+        """bool[N]: nodes that the pod may use, for what they are."""
+        table = self._state.table
+        shut = table.none if tolerated(CORDON, new.tolerations) else table.unschedulable
+        masks = table.admitted(new), table.untolerated(new.tolerations), shut
+        found = self._nodes.get(*masks)
+        return found if found is not None else self._nodes.put(masks[0] & ~masks[1] & ~shut, *masks)
+
+    def _overcommitted(self, resource: str) -> bool:
+        """Whether some node has promised more than it has."""
+        found = self._over.get(resource)
+        if found is None:
+            state = self._state
+            found = bool((state.requested[resource] > state.allocatable(resource)).any())
+            self._over[resource] = found
+        return found
+
+    def _holds(self, constraint: Constraint, kept: Kept, nodes: Rows) -> bool:
+        """Whether every domain that can have one of the pods, on these nodes, takes its replacement."""
+        group, counts = self._group(constraint, kept.replacement)
+        if not group.size or (group.domain_of[nodes] < 0).any():
+            return False
+        admitted, _ = self._back(constraint, kept, group, counts, counts)
+        # Where the pods are counted, a domain that counts none has none.
+        counted = constraint.counts(kept.template.namespace, kept.template.labels)
+        return bool((admitted | (counts == 0)).all() if counted else admitted.all())
 
     def minds_others(self, template: PodTemplate) -> bool:
         """Whether required (anti-)affinity has a say in where the pod goes: its own, or that of others."""
@@ -82,13 +126,20 @@ class BackAgain:
         inside = domains >= 0
         if not group.size:
             return inside, np.zeros(len(rows), dtype=np.bool_)
+        admitted, lower = self._back(constraint, kept, group, counts, counts[np.maximum(domains, 0)])
+        return inside & admitted, inside & lower
+
+    @staticmethod
+    def _back(
+        constraint: Constraint, kept: Kept, group: Group, counts: Ints, there: Ints
+    ) -> tuple[Bools, Bools]:
+        """`_spread` of domains with these counts, int64[X]: bool[X], bool[X]."""
         minimum = group.minimum(counts)
-        counted = int(constraint.counts(kept.template.namespace, kept.template.labels))
-        left = counts[np.maximum(domains, 0)] - counted
-        after = np.minimum(minimum, left) if group.enough_domains else np.full(len(rows), minimum)
+        left = there - int(constraint.counts(kept.template.namespace, kept.template.labels))
+        after = np.minimum(minimum, left) if group.enough_domains else np.full(len(there), minimum)
         own = int(constraint.self_match(kept.replacement.labels))
-        admitted: Bools = inside & (left + own - after <= constraint.max_skew)
-        lower: Bools = inside & (after < minimum)
+        admitted: Bools = left + own - after <= constraint.max_skew
+        lower: Bools = after < minimum
         return admitted, lower
 
     def _group(self, constraint: Constraint, template: PodTemplate) -> tuple[Group, Ints]:

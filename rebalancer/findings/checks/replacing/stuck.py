@@ -29,6 +29,8 @@ class Stuck:
 
     def pods(self, kept: Kept) -> list[Pod]:
         """Those that could not be replaced now, by node."""
+        if self._back.all(kept):
+            return []
         rows = kept.rows
         back = self._back.of(kept, rows)
         left = np.flatnonzero(~back.fits)

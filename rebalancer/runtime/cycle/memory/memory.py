@@ -117,7 +117,8 @@ class Memory:
             return
         self._looked = True
         self._release = release_beyond(snapshot)
-        alive = frozenset(p.uid for p in snapshot.pods if not p.terminating)
+        pods = snapshot.pods if self.ledger.entries else ()
+        alive = frozenset(p.uid for p in pods if not p.terminating)
         self._nodes = {n.name: n.labels for n in snapshot.nodes}
         now = self._clock.now()
         self.ledger = replace(
