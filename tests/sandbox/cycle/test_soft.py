@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.kinds import KINDS
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
 from rebalancer.planner import PlanOptions, plan
@@ -28,7 +27,7 @@ from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.sandbox import ApiServer, Cluster
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import FakeTime
-from tests.support.servers.hands import Choose, Hands
+from tests.support.servers.hands import Choose, Hands, everything
 
 SOFT = replace(EXECUTE, planning=PlanOptions(soft="predicted"))
 
@@ -45,7 +44,7 @@ def by_score(server: ApiServer, seed: int) -> Choose:
     def choose(pod: Json, left: list[str]) -> str | None:
         if not left:
             return None
-        seen = decoded([{**o, "kind": k} for k in sorted(KINDS) for o in server.store.list(k)])
+        seen = decoded(everything(server.store))
         template = next(p.template for p in seen.pods if p.name == pod["metadata"]["name"])
         simulation = Simulation(seen, None)
         mask = np.isin(simulation.state.table.names, left)

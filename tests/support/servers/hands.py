@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rebalancer.model.kinds import KINDS
+from rebalancer.model.missing_kinds import ADD_ONS
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.sandbox.registry.binding import bind
 from tests.support.build import decoded
@@ -26,6 +27,11 @@ Choose = Callable[[Json, list[str]], str | None]
 """A pod and the nodes that the filters leave → the node it goes to; None leaves it Pending."""
 
 READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
+
+
+def everything(store: Any) -> list[Json]:
+    """All objects of kinds that the tool reads; add-ons are not served."""
+    return [{**o, "kind": k} for k in sorted(KINDS - ADD_ONS.keys()) for o in store.list(k)]
 
 
 class Hands:
@@ -118,11 +124,8 @@ class Hands:
             }
             self.store.create(pod)
 
-    def _everything(self) -> list[Json]:
-        return [{**o, "kind": k} for k in sorted(KINDS) for o in self.store.list(k)]
-
     def _schedule(self, pod: Json) -> None:
-        snapshot = decoded(self._everything())
+        snapshot = decoded(everything(self.store))
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         model = next(p for p in snapshot.pods if (p.namespace, p.name) == key)
         simulation = Simulation(snapshot, None)
@@ -171,11 +174,11 @@ class Hands:
                     "observedGeneration": owner["metadata"].get("generation", 0),
                 }
                 self._status(owner, figures, kind)
-        everything = self._everything()
-        for o in everything:
+        there = everything(self.store)
+        for o in there:
             if o["kind"] == "PodDisruptionBudget":
                 o.pop("status", None)
-        for budget in with_status(everything):
+        for budget in with_status(there):
             if budget["kind"] == "PodDisruptionBudget":
                 if budget["status"]["currentHealthy"] < budget["status"]["desiredHealthy"]:
                     self.broken_budgets.append(budget["metadata"]["name"])
