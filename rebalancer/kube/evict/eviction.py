@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -66,12 +66,21 @@ class Evictor(Protocol):
         """
         return None
 
+    def recall(self, pods: Sequence[Pod], no: Forbidden) -> None:  # noqa: ARG002
+        """Withdraws at once all that was requested of these pods; `follow` tells what became of each."""
+        return
+
 
 class RecordingEvictor(Evictor):
-    """Dry run: remembers what it was asked to evict, and does nothing."""
+    """Dry run: remembers what it was asked to evict, and does nothing. `first`: called before each cycle."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
         self.pods: list[Pod] = []
+        self._first = first
+
+    def begin(self) -> None:
+        """Before a cycle looks at the cluster."""
+        self._first()
 
     def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:  # noqa: ARG002
         """Records the pod."""

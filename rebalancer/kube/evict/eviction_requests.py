@@ -7,7 +7,8 @@ is withdrawn or deleted ends that, unless the pod is being deleted already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -17,9 +18,10 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import Backoff, Wait
 from rebalancer.kube.client.status import quoted
 from rebalancer.kube.coordination.place import labels_of, selector_of
-from rebalancer.kube.errors import NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, Target
 from rebalancer.kube.read.pager import pages
 from rebalancer.kube.resources import Resource
+from rebalancer.model.decode import without_nulls
 from rebalancer.model.pod import Pod
 
 EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
@@ -27,6 +29,11 @@ BY = "rebalancer.io/rebalancer"
 """spec.requester: becomes the key of a label, and domains of kubernetes.io are reserved."""
 _READ_TIMEOUT = 15.0
 _LABELS = labels_of("eviction-request")
+SELECTOR = selector_of("eviction-request")
+"""The labels of all requests of this tool."""
+_AT_ONCE = 8
+Key = tuple[str, str]
+"""Namespace and name of a request."""
 
 
 class _Condition(Struct, frozen=True):
@@ -45,9 +52,18 @@ class _Metadata(Struct, frozen=True):
     namespace: str = ""
 
 
+class _PodReference(Struct, frozen=True):
+    name: str = ""
+    uid: str = ""
+
+
+class _Target(Struct, frozen=True):
+    pod: _PodReference = _PodReference()
+
+
 class _Spec(Struct, frozen=True):
     intent: str = ""
-    requester: str = ""
+    target: _Target = _Target()
 
 
 class EvictionRequest(Struct, frozen=True):
@@ -56,6 +72,11 @@ class EvictionRequest(Struct, frozen=True):
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and name."""
+        return self.metadata.namespace, self.metadata.name
 
     @property
     def wanted(self) -> bool:
@@ -85,7 +106,7 @@ class EvictionRequests:
                 self._connection,
                 EVICTION_REQUESTS,
                 wait=self._wait,
-                labels=selector_of("eviction-request"),
+                labels=SELECTOR,
                 backoff=self._backoff,
             ):
                 found += (self._decode(bytes(raw), _target("list")) for raw in page.items or ())
@@ -148,6 +169,22 @@ class EvictionRequests:
             return None
         return self._decode(answer.body, target)
 
+    def withdraw(self, requests: Collection[Key]) -> dict[Key, KubeError]:
+        """Withdraws several, side by side. Those that could not be withdrawn, and why; raises nothing."""
+
+        def one(key: Key) -> KubeError | None:
+            try:
+                self.set_intent(*key, "Withdrawn")
+            except KubeError as e:
+                return e
+            return None
+
+        if not requests:
+            return {}
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="withdraw") as pool:
+            found = zip(requests, pool.map(one, requests), strict=True)
+            return {key: e for key, e in found if e is not None}
+
     def delete(self, namespace: str, name: str) -> None:
         """Deletes a request that is over."""
         target = _target("delete", namespace, name)
@@ -159,8 +196,9 @@ class EvictionRequests:
 
     def _decode(self, body: bytes, target: Target) -> EvictionRequest:
         try:
-            return msgspec.json.decode(body, type=EvictionRequest)
-        except msgspec.DecodeError as e:
+            # Null is what the API knows as absent.
+            return msgspec.convert(without_nulls(msgspec.json.decode(body)), EvictionRequest)
+        except (msgspec.DecodeError, RecursionError) as e:
             text = f"{target}: cannot be read: {e}: {quoted(body)}"
             raise ResponseError(text, target=target, code=200) from e
 
@@ -168,6 +206,11 @@ class EvictionRequests:
 def name_of(pod: Pod) -> str:
     """One name for one pod: asking twice makes no second request."""
     return f"rebalancer-{pod.uid}"
+
+
+def key_of(pod: Pod) -> Key:
+    """Namespace and name of the request for a pod."""
+    return pod.namespace, name_of(pod)
 
 
 def _target(verb: str, namespace: str = "", name: str = "") -> Target:

@@ -9,7 +9,7 @@ after, the pod counts as not evicted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -26,8 +26,9 @@ from rebalancer.kube.errors import (
     UnauthorizedError,
 )
 from rebalancer.kube.evict.attempt import Attempt
-from rebalancer.kube.evict.eviction import REASON, Evictor, Question, forbidden, unasked
-from rebalancer.kube.evict.eviction_requests import EvictionRequests, name_of
+from rebalancer.kube.evict.eviction import REASON, Evictor, Forbidden, Question, forbidden, unasked
+from rebalancer.kube.evict.eviction_requests import EvictionRequests, key_of, name_of
+from rebalancer.kube.evict.leftovers import PATIENCE, SETTLED, Leftovers, goes
 from rebalancer.kube.read.objects import PodReader
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
@@ -39,10 +40,6 @@ _LONGEST = 1200.0
 """Seconds that a request may be pending: as long as Kubernetes waits for a sign of life of a responder."""
 _ARRIVING = 30.0
 """Seconds in which a request of which no answer came may still arrive: the server has ended it by then."""
-_SETTLED = 3.0
-"""Seconds that the pod is watched after the request was called off: who evicts may hear of it late."""
-_PATIENCE = 60.0
-"""Seconds for the cluster to say that a withdrawn request is called off, and for the API server to answer."""
 
 
 class _Pending(Struct):
@@ -84,20 +81,20 @@ class RequestingEvictor(Evictor):
         self._annotations = annotations
         self._served = False
         self._pending: dict[str, _Pending] = {}
+        self._leftovers = Leftovers(requests, read, wait=wait, monotonic=monotonic)
 
     def begin(self) -> None:
-        """Withdraws what a process that ended left pending. Raises KubeError."""
+        """Withdraws what a process that ended left pending, and waits for its end. Raises KubeError."""
         found = self._requests.ours()
         self._served = found is not None
         if found is None:
             log.info("EvictionRequests are not served here: pods are evicted by the Eviction API")
-        for old in found or ():
-            if old.wanted:
-                log.warning("withdrawing %s, which was left pending", old.metadata.name)
-                self._requests.set_intent(old.metadata.namespace, old.metadata.name, "Withdrawn")
+        self._leftovers.clear(found or ())
 
     def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:
         """`Result.REQUESTED`, or why it was not requested."""
+        if key_of(pod) in self._leftovers.stuck:
+            return _held(pod, _LEFT)
         if not self._served and pod.template.eviction_responders:
             return _held(pod, _RESPONDERS)
         if not self._served or _beyond_requests(pod):
@@ -146,9 +143,9 @@ class RequestingEvictor(Evictor):
             ended = None
             # What cannot be read may still be called off: the look goes on, the withdrawal is tried unseen.
             state.ends = state.ends or _asked(pod, may_not, state.attempt)
-            out_of_patience = now - state.since > _PATIENCE
+            out_of_patience = now - state.since > PATIENCE
             if state.ends is not None or out_of_patience:
-                self._withdraw_unseen(pod)
+                self._withdraw([pod])
             if out_of_patience:
                 say = f"{pod.key}: whether it is evicted is not known: {e.message}"
                 ended = state.attempt.ended(Result.UNKNOWN, say, e)
@@ -159,11 +156,17 @@ class RequestingEvictor(Evictor):
             del self._pending[pod.uid]
         return ended
 
-    def _withdraw_unseen(self, pod: Pod) -> None:
-        try:
-            self._requests.set_intent(pod.namespace, name_of(pod), "Withdrawn")
-        except KubeError as e:
-            log.warning("the request to evict %s could not be withdrawn: %s", pod.key, e.message)
+    def recall(self, pods: Sequence[Pod], no: Forbidden) -> None:
+        """Withdraws all of them side by side, without a look at each."""
+        wanted = [pod for pod in pods if self._pending[pod.uid].ends is None]
+        for pod in wanted:
+            state = self._pending[pod.uid]
+            state.ends, state.since = _ended_by(pod, no, state.attempt), self._monotonic()
+        self._withdraw(wanted)
+
+    def _withdraw(self, pods: Sequence[Pod]) -> None:
+        for (_, name), e in self._requests.withdraw([key_of(pod) for pod in pods]).items():
+            log.warning("%s could not be withdrawn: %s", name, e.message)
 
     def _ask(self, pod: Pod, reason: str, attempt: Attempt) -> None:
         """Makes the request. Raises KubeError."""
@@ -176,7 +179,7 @@ class RequestingEvictor(Evictor):
                 raise
 
     def _followed(self, pod: Pod, state: _Pending, may_not: Question) -> Eviction | None:
-        if self._goes(pod):
+        if goes(self._read, pod.namespace, pod.name, pod.uid):
             return state.attempt.done(Result.EVICTED, f"{pod.key} evicted, as was requested", 0)
         request = self._requests.get(pod.namespace, name_of(pod))
         now = self._monotonic()
@@ -206,19 +209,14 @@ class RequestingEvictor(Evictor):
         now = self._monotonic()
         assert state.ends is not None
         if state.called_off is None:
-            if now - state.since <= _PATIENCE:
+            if now - state.since <= PATIENCE:
                 return None
             say = f"{pod.key}: the request was withdrawn, and the cluster has not said that it is called off"
             return state.attempt.done(Result.UNKNOWN, say, 0)
-        if now - state.called_off < _SETTLED:
+        if now - state.called_off < SETTLED:
             return None
         self._requests.delete(pod.namespace, name_of(pod))
         return state.ends
-
-    def _goes(self, pod: Pod) -> bool:
-        """Whether the pod is on its way out, or gone."""
-        found = self._read(pod.namespace, pod.name)
-        return found is None or found.uid != pod.uid or found.terminating or found.finished
 
 
 _RESPONDERS = Reason(
@@ -226,6 +224,12 @@ _RESPONDERS = Reason(
     "handles its evictions itself, and EvictionRequests are not served here",
     {},
     "turn on the feature gate EvictionRequestAPI",
+)
+_LEFT = Reason(
+    ReasonCode.CHANGED_SINCE_PLAN,
+    "a request of an earlier process for its eviction could not be called off: it may be evicted already",
+    {},
+    "look at the EvictionRequests of its namespace",
 )
 
 
@@ -240,8 +244,12 @@ def _held(pod: Pod, why: Reason) -> Eviction:
 
 def _asked(pod: Pod, may_not: Question, attempt: Attempt) -> Eviction | None:
     """How it ends if the last look forbids it by now."""
-    if (no := forbidden(may_not)) is None:
-        return None
+    no = forbidden(may_not)
+    return _ended_by(pod, no, attempt) if no is not None else None
+
+
+def _ended_by(pod: Pod, no: Forbidden, attempt: Attempt) -> Eviction:
+    """How it ends, as this forbids it."""
     withdrawn = "the request was withdrawn: " if attempt.posts else ""
     return attempt.not_sent(no.result, f"{pod.key} was not evicted: {withdrawn}{no.say}", no.error, no.reason)
 

@@ -245,6 +245,7 @@ class CarryingOut:
     def _follow_requests(self) -> None:
         """What became of evictions that were requested: the pod goes, or the request is withdrawn."""
         for requested in self.flight.requested:
+            self._evicting.recall(self.flight.requested)
             others = self.flight.in_flight(controller_of(requested.move)) - 1
             outcome = self._evicting.follow(requested, others)
             if outcome is None:

@@ -85,6 +85,10 @@ class LastLook:
         """
         return self._watch_age.why_not() or self._room.why_not(move) or self._as_read(move, in_flight, beside)
 
+    def namespace(self, name: str) -> Reason | None:
+        """Why no pod of this namespace may go any more."""
+        return self._of_namespace(name, self._namespace(name))
+
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the plan or the last look has them."""
         return tuple(sorted({*move.destinations, *self._room.destinations(move)}))
@@ -122,10 +126,8 @@ class LastLook:
             if reason is not None:
                 return reason
         live_pod, there = the_pod.result(), the_namespace.result()
-        if isinstance(there, Reason):
-            return there
         return (
-            namespace.why_not(victim.namespace, self._room.namespace(victim.namespace), there, self._now())
+            self._of_namespace(victim.namespace, there)
             or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
             or self._quota(move)
             or pod.why_not(victim, live_pod)
@@ -157,6 +159,12 @@ class LastLook:
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
             return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
         return reason
+
+    def _of_namespace(self, name: str, there: ObjectMeta | Reason | None) -> Reason | None:
+        """What the namespace, as it was just read, says."""
+        if isinstance(there, Reason):
+            return there
+        return namespace.why_not(name, self._room.namespace(name), there, self._now())
 
     def _namespace(self, name: str) -> ObjectMeta | Reason | None:
         try:

@@ -19,6 +19,7 @@ from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.evict.eviction import REQUESTER, Evictor, RecordingEvictor
 from rebalancer.kube.evict.eviction_requests import EvictionRequests
 from rebalancer.kube.evict.evictor import LiveEvictor
+from rebalancer.kube.evict.leftovers import tell
 from rebalancer.kube.evict.requesting import RequestingEvictor
 from rebalancer.kube.read.objects import Objects
 from rebalancer.kube.read.snapshot import read_snapshot
@@ -283,8 +284,9 @@ def _gate(
 def _evictor(
     connection: Connection, objects: Objects, options: LiveOptions, clock: Clock, *, dry: bool
 ) -> Evictor:
+    requests = EvictionRequests(connection, wait=clock.wait, backoff=options.backoff)
     if not options.execute and not options.ask_server:
-        return RecordingEvictor()
+        return RecordingEvictor(lambda: tell(requests)) if options.by_request else RecordingEvictor()
 
     def annotations() -> dict[str, str]:
         return {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()}
@@ -303,7 +305,7 @@ def _evictor(
     if not options.by_request or dry:
         return evictor
     return RequestingEvictor(
-        EvictionRequests(connection, wait=clock.wait, backoff=options.backoff),
+        requests,
         evictor,
         objects.pod,
         wait=clock.wait,

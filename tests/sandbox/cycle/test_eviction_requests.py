@@ -15,10 +15,10 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import nodes, objects, pdb, workload
-from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import served
-from tests.support.sandbox.eviction_requests import LIFECYCLE, REQUESTS, EvictionController
+from tests.support.sandbox.eviction_requests import LIFECYCLE, REQUESTS, EvictionController, left_pending
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
 from tests.unit.policy.judged import patched
@@ -162,31 +162,73 @@ def test_a_withdrawal_that_nobody_confirms_ends_the_cycle() -> None:
 def test_what_a_process_that_ended_left_pending_is_withdrawn_first() -> None:
     with ApiServer(objects(*SKEWED)) as server:
         controller = EvictionController(server, slow=100)
-        pod = server.store.get("Pod", "web-00000", "default")["metadata"]
-        left = {
-            "apiVersion": REQUESTS.api_version,
-            "kind": "EvictionRequest",
-            "metadata": {
-                "name": f"rebalancer-{pod['uid']}",
-                "namespace": "default",
-                "labels": {
-                    "app.kubernetes.io/name": "rebalancer",
-                    "app.kubernetes.io/component": "eviction-request",
-                },
-            },
-            "spec": {
-                "target": {"pod": {"name": pod["name"], "uid": pod["uid"]}},
-                "requester": "rebalancer.io/rebalancer",
-                "intent": "Eviction",
-            },
-        }
-        server.store.create(left, resource=REQUESTS)
+        left_pending(server, "web-00000")
         server.store.modify(
             "ReplicaSet", "web", "default", lambda o: o["metadata"].update(annotations=_LEFT_ALONE)
         )
         run = _run(server, controller)
         assert run.report.evicted == 0
-        assert [r["spec"]["intent"] for r in controller.requests()] == ["Withdrawn"]
+        assert "Failed: CanceledDueToNoRequesters" in controller.seen
+        assert controller.requests() == []
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_a_request_that_cannot_be_withdrawn_keeps_its_pod_from_being_evicted_twice_and_no_other() -> None:
+    two = [workload(name).spread("zone", 1).placed({"a-0": 4}) for name in ("web", "api")]
+    with ApiServer(objects(*nodes(a=1, b=1), *two)) as server:
+        controller = EvictionController(server, slow=1)
+        left_pending(server, "web-00000")
+        controller.asleep = True
+        server.faults.add(Reply(403), resource="evictionrequests", verb="patch")
+
+        def later() -> None:
+            controller.asleep = controller.asleep and len(controller.requests()) < 2
+
+        run = _run(server, controller, later)
+        assert run.report.end is not End.ABORTED, run.report.message
+        assert "web-00000" not in {o.move.pod.name for o in run.story.outcomes if o.evicted}
+        assert (run.zones("api"), run.zones("web")) == ([2, 2], [2, 2])
+        held = [o for o in run.story.outcomes if o.move.pod.name == "web-00000"]
+        assert held
+        assert all(o.status is MoveStatus.SKIPPED and "called off" in o.message for o in held)
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_a_pause_calls_off_all_requests_at_once_before_it_looks_at_any() -> None:
+    """Each look has several reads, and with slow reads the last of many would be reached too late."""
+    many = [workload(f"w{n}").spread("zone", 1).placed({"a-0": 2}) for n in range(8)]
+    with ApiServer(objects(*nodes(a=1, b=1), *many)) as server:
+        controller = EvictionController(server, slow=100)
+        asked: list[int] = []
+
+        def pause() -> None:
+            if len(controller.requests()) == 8 and not asked:
+                asked.append(len(server.accesses))
+                server.store.modify(
+                    "Namespace", "default", None, lambda o: o["metadata"].update(annotations={PAUSE: "x"})
+                )
+
+        run = _run(server, controller, pause)
+        assert run.report.evicted == 0
+        assert controller.requests() == []
+        after = [a for a in server.accesses[asked[0] :] if a.verb not in ("watch", "list")]
+        withdrawn = [n for n, a in enumerate(after) if a.verb == "patch"][:8]
+        assert len(withdrawn) == 8
+        # In front of them: what pauses is read, of the cluster and of the namespace.
+        before = [a.resource for a in after[: withdrawn[-1]] if a.verb == "get"]
+        assert set(before) <= {"configmaps", "namespaces", "leases"}, before
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_where_evictions_are_off_requests_that_are_left_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        left_pending(server, "web-00000")
+        Run(server, replace(DRY, by_request=True))
+        [request] = server.store.list(REQUESTS)
+        assert request["spec"]["intent"] == "Eviction", "it may be of a process that is alive"
+        [said] = [r.getMessage() for r in caplog.records if "pending although" in r.getMessage()]
+        assert "default/web-00000" in said
+        assert "kubectl delete evictionrequests -A -l app.kubernetes.io/name=rebalancer" in said
 
 
 @pytest.mark.usefixtures("lifecycle")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.evict.eviction import Forbidden
 from rebalancer.kube.evict.eviction_requests import EvictionRequests
 from rebalancer.kube.evict.requesting import RequestingEvictor
 from rebalancer.model.pod import Pod
@@ -149,6 +151,41 @@ def test_a_request_that_was_withdrawn_is_wanted_again(server: ApiServer, connect
     _withdrawn(server)
     assert made.evict(pod).result is Result.REQUESTED
     assert [r["spec"]["intent"] for r in server.store.list(REQUESTS)] == ["Eviction"]
+
+
+def test_many_are_recalled_without_a_look_at_any(server: ApiServer, connection: Connection) -> None:
+    time, controller = FakeTime(), EvictionController(server, slow=10_000)
+    time.during = controller.step
+    made, objects = evictor(connection, time), objects_of(connection, time)
+    pods = [p for n in range(4) if (p := objects.pod("default", f"web-{n:05}")) is not None]
+    assert all(made.evict(p).result is Result.REQUESTED for p in pods)
+    server.faults.add(Reply(500), resource="evictionrequests", verb="patch", times=1)
+    before = len(server.accesses)
+    made.recall(pods, Forbidden(Result.HELD, "paused", reason=NO))
+    assert [a.verb for a in server.accesses[before:]] == ["patch"] * len(pods)
+    # The one that failed is withdrawn when it is looked at.
+    assert all(followed(made, p, time).result is Result.HELD for p in pods)
+    assert server.store.list(REQUESTS) == []
+
+
+NULLS = {
+    "conditions": {"spec": {"intent": "Eviction"}, "status": {"conditions": None}},
+    "status": {"spec": {"intent": "Eviction"}, "status": None},
+    "a reason": {
+        "spec": {"intent": "Eviction"},
+        "status": {"conditions": [{"type": "Failed", "status": "False", "reason": None, "message": None}]},
+    },
+    "a condition": {"spec": {"intent": "Eviction"}, "status": {"conditions": [None]}},
+}
+
+
+@pytest.mark.parametrize("says", NULLS.values(), ids=NULLS)
+def test_null_is_absent(says: dict[str, object], server: ApiServer, connection: Connection) -> None:
+    made, pod = asked(connection, FakeTime())
+    body = msgspec.json.encode({"metadata": {"name": "r", "namespace": "default"}, **says})
+    server.faults.add(Reply(200, body), resource="evictionrequests", verb="get")
+    assert made.follow(pod, lambda: None) is None
+    assert server.store.list(REQUESTS)[0]["spec"]["intent"] == "Eviction"
 
 
 def test_an_api_server_that_is_gone_leaves_it_unknown(server: ApiServer, connection: Connection) -> None:

@@ -32,6 +32,29 @@ LIFECYCLE = tuple(
 REQUESTS, EVICTIONS = LIFECYCLE
 
 
+def left_pending(server: ApiServer, name: str, *, intent: str = "Eviction") -> None:
+    """A request of this tool for a pod, whose process has ended."""
+    pod = server.store.get("Pod", name, "default")["metadata"]
+    request = {
+        "apiVersion": REQUESTS.api_version,
+        "kind": "EvictionRequest",
+        "metadata": {
+            "name": f"rebalancer-{pod['uid']}",
+            "namespace": "default",
+            "labels": {
+                "app.kubernetes.io/name": "rebalancer",
+                "app.kubernetes.io/component": "eviction-request",
+            },
+        },
+        "spec": {
+            "target": {"pod": {"name": pod["name"], "uid": pod["uid"]}},
+            "requester": "rebalancer.io/rebalancer",
+            "intent": intent,
+        },
+    }
+    server.store.create(request, resource=REQUESTS)
+
+
 class EvictionController:
     """Both controllers, moved by hand: one step, each acts once. `slow`: steps until the one who evicts does.
 

@@ -27,6 +27,10 @@ class FreshLook(Protocol):
         """
         ...
 
+    def namespace(self, name: str) -> Reason | None:
+        """Why no pod of this namespace may go any more. Raises KubeError."""
+        ...
+
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the look found them."""
         ...
@@ -51,6 +55,10 @@ class NoLook(FreshLook):
         """Nothing."""
         return None
 
+    def namespace(self, name: str) -> Reason | None:  # noqa: ARG002
+        """Nothing."""
+        return None
+
     def destinations(self, move: Move) -> tuple[str, ...]:
         """As planned."""
         return move.destinations
@@ -58,6 +66,24 @@ class NoLook(FreshLook):
     def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
         """Nobody is in flight."""
         return True
+
+
+def forbids_all(gate: Gate, clock: Clock) -> Reason | None:
+    """Why no pod may be evicted now, whichever it is: a stop was asked for, or a gate is closed. Raises
+    KubeError."""
+    return _stopping(clock) or _asked_of(gate.closed)
+
+
+def _stopping(clock: Clock) -> Reason | None:
+    return Reason(ReasonCode.STOPPING, "a stop was asked for") if clock.stopping() else None
+
+
+def _asked_of(question: Callable[[], Reason | None]) -> Reason | None:
+    try:
+        return question()
+    except KubeError as e:
+        say = f"whether evictions are paused is not known: {e.message}"
+        raise KubeError(say, e.remedy, target=e.target) from e
 
 
 class Permission:
@@ -94,15 +120,11 @@ class Permission:
 
     def _ask(self) -> Reason | None:
         self.held = None
-        if self._clock.stopping():
-            return Reason(ReasonCode.STOPPING, "a stop was asked for")
+        if (stopping := _stopping(self._clock)) is not None:
+            return stopping
         # What the gates read is read at the same time as what the look reads.
         reason = self._look.why_not(self._move, self._in_flight, self._gate.begin)
         if reason is not None:
             return reason
-        try:
-            self.held = self._gate.closed()
-            return self.held or self._gate.bars(self._move.pod)
-        except KubeError as e:
-            say = f"whether evictions are paused is not known: {e.message}"
-            raise KubeError(say, e.remedy, target=e.target) from e
+        self.held = _asked_of(self._gate.closed)
+        return self.held or _asked_of(lambda: self._gate.bars(self._move.pod))
