@@ -21,7 +21,8 @@ class Finding(Struct, frozen=True, eq=False):
 
     `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
     `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0]. `numbers`: figures of
-    the message, for scripts and metrics.
+    the message, for scripts and metrics. `since`: when it was seen first (epoch seconds), None if nobody
+    remembers.
     """
 
     severity: Severity
@@ -31,3 +32,4 @@ class Finding(Struct, frozen=True, eq=False):
     remedy: str = ""
     field: str = ""
     numbers: Mapping[str, int] = {}
+    since: float | None = None

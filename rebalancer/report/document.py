@@ -169,7 +169,8 @@ class BlockedReport(Struct, frozen=True, rename="camel"):
 
 class FindingReport(Struct, frozen=True, rename="camel"):
     """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in the
-    object. `numbers`: figures of the message; there only where it has some."""
+    object. `numbers`: figures of the message; there only where it has some. `since`: when it was seen first;
+    there only where the ledger remembers."""
 
     severity: Severity
     code: str
@@ -178,6 +179,12 @@ class FindingReport(Struct, frozen=True, rename="camel"):
     remedy: str
     field: str = ""
     numbers: Mapping[str, int] | UnsetType = UNSET
+    since: str | UnsetType = UNSET
+
+    @property
+    def says(self) -> str:
+        """The message, and since when it is so."""
+        return self.message if self.since is UNSET else f"{self.message} (so since {self.since})"
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
@@ -280,10 +287,7 @@ def build_report(
             BlockedReport(b.pod.namespace, b.pod.name, b.reason.code.value, b.reason.message, b.reason.remedy)
             for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
         ),
-        findings=tuple(
-            FindingReport(f.severity, f.code, f.object, f.message, f.remedy, f.field, f.numbers or UNSET)
-            for f in merge(plan.findings, sorted(around, key=order), key=order)
-        ),
+        findings=tuple(_finding(f) for f in merge(plan.findings, sorted(around, key=order), key=order)),
         risks=at_risk,
         cluster_id=snapshot.cluster_id,
         captured_at=rfc3339(snapshot.now) if snapshot.now else "",
@@ -307,6 +311,13 @@ def _soft_ignored(plan: Plan, snapshot: Snapshot) -> int:
             for c in t.spread
             if c.when_unsatisfiable == "ScheduleAnyway"
         }
+    )
+
+
+def _finding(f: Finding) -> FindingReport:
+    since = rfc3339(f.since) if f.since is not None else UNSET
+    return FindingReport(
+        f.severity, f.code, f.object, f.message, f.remedy, f.field, f.numbers or UNSET, since
     )
 
 

@@ -1,4 +1,4 @@
-"""What is remembered across cycles and restarts, as plain values: evictions, totals, when violations began.
+"""What is remembered across cycles and restarts, as plain values: evictions, totals, since when what is wrong.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
 limited; the oldest entries are dropped first, and then only counted (`tally`).
@@ -21,6 +21,8 @@ MOST_ENTRIES = 1000
 MOST_BYTES = 512 * 1024
 """Of everything but counts: half of what a ConfigMap may hold."""
 MOST_VIOLATIONS = 2000
+MOST_IRREPLACEABLE = 500
+"""Of a name each, which may have 300 bytes."""
 
 
 class Fate(StrEnum):
@@ -100,6 +102,8 @@ class Totals(Struct, frozen=True, omit_defaults=True):
 class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
+    `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
+    take the replacement.
 
     `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
     known rules did what was predicted.
@@ -115,6 +119,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     counted: dict[str, tuple[Count, ...]] = {}
     violated: dict[str, float] = {}
+    irreplaceable: dict[str, float] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
     agreed: Agreed = Agreed()
@@ -152,7 +157,11 @@ def encode(ledger: Ledger) -> bytes:
     refuses it, and nothing is evicted that cannot be written down.
     """
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
-    small = within_limits(msgspec.structs.replace(ledger, version=VERSION, violated=violated))
+    # Who is left out begins anew: that loses least with those that have just begun.
+    irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
+    small = within_limits(
+        msgspec.structs.replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable)
+    )
     while True:
         data = msgspec.json.encode(_written(small), order="sorted")
         if len(data) - len(msgspec.json.encode(small.counted)) <= MOST_BYTES or not small.entries:

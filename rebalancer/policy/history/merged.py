@@ -20,6 +20,9 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         # A violation that began later has to last longer.
         violated={k: max(mine.violated.get(k, 0), at) for k, at in theirs.violated.items()}
         | {k: at for k, at in mine.violated.items() if k not in theirs.violated},
+        # What cannot be replaced has been so since the first of them saw it.
+        irreplaceable=theirs.irreplaceable
+        | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
         circuit=max(theirs.circuit, mine.circuit, key=lambda c: (c.until, c.trips)),
         totals=Totals(
             evictions=max(t.evictions for t in both),

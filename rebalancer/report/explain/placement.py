@@ -74,7 +74,8 @@ class Placement(Struct, frozen=True, kw_only=True, rename="camel"):
     kube-scheduler writes into its event, "" if a node takes the pod. `recorded`: the message of the pod's own
     condition. `preemption`: nodes on which removing pods of lower priority would make room. `warnings`: what
     is missing in the snapshot. `plan`: what a plan for the cluster does with the pod; everything else is said
-    of the cluster before any eviction.
+    of the cluster before any eviction. `since`: of a pod that runs and that no node takes, since when its
+    workload has had such pods, "" if the ledger does not know.
     """
 
     api_version: str = API_VERSION
@@ -96,6 +97,7 @@ class Placement(Struct, frozen=True, kw_only=True, rename="camel"):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     plan: PodInPlan | None = None
+    since: str = ""
 
 
 def explain_pod(

@@ -41,6 +41,8 @@ def _head(p: Placement) -> list[str]:
         lines.append(f"{p.fitting:,} of {plural(p.nodes, 'node')} {verb} it. {_winner(p)}")
     else:
         lines.append(f"No node takes it: {p.message}")
+        if p.since:
+            lines.append(f"Its workload has pods that no node would take again: so since {p.since}.")
         if p.preemption:
             where = f"{plural(len(p.preemption), 'node')}: {listing(p.preemption)}"
             lines.append(f"Preempting pods of lower priority would make room on {where}.")

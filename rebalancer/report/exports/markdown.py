@@ -106,7 +106,7 @@ def _lines(report: Report) -> Iterator[str]:
             if len(g.findings) > 1:
                 others = code(text.listing((f.object for f in g.findings[1:]), 10))
                 whose += f" and {len(g.findings) - 1:,} more ({others})"
-            yield f"- **{g.severity}** {g.code}: {whose}: {escape(first.message)}"
+            yield f"- **{g.severity}** {g.code}: {whose}: {escape(first.says)}"
             yield from _remedy(first.remedy)
     for title, sentences in (("Assumed", report.assumptions), ("Not known", report.warnings)):
         if sentences:

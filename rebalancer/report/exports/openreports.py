@@ -92,7 +92,7 @@ def _finding(f: FindingReport) -> Json:
     severity = f.severity.value
     more = {"remedy": f.remedy[:_LONGEST]} if f.remedy else {}
     subject = _reference(namespace, f"{kind}/{name}")
-    return _result(f.code, f.field, _RESULTS[severity], _SEVERITIES[severity], f.message, [subject], more)
+    return _result(f.code, f.field, _RESULTS[severity], _SEVERITIES[severity], f.says, [subject], more)
 
 
 def _result(

@@ -217,7 +217,7 @@ class _View:
         for g in text.found_groups(self.report.findings):
             severity = plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
             for f in g.findings if self.wide else g.findings[:1]:
-                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {f.message}")))
+                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {f.says}")))
                 if f.remedy and (self.wide or "\n" not in f.remedy):
                     self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
             if not self.wide and len(g.findings) > 1:
@@ -231,7 +231,7 @@ class _View:
         self.console.print(
             plain(
                 "\n".join(
-                    f"  {f.severity.value} {f.object} ({f.code}): {f.message}"
+                    f"  {f.severity.value} {f.object} ({f.code}): {f.says}"
                     + "".join(f"\n    {line}" for line in f.remedy.split("\n") if line)
                     for f in self.report.findings
                 )

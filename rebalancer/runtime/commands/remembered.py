@@ -1,15 +1,22 @@
-"""What a report takes from the ledger: which owners the daemon leaves alone, and whether it trusts itself."""
+"""What a report takes from the ledger: which owners the daemon leaves alone, whether it trusts itself, and
+since when pods cannot be replaced."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
+
+from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.ledger import Ledgers
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory.memory import Memory
@@ -20,8 +27,23 @@ from rebalancer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[dict[str, Reason], int]:
-    """Owner → why it is left alone, and how many evictions go one or two at a time first.
+class Remembered(Struct, frozen=True):
+    """`resting`: owner → why it is left alone. `canary`: how many evictions go one or two at a time first.
+    `irreplaceable`: workload → since when it has pods that no node would take again."""
+
+    resting: Mapping[str, Reason] = {}
+    canary: int = 0
+    irreplaceable: Mapping[str, float] = {}
+
+    def since(self, snapshot: Snapshot, pod: Pod) -> float | None:
+        """Since when the pod's workload has pods that no node would take again."""
+        owners = Owners(snapshot, PolicyOptions())
+        owner = owners.of(pod)
+        return self.irreplaceable.get(owners.top(owner).key) if owner is not None else None
+
+
+def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
+    """What the ledger of the cluster says.
 
     Nothing if the ledger cannot be read, or was never written: then nobody evicts by it, and the report is
     that of the same cluster in a file.
@@ -30,7 +52,7 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[
     beyond `list`, so an unreadable ledger is no error.
     """
     if settings.ledger.mode != "configMap":
-        return {}, 0
+        return Remembered()
     connection = Connection(cluster_options(source))
     try:
         wait = threading.Event().wait
@@ -39,11 +61,15 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[
         memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
         if not memory.ledger.serial:
-            return {}, 0
+            return Remembered()
         in_a_row = memory.ledger.totals.in_a_row
-        return memory.resting(snapshot), max(0, settings.evictions.canary - in_a_row)
+        return Remembered(
+            resting=memory.resting(snapshot),
+            canary=max(0, settings.evictions.canary - in_a_row),
+            irreplaceable=memory.ledger.irreplaceable,
+        )
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
-        return {}, 0
+        return Remembered()
     finally:
         connection.close()

@@ -237,7 +237,8 @@ def remembering(
         if touched:
             made = without(snapshot, approved, {**unsettled, **resting})
         more = undoing(snapshot, memory.undone_moves())
-        return replace(made, findings=(*made.findings, *more)) if more else made
+        found = (*memory.dated(made.findings), *more)
+        return replace(made, findings=found) if found != made.findings else made
 
     return planned
 

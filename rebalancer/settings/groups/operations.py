@@ -76,7 +76,8 @@ class Breaker(Group):
 
 class Ledger(Group):
     """What is remembered across cycles and restarts: evictions, where each replacement was expected and where
-    it landed, and when violations began. It is kept in a ConfigMap and takes 512 KiB at most."""
+    it landed, when violations began, and since when pods cannot be replaced. It is kept in a ConfigMap and
+    takes 512 KiB at most."""
 
     mode: Literal["configMap", "memory"] = "configMap"
     """configMap: no pod is evicted unless that can be written to the ledger first. memory: the ledger is kept

@@ -98,12 +98,14 @@ def explain(
     from msgspec.structs import replace
 
     from rebalancer.planner import plan
+    from rebalancer.report.document import rfc3339
     from rebalancer.report.explain.placement import explain_pod
     from rebalancer.report.explain.pod_in_plan import pod_in_plan
     from rebalancer.report.explain.table import to_table
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.explain.find_pod import find_pod
     from rebalancer.runtime.commands.explain.pod_file import choose, read_pods
+    from rebalancer.runtime.commands.remembered import remembered
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.settings import load_settings, plan_options
 
@@ -121,6 +123,9 @@ def explain(
     if pod_file is None:
         with progress(f"planning for {len(loaded.pods):,} pods"):
             placement = replace(placement, plan=pod_in_plan(plan(loaded, planning), chosen))
+        if chosen.node_name and not placement.fitting and not source.snapshots:
+            at = remembered(settings, source, loaded).since(loaded, chosen)
+            placement = replace(placement, since=rfc3339(at) if at is not None else "")
     if output is Form.JSON:
         sys.stdout.write(to_json(placement))
     else:

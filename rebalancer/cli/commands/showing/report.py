@@ -18,12 +18,12 @@ from rebalancer.report.formats import Color, Format, format_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rebalancer.model.reason import Reason
     from rebalancer.model.snapshot import Snapshot
     from rebalancer.planner import PlanOptions
     from rebalancer.planner.plan import Plan
     from rebalancer.report import Report
     from rebalancer.report.drilled.document import DrillReport
+    from rebalancer.runtime.commands.remembered import Remembered
     from rebalancer.runtime.commands.source import Source
     from rebalancer.settings import Settings
 
@@ -140,6 +140,7 @@ def _document(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
+    from rebalancer.findings.checks.replacing.since import dated
     from rebalancer.month.restart import restart_findings
     from rebalancer.planner.results.pace import Gait
     from rebalancer.report import build_report
@@ -155,12 +156,15 @@ def _document(
         loaded = load_snapshot(source, tell)
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
-    resting, canary = _remembered(settings, source, loaded.snapshot)
-    if resting:
-        policy = msgspec.structs.replace(planning.policy, resting=resting)
+    ledger = _remembered(settings, source, loaded.snapshot)
+    if ledger is not None and ledger.resting:
+        policy = msgspec.structs.replace(planning.policy, resting=ledger.resting)
         planning = msgspec.structs.replace(planning, policy=policy)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
         planned = plan_with_findings(loaded.snapshot, planning)
+    if ledger is not None:
+        found = dated(ledger.irreplaceable, planned.findings)
+        planned = msgspec.structs.replace(planned, findings=found)
     document = build_report(
         planned,
         loaded.snapshot,
@@ -170,7 +174,7 @@ def _document(
         around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
-        gait=Gait(settings.evictions.per_second or None, canary),
+        gait=Gait(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
         room=missing_room(loaded.snapshot, planning, planned),
     )
     only = settings.scope.namespaces.include
@@ -217,11 +221,10 @@ def _report_fleet(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> tuple[dict[str, Reason], int]:
-    """Which owners the ledger says are left alone, and what is left of the canary. Files have no ledger, and
-    need no client."""
+def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered | None:
+    """What the ledger says. Files have none, and need no client."""
     if source.snapshots:
-        return {}, 0
+        return None
     from rebalancer.runtime.commands.remembered import remembered
 
     return remembered(settings, source, snapshot)

@@ -5,4 +5,5 @@ back_again    whether a replacement could go where the pod was, for many nodes a
 stuck         the pods whose replacement finds no node at all
 remedy        what would have to change
 check         the finding
+since         since when it is so
 """

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
+from rebalancer.findings.checks.replacing.since import dated, first_seen
 from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
+from rebalancer.model.finding import Finding
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import Outcome
@@ -153,6 +155,14 @@ class Memory:
         since, unripe = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
         self.ledger = replace(self.ledger, violated=since)
         return {**found, **unripe}
+
+    def dated(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings with since when they were seen, which is written down for those to come."""
+        known = self.ledger.irreplaceable
+        seen = first_seen(known, findings, now=self._clock.now())
+        if seen != known:
+            self.ledger = replace(self.ledger, irreplaceable=seen)
+        return dated(known, findings)
 
     def undone_moves(self) -> Account:
         """How many moves of the last week the removal of nodes has undone."""

@@ -33,6 +33,12 @@ def test_a_violation_that_both_know_began_when_the_later_of_the_two_says() -> No
     assert found.violated == {"x": 2.0, "y": 5.0, "z": 7.0}
 
 
+def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> None:
+    theirs = Ledger(irreplaceable={"Deployment/a/x": 1.0, "Deployment/a/y": 5.0})
+    found = merged(theirs, Ledger(irreplaceable={"Deployment/a/x": 2.0, "Deployment/a/z": 7.0}))
+    assert found.irreplaceable == {"Deployment/a/x": 1.0, "Deployment/a/y": 5.0, "Deployment/a/z": 7.0}
+
+
 def test_the_breaker_is_open_for_as_long_as_one_of_them_says() -> None:
     shorter, longer = Circuit(until=10.0, trips=3), Circuit(until=20.0, trips=1)
     assert merged(Ledger(circuit=longer), Ledger(circuit=shorter)).circuit == longer

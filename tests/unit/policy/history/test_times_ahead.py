@@ -23,6 +23,7 @@ def test_what_is_past_stays_as_it_is() -> None:
         entries=(entry(NOW - 5), entry(NOW + 1)),
         counted={"o": (Count(5, 2), Count(int(NOW), 3))},
         violated={"k": NOW - 9},
+        irreplaceable={"Deployment/n/o": NOW - 9},
         claims={"a": claim},
     )
     assert as_of(past, NOW, 100.0) == past
@@ -34,9 +35,11 @@ def test_what_is_in_the_future_is_now() -> None:
         entries=(entry(NOW + 99),),
         counted={"o": (Count(int(NOW), 3), Count(int(NOW) + 9999, 4), Count(int(NOW) + 99_999, 5))},
         violated={"k": NOW + 99},
+        irreplaceable={"Deployment/n/o": NOW + 99},
         claims={"a": Claim(until=NOW + 9999 + 60, made=NOW + 9999), "b": Claim(until=NOW + 9999)},
     )
     found = as_of(ahead, NOW, 100.0)
+    assert found.irreplaceable == {"Deployment/n/o": NOW}
     assert found.looked == found.entries[0].at == found.violated["k"] == NOW
     assert sum(c.evictions for c in found.counted["o"]) == 12
     assert max(c.at for c in found.counted["o"]) <= NOW + 5

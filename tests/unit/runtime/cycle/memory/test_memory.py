@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
@@ -39,6 +40,23 @@ def cycle(memory: Memory, *outcomes: Outcome, seen: Snapshot = WEB) -> None:
     memory.intend(seen, PLAN, moves, [["zone=a"]] * len(moves))
     memory.landed(outcomes)
     memory.settled()
+
+
+def test_since_when_pods_cannot_be_replaced_is_remembered_until_they_can() -> None:
+    def stuck(name: str) -> Finding:
+        return Finding(Severity.ERROR, "cannot-be-replaced", f"Deployment/a/{name}", "no node")
+
+    time = FakeTime()
+    memory = remembering(time)
+    other = Finding(Severity.WARNING, "no-pdb", "Deployment/a/web", "no budget")
+    began = time.now()
+    assert [f.since for f in memory.dated([stuck("web"), other])] == [None, None]
+    time.at += 60
+    assert [f.since for f in memory.dated([stuck("web"), stuck("db"), other])] == [began, None, None]
+    assert memory.ledger.irreplaceable == {"Deployment/a/web": began, "Deployment/a/db": began + 60}
+    memory.dated([stuck("db")])
+    time.at += 60
+    assert [f.since for f in memory.dated([stuck("web"), stuck("db")])] == [None, began + 60]
 
 
 FATES: dict[str, tuple[Outcome, Fate | None]] = {
