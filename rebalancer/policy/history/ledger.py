@@ -1,4 +1,4 @@
-"""What is remembered across cycles and restarts, as plain values: evictions, totals, since when what is wrong.
+"""What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
 limited; the oldest entries are dropped first, and then only counted (`tally`).

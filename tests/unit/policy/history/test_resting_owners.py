@@ -208,7 +208,6 @@ AGES = [
 ]
 
 
-@pytest.mark.parametrize(("age", "counted"), [a[1:] for a in AGES], ids=[a[0] for a in AGES])
 def test_of_workloads_that_cannot_be_replaced_the_first_are_kept() -> None:
     names = {f"Deployment/{'n' * 60}/{i:0250}": float(i) for i in range(3 * MOST_IRREPLACEABLE)}
     data = encode(Ledger(irreplaceable=names))
@@ -216,6 +215,7 @@ def test_of_workloads_that_cannot_be_replaced_the_first_are_kept() -> None:
     assert set(decode(data).irreplaceable.values()) == set(map(float, range(MOST_IRREPLACEABLE)))
 
 
+@pytest.mark.parametrize(("age", "counted"), [a[1:] for a in AGES], ids=[a[0] for a in AGES])
 def test_caps_forget_by_time_and_not_because_the_ledger_is_full(age: float, counted: tuple[int, int]) -> None:
     """Three times as many evictions as entries have room, written and read in five goes."""
     ledger = Ledger()
