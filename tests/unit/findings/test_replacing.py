@@ -67,7 +67,7 @@ CASES: dict[str, tuple[list[Any], int, str, str]] = {
         [node("a-0").zone("a").room(cpu="1", pods=2), workload("big").requests(cpu="2").placed({"a-0": 1})],
         1,
         "Insufficient cpu",
-        "# or room for it on one of these nodes, or one more like them: a-0",
+        "# room for it on one of these nodes, or one more like them: a-0",
     ),
 }
 

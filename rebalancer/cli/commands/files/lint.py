@@ -20,6 +20,8 @@ Examples:
   helm template chart/ -f prod.yaml | rebalancer lint -
   # Warnings fail too, and replicated workloads without any constraint are warned of
   rebalancer lint --strict --severity no-spread=warning deploy/
+  # On three zones of four nodes each: would every pod find a node, and find one again?
+  rebalancer lint --nodes a=4,b=4,c=4 deploy/
   # In CI
   rebalancer lint -o github deploy/
   rebalancer lint -o sarif deploy/ > lint.sarif
@@ -55,6 +57,15 @@ def lint(
             "no-spread is off by default.",
         ),
     ] = None,
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes",
+            metavar="FILE|ZONE=N,...",
+            help="Judge also whether all pods find a node, and would again, on these nodes: what kubectl get "
+            "nodes -o yaml prints, or their number by zone.",
+        ),
+    ] = "",
     output: Annotated[LintFormat, typer.Option("--output", "-o", help="Output format.")] = LintFormat.TEXT,
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
@@ -69,7 +80,7 @@ def lint(
     from rebalancer.runtime.commands.lint.lint import lint as check
 
     levels = _levels(ignore or (), severity or ())
-    linted = _levelled(check(files), levels)
+    linted = _levelled(check(files, nodes=nodes), levels)
     for note in linted.notes:
         typer.echo(clean(f"note: {note}"), err=True)
     typer.echo(_written(linted, output), nl=False)

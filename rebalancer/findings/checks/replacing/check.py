@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.engine.shut_nodes import shut_nodes, told
+from rebalancer.engine.shut_nodes import Shut, shut_nodes, told
 from rebalancer.findings.checks.replacing.kept import Kept, kept_pods
 from rebalancer.findings.checks.replacing.remedy import remedy
 from rebalancer.findings.checks.replacing.stuck import gone, stuck_pods
@@ -13,6 +13,7 @@ from rebalancer.findings.subject import Subject
 from rebalancer.findings.survey import Survey
 from rebalancer.model.finding import Finding, Severity
 from rebalancer.model.pod import Pod
+from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 
 Found = list[tuple[Kept, list[Pod]]]
@@ -53,6 +54,31 @@ def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Find
             f"if one died now, no node would take the replacement of {number:,} of its {total:,} pods "
             f"({', '.join(names[:_NAMED])}{more})"
         )
+    return _told(subject, what, shut, change, number, total)
+
+
+def not_placed(simulation: Simulation, subject: Subject, number: int) -> Finding:
+    """The finding about pods of a workload that find no node when they are first placed."""
+    new, total = subject.template, subject.replicas
+    owner = subject.workload
+    assert owner is not None
+    kept = Kept(owner, new, new, [], simulation.state.table)
+    shut = shut_nodes(simulation.framework(new), new)
+    change = remedy(simulation, subject, kept, shut)
+    if number > 1:
+        change = f"# for one more of them\n{change}"
+    if total == 1:
+        what = "its pod finds no node"
+    elif number == total:
+        what = f"none of its {total:,} pods finds a node"
+    else:
+        what = f"{number:,} of its {total:,} pods {'finds' if number == 1 else 'find'} no node"
+    return _told(subject, what, shut, change, number, total)
+
+
+def _told(
+    subject: Subject, what: str, shut: tuple[Shut, ...], change: str, number: int, total: int
+) -> Finding:
     return finding(
         Severity.ERROR,
         FindingCode.CANNOT_BE_REPLACED,

@@ -20,7 +20,10 @@ _NAMED = 3
 def remedy(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> str:
     """In the state in which the pod is gone: what opens a node by itself. `shut`: why none is open."""
     found = [_skew(simulation, subject, kept), _node(simulation, kept, shut)]
-    return "\n".join(filter(None, found)) or "# no single change helps: two of these causes have to go"
+    either = "\n# or ".join(filter(None, found))
+    if not either:
+        return "# no single change helps: two of these causes have to go"
+    return either if found[0] else f"# {either}"
 
 
 def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> str:
@@ -69,7 +72,7 @@ def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
         names = [table.names[i] for i in np.flatnonzero(full)]
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         which = ", ".join(names[:_NAMED]) + more
-        return f"# or room for it on one of these nodes, or one more like them: {which}"
+        return f"room for it on one of these nodes, or one more like them: {which}"
     # A new node is empty, and a host of its own.
     open_ = simulation.static(new)
     state = simulation.state
@@ -82,4 +85,4 @@ def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
             open_ = open_ & question.pass_
     if not open_.any():
         return ""
-    return f"# or one more node like {table.names[int(np.flatnonzero(open_)[0])]}"
+    return f"one more node like {table.names[int(np.flatnonzero(open_)[0])]}"

@@ -17,11 +17,13 @@ from rebalancer.kube.schema import problems
 from rebalancer.manifests.files import Text
 from rebalancer.manifests.kinds import is_read
 from rebalancer.manifests.located import Located, Unreadable, located
+from rebalancer.manifests.nodes import given_nodes
 from rebalancer.manifests.reading import field_error
 from rebalancer.manifests.validation import validate
 from rebalancer.model.decode import Decoder
 from rebalancer.model.finding import Severity
 from rebalancer.model.kinds import KINDS, Object
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import Workload
@@ -29,12 +31,15 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.lint.diagnostic import Diagnostic, Linted
+from rebalancer.report.wording.text import plural
 from rebalancer.runtime.commands.lint.checks import LintCode, checks
 from rebalancer.runtime.commands.lint.ignores import Ignores
+from rebalancer.runtime.commands.lint.on_nodes import on_nodes
 from rebalancer.runtime.commands.lint.rendering import Failed, Rendered, Skipped, Source, sources
 
 _TEMPLATES = ("", "spec.template.", "spec.jobTemplate.spec.template.")
 _POSITION = re.compile(r":(\d+):\d+: ")
+_UNKNOWN = "where their pods can go also depends on volumes, other pods, or labels that were not given"
 _RENDER = "# templates have to be rendered first: helm template … | rebalancer lint -"
 
 
@@ -52,13 +57,16 @@ class _Place(Struct, frozen=True, eq=False):
         return next((o for o in self.origins if o.item.has(field)), self)
 
 
-def lint(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None) -> Linted:
+def lint(
+    paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None, *, nodes: str = ""
+) -> Linted:
     """The findings of all manifests in these files, directories or `-`.
 
-    They count as one cluster without nodes: a budget or autoscaler that is not in them does not exist. Helm
-    charts and kustomizations in directories are rendered. Raises UserError if a path cannot be read.
+    They count as one cluster: a budget or autoscaler that is not in them does not exist. `nodes`: a file with
+    its nodes, or their number by zone; without, nothing is said that depends on nodes. Helm charts and
+    kustomizations in directories are rendered. Raises UserError if a path cannot be read.
     """
-    linting = _Linting()
+    linting = _Linting(nodes)
     for source in sources(paths, stdin):
         linting.add(source)
     return linting.linted()
@@ -67,7 +75,8 @@ def lint(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None)
 class _Linting:
     """What was read and found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: str) -> None:
+        self._nodes = nodes
         self._decoder = Decoder()
         self._objects: list[Object] = []
         self._found: list[Diagnostic] = []
@@ -155,14 +164,23 @@ class _Linting:
 
     def linted(self) -> Linted:
         """All of it, with the findings of the workloads."""
-        snapshot = build_snapshot(self._objects, now=0.0, kinds=KINDS)
+        objects = [o for o in self._objects if not isinstance(o, Node)]
+        snapshot = build_snapshot(objects, now=0.0, kinds=KINDS)
         simulation = Simulation(snapshot, None)
         evictable = Evictable(snapshot, PolicyOptions(namespaces_exclude=()))
-        for f in (*findings(simulation, evictable), *checks(subjects(snapshot, evictable.owners))):
+        every = subjects(snapshot, evictable.owners)
+        found = [*findings(simulation, evictable), *checks(every)]
+        if self._nodes:
+            asked = {r for s in every for r in s.template.requests}
+            placed = on_nodes(objects, given_nodes(self._nodes, sorted(asked)))
+            found += placed.found
+            if placed.not_judged:
+                self._notes.append(f"{plural(placed.not_judged, 'workload')} not judged by nodes: {_UNKNOWN}")
+        for f in found:
             place = self._where[f.object]
             self._tell(place, f.severity, f.code, f.message, place.item.line_of(f.field), f.remedy, f.field)
-        found = sorted(self._found, key=lambda d: (d.file, d.line, d.code, d.object))
-        return Linted(tuple(found), self._workloads, len(self._files), self._ignored, tuple(self._notes))
+        told = sorted(self._found, key=lambda d: (d.file, d.line, d.code, d.object))
+        return Linted(tuple(told), self._workloads, len(self._files), self._ignored, tuple(self._notes))
 
 
 def _made_of(item: Located) -> str | None:
