@@ -15,6 +15,9 @@ from rebalancer.report.showing import Showing
 from rebalancer.report.wording.text import HIDDEN
 from rebalancer.spread.per_domain import PerDomain
 
+_LARGE = 4_000
+"""Bytes from which on names or figures are one line: the nodes that an eviction may lead to, counts by node.
+Of a report on thousands of nodes more than half would be blanks else."""
 _PIPED_WIDTH = 140
 """Width if the output is not a terminal; wide enough for most rows."""
 
@@ -72,35 +75,47 @@ def to_builtins(document: Struct) -> Any:
 
 
 def to_json(document: Struct) -> str:
-    """A document as indented JSON. Characters that could act on a terminal are escaped."""
+    """A document as JSON, indented but for long lists of names and figures. Characters that could act on a
+    terminal are escaped."""
     return b"".join(json_pieces(document)).decode()
 
 
 def json_pieces(document: Struct) -> Iterator[bytes]:
-    """The same in pieces: a field each, and of fields that are tuples an element each."""
-    between = b"{"
+    """The same in pieces: documents are written member by member, lists of them element by element."""
+    yield from _members(document, 0)
+    yield b"\n"
+
+
+def _members(document: Struct, columns: int) -> Iterator[bytes]:
+    between, margin = b"{", b"\n" + b" " * columns
     for field in msgspec.structs.fields(document):
         value = getattr(document, field.name)
         if value is msgspec.UNSET:
             continue
-        yield between + b"\n  " + msgspec.json.encode(field.encode_name) + b": "
+        yield between + margin + b"  " + msgspec.json.encode(field.encode_name) + b": "
         between = b","
-        if isinstance(value, tuple) and value:
-            yield b"["
-            for i, element in enumerate(value):
-                yield (b",\n    " if i else b"\n    ") + _indented(element, 4)
-            yield b"\n  ]"
-        else:
-            yield _indented(value, 2)
-    yield b"\n}\n"
+        yield from _value(value, columns + 2)
+    yield margin + b"}"
 
 
-def _indented(value: object, columns: int) -> bytes:
-    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2)
+def _value(value: object, columns: int) -> Iterator[bytes]:
+    margin = b"\n" + b" " * columns
+    if isinstance(value, tuple) and value and isinstance(value[0], Struct):
+        for i, element in enumerate(value):
+            yield (b"," if i else b"[") + margin + b"  "
+            yield from _value(element, columns + 2)
+        yield margin + b"]"
+        return
+    text = msgspec.json.encode(value, enc_hook=_plain)
+    if len(text) > _LARGE and isinstance(value, Struct):
+        yield from _members(value, columns)
+        return
+    if len(text) <= _LARGE:
+        # Line ends within strings are escaped.
+        text = msgspec.json.format(text, indent=2).replace(b"\n", margin)
     if not text.isascii() or b"\x7f" in text:
         text = harmless(text.decode()).encode()
-    # Line ends within strings are escaped.
-    return text.replace(b"\n", b"\n" + b" " * columns)
+    yield text
 
 
 def _plain(value: object) -> dict[str, int]:

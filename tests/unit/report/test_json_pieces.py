@@ -43,3 +43,12 @@ def test_the_pieces_are_the_whole_with_hostile_characters_escaped(document: Docu
 def test_no_piece_holds_more_than_one_element() -> None:
     pieces = list(json_pieces(Document(many=tuple(Inner(str(i)) for i in range(100)))))
     assert max(map(len, pieces)) < 200
+
+
+def test_long_lists_of_names_and_figures_are_one_line_and_the_rest_is_indented() -> None:
+    names = tuple(f"node-{i:05d}" for i in range(1000))
+    document = Document(many=(Inner(list_of=names, numbers={"a": 1}), Inner(numbers=dict.fromkeys(names, 1))))
+    text = to_json(document)
+    assert json.loads(text) == json.loads(msgspec.json.encode(document))
+    assert len(text) < 1.1 * len(msgspec.json.encode(document))
+    assert '      "numbers": {\n        "a": 1\n      },\n      "listOf": ["node-00000","node-00001"' in text
