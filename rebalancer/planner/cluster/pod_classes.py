@@ -67,6 +67,67 @@ class PodClass:
         return self.owner is not None and self.owner.kind == "StatefulSet" and not self.owner.parallel
 
 
+class _SinglePods:
+    """What is asked about single pods of classes, and mostly about few of them.
+
+    It does not know the classes: they refer to it. A circle would keep the cluster of each plan in memory
+    until the garbage collector comes.
+    """
+
+    def __init__(
+        self, simulation: Simulation, groups: Groups, evictable: Evictable, order: Callable[[Pod], object]
+    ) -> None:
+        self._simulation, self._groups, self._evictable = simulation, groups, evictable
+        self._order = order
+        self._why_not: dict[str, Reason | None] = {}
+
+    def by_node(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
+        """By the number of the node, the best victim first."""
+        index = self._simulation.state.table.index
+        found: dict[int, list[Pod]] = {}
+        for pod in pods:
+            found.setdefault(index[pod.node_name], []).append(pod)
+        for there in found.values():
+            if len(there) > 1:
+                there.sort(key=self._order)  # type: ignore[arg-type]
+        return found
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why policy keeps one of these pods where it is; None if it may be evicted."""
+        key = pod.uid or pod.key
+        if key not in self._why_not:
+            owner = self._evictable.owners.of(pod)
+            replacement = (
+                self._evictable.replacements.of(pod.template, owner) if owner is not None else pod.template
+            )
+            self._why_not[key] = self._evictable.why_not(pod) or self._unlike(pod, replacement)
+        return self._why_not[key]
+
+    def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
+        owner = self._evictable.owners.of(pod)
+        if owner is not None and owner.template is not None and edited(pod.template, owner.template):
+            return Reason(
+                ReasonCode.ROLLOUT_IN_PROGRESS,
+                "its owner's template was changed after the pod was made: its replacement would differ",
+                {},
+                "let the owner replace its pods",
+            )
+        if replacement is pod.template:
+            return None
+        groups = self._groups
+        if groups.carried(replacement) == groups.carried(pod.template) and groups.counted(
+            replacement
+        ) == groups.counted(pod.template):
+            return None
+        return Reason(
+            ReasonCode.ROLLOUT_IN_PROGRESS,
+            "its owner's template differs from the pod in labels or constraints: the replacement would count "
+            "elsewhere",
+            {},
+            "let the owner replace its pods (kubectl rollout restart)",
+        )
+
+
 class Classes:
     """All classes of a cluster, and why which of their pods stays."""
 
@@ -79,11 +140,10 @@ class Classes:
         order: Callable[[Pod], object],
     ) -> None:
         self.all: list[PodClass] = []
-        self._why_not: dict[str, Reason | None] = {}
         self._replacements = evictable.replacements
         self._index: dict[tuple[object, ...], PodClass] = {}
-        self._simulation, self._groups, self._evictable = simulation, groups, evictable
-        self._order = order
+        self._simulation, self._groups = simulation, groups
+        self._single = _SinglePods(simulation, groups, evictable, order)
         for group in pods:
             found = self._class(group.template, evictable.owners.of(group.one))
             if found is not None:
@@ -124,62 +184,22 @@ class Classes:
                 counted,
                 carried,
                 self._simulation.static(replacement),
-                self.why_not,
-                self._by_node,
+                self._single.why_not,
+                self._single.by_node,
             )
             self._index[signature] = found
             self.all.append(found)
         return found
 
-    def _by_node(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
-        """By the number of the node, the best victim first."""
-        index = self._simulation.state.table.index
-        found: dict[int, list[Pod]] = {}
-        for pod in pods:
-            found.setdefault(index[pod.node_name], []).append(pod)
-        for there in found.values():
-            if len(there) > 1:
-                there.sort(key=self._order)  # type: ignore[arg-type]
-        return found
-
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
-        key = pod.uid or pod.key
-        if key not in self._why_not:
-            owner = self._evictable.owners.of(pod)
-            replacement = self._replacements.of(pod.template, owner) if owner is not None else pod.template
-            self._why_not[key] = self._evictable.why_not(pod) or self._unlike(pod, replacement)
-        return self._why_not[key]
+        return self._single.why_not(pod)
 
     def replacement(self, pod: Pod, pod_class: PodClass) -> PodTemplate:
         """What takes this very pod's place."""
         if pod_class.owner is None:
             return pod.template
         return self._replacements.of(pod.template, pod_class.owner)
-
-    def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
-        owner = self._evictable.owners.of(pod)
-        if owner is not None and owner.template is not None and edited(pod.template, owner.template):
-            return Reason(
-                ReasonCode.ROLLOUT_IN_PROGRESS,
-                "its owner's template was changed after the pod was made: its replacement would differ",
-                {},
-                "let the owner replace its pods",
-            )
-        if replacement is pod.template:
-            return None
-        groups = self._groups
-        if groups.carried(replacement) == groups.carried(pod.template) and groups.counted(
-            replacement
-        ) == groups.counted(pod.template):
-            return None
-        return Reason(
-            ReasonCode.ROLLOUT_IN_PROGRESS,
-            "its owner's template differs from the pod in labels or constraints: the replacement would count "
-            "elsewhere",
-            {},
-            "let the owner replace its pods (kubectl rollout restart)",
-        )
 
     def _signature(
         self,

@@ -70,25 +70,26 @@ class Odds:
 
     def lucky(self, allowed: int) -> Moves | None:
         """At most `allowed` moves to the end that some landings allow, however likely they are."""
-        hopeless: set[tuple[object, ...]] = set()
+        return self._onward(self._problem.start, (), allowed, set())
 
-        def onward(placed: Ints, moves: Moves) -> Moves | None:
-            if self._there(placed):
-                return moves
-            key = reached(placed, moves)
-            needed = self._problem.remaining.moves(placed, self._residual)
-            if needed is None or needed > allowed - len(moves) or key in hopeless:
-                return None
-            best = self._prospect(placed, moves).landings
-            for landings in dict.fromkeys((best, *self._open(placed, moves))):
-                for way in landings:
-                    found = onward(_moved(placed, way.move), (*moves, way.move))
-                    if found is not None or self._problem.effort.gone:
-                        return found
-            hopeless.add(key)
+    def _onward(
+        self, placed: Ints, moves: Moves, allowed: int, hopeless: set[tuple[object, ...]]
+    ) -> Moves | None:
+        """The moves and those to the end after them; adds to `hopeless` from where there is no way."""
+        if self._there(placed):
+            return moves
+        key = reached(placed, moves)
+        needed = self._problem.remaining.moves(placed, self._residual)
+        if needed is None or needed > allowed - len(moves) or key in hopeless:
             return None
-
-        return onward(self._problem.start, ())
+        best = self._prospect(placed, moves).landings
+        for landings in dict.fromkeys((best, *self._open(placed, moves))):
+            for way in landings:
+                found = self._onward(_moved(placed, way.move), (*moves, way.move), allowed, hopeless)
+                if found is not None or self._problem.effort.gone:
+                    return found
+        hopeless.add(key)
+        return None
 
     def _predicted(self, placed: Ints, moves: Moves) -> Moves | None:
         if self._there(placed):

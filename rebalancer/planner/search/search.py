@@ -78,8 +78,7 @@ class Search:
             return Walk((), now, 0, now, proved=True)
         with self._problem.tried.kept():
             walk = self._found()
-        self._problem.forget()
-        self._roomier.forget()
+        self._remaining.forget()
         return walk
 
     def lowest(self) -> int:

@@ -7,6 +7,7 @@ A *sure* one brings the end nearer by each move, wherever this and every earlier
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,7 +31,7 @@ class SureMoves:
         distinct = np.zeros(problem.start.shape[1], dtype=np.bool_)
         if course is not None:
             distinct |= course.gives.any(axis=0)
-        self._landings = Landings(problem, self._nearer, distinct)
+        self._landings = Landings(problem, partial(_nearer, problem, residual), distinct)
         self._start = Placements((Placement(problem.start),))
 
     def sure(self) -> Moves | None:
@@ -61,13 +62,6 @@ class SureMoves:
                 replace(m, certain=certain, destinations=a.destinations, open=a.open, closed=a.closed)
             )
         return tuple(found)
-
-    def _nearer(self, placed: Ints, candidate: Candidate, landed: int) -> bool:
-        """Whether a move leaves one move less to the end."""
-        remaining = self._problem.remaining
-        before = remaining.moves(placed, self._residual)
-        left = remaining.moves_after(placed, self._residual, candidate, landed)
-        return before is not None and left is not None and left < before
 
     def _there(self, now: Placements) -> bool:
         return self._problem.excess(now.predicted.placed) <= self._residual
@@ -141,3 +135,11 @@ class SureMoves:
             return iter(())
         with self._problem.tried.after(at.made):
             return self._problem.candidates(self._problem.remaining.cell_of(at.placed), course.gives)
+
+
+def _nearer(problem: Problem, residual: int, placed: Ints, candidate: Candidate, landed: int) -> bool:
+    """Whether a move leaves one move less to the end."""
+    remaining = problem.remaining
+    before = remaining.moves(placed, residual)
+    left = remaining.moves_after(placed, residual, candidate, landed)
+    return before is not None and left is not None and left < before

@@ -11,6 +11,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.next_change import next_change
+from rebalancer.runtime.live.freed_memory import give_back
 
 _NOT_PLANNED_FROM = frozenset({"now", "reads"})
 _RESTS_ON = tuple(f for f in Snapshot.__struct_fields__ if f not in _NOT_PLANNED_FROM)
@@ -43,6 +44,7 @@ class LastPlan:
             if made.options == options:
                 return made.plan
         plan = self._make(snapshot, options)
+        give_back()
         until = next_change(snapshot, options.policy)
         self._made = [*self._made, _Made(snapshot, options, plan, until)][-_MOST:]
         return plan
