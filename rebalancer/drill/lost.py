@@ -17,6 +17,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 
 _OF_THE_NODE = frozenset({"DaemonSet", "Node"})
 
@@ -53,7 +54,7 @@ class Owned:
     def __init__(self, snapshot: Snapshot, manner: Manner) -> None:
         self.owners = Owners(snapshot, PolicyOptions())
         self.manner = manner
-        self._replacements = Replacements()
+        self._replacements = Replacements(VerticalAutoscalers(snapshot))
         self._alike: dict[tuple[int, int], tuple[Pod, Fate, str, Workload | None]] = {}
         self._deleted_after: dict[tuple[Toleration, ...], float | None] = {}
         self.running: Counter[str] = Counter()

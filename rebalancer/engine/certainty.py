@@ -36,6 +36,7 @@ VOLUME_KINDS = (
 )
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment", "HorizontalPodAutoscaler")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
+_SIZING = "VerticalPodAutoscaler"
 _UNSEEN = (
     "pods of other namespaces are not seen, nor the room and ports that they take and whom they keep away, "
     "so that no move is certain"
@@ -160,6 +161,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "the pod uses resource claims, which are not modelled"
     if template.migrates:
         yield "the pod is a virtual machine, which is on both nodes while it moves"
+    if template.autosized:
+        yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
     if template.node_features:
@@ -174,6 +177,9 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     snapshot = state.snapshot
     if snapshot.read_namespaces:
         yield _UNSEEN
+
+    if _SIZING in snapshot.refused:
+        yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
 
     def hidden(*kinds: str) -> list[str]:
         return [k for k in kinds if not reads(snapshot, k)]

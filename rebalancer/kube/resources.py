@@ -101,6 +101,7 @@ _ALL = (
     Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False),
     Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers", namespaced=False),
     Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
+    Resource("VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
     Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False),
 )
 

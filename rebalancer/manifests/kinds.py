@@ -36,6 +36,7 @@ _GROUPS = {
     "HorizontalPodAutoscaler": "autoscaling",
     **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
     "NodeClaim": "karpenter.sh",
+    "VerticalPodAutoscaler": "autoscaling.k8s.io",
 }
 CLUSTER_SCOPED = frozenset(
     {

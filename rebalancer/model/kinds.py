@@ -22,6 +22,7 @@ from rebalancer.model.workload import (
     PriorityClass,
     ResourceQuota,
     Service,
+    VerticalPodAutoscaler,
     Workload,
 )
 
@@ -42,6 +43,7 @@ Object = (
     | CSIDriver
     | CSIStorageCapacity
     | NodeClaim
+    | VerticalPodAutoscaler
     | ObjectMeta
 )
 """Any value that is read. ObjectMeta stands for a ControllerRevision, of which only the metadata is read."""
@@ -61,6 +63,7 @@ PLAIN: dict[str, type[Struct]] = {
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
     "ResourceQuota": ResourceQuota,
     "NodeClaim": NodeClaim,
+    "VerticalPodAutoscaler": VerticalPodAutoscaler,
 }
 """Kinds whose value has the fields of the API, so that one generic decoder reads them."""
 WORKLOADS = frozenset(

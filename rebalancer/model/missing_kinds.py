@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from rebalancer.model.node import NODEPOOL, Node
 
-ADD_ONS = {"NodeClaim": NODEPOOL}
-"""Kinds that a cluster need not have, each with the label of nodes that shows that it has them. They say
-which of several equal nodes is the better one, so that no plan waits for them."""
+ADD_ONS = {"NodeClaim": NODEPOOL, "VerticalPodAutoscaler": ""}
+"""Kinds that a cluster need not have, and that no plan waits for; each with the label of nodes that shows in
+a file that its cluster had them, "" where nothing does."""
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("PodDisruptionBudget",),
@@ -30,6 +30,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("PriorityClass",), "priorities are taken from the pods alone"),
     (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
+    (("VerticalPodAutoscaler",), "requests that one gives to a replacement are not seen"),
     (("NodeClaim",), "which nodes Karpenter may remove is not seen"),
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning
@@ -44,6 +45,5 @@ def consequence(kind: str) -> str:
 
 
 def missed(kind: str, nodes: Iterable[Node]) -> bool:
-    """Whether it matters that this kind was not read: that of an add-on only where the nodes show it."""
-    label = ADD_ONS.get(kind)
-    return label is None or any(label in n.labels for n in nodes)
+    """Whether a file with these nodes lacks this kind: of an add-on only where the nodes show it."""
+    return kind not in ADD_ONS or any(ADD_ONS[kind] in n.labels for n in nodes)

@@ -141,7 +141,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
 
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
-    eviction where it is asked for by an EvictionRequest.
+    eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
+    made.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -174,6 +175,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     node_features: tuple[str, ...] = ()
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
+    autosized: bool = False
     controller: tuple[str, str, str] | None = None
 
     @property

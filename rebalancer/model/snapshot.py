@@ -29,6 +29,7 @@ from rebalancer.model.workload import (
     PriorityClass,
     ResourceQuota,
     Service,
+    VerticalPodAutoscaler,
     Workload,
 )
 
@@ -93,6 +94,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     node_claims: tuple[NodeClaim, ...] = ()
+    vertical_autoscalers: tuple[VerticalPodAutoscaler, ...] = ()
 
     @cached_property
     def live(self) -> tuple[Alike, ...]:
@@ -208,6 +210,7 @@ def assemble(
         autoscalers=of(HorizontalPodAutoscaler),
         quotas=of(ResourceQuota),
         node_claims=of(NodeClaim),
+        vertical_autoscalers=of(VerticalPodAutoscaler),
     )
 
 

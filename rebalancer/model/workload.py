@@ -138,6 +138,46 @@ class HorizontalPodAutoscaler(Struct, frozen=True, rename="camel", eq=False):
     spec: HorizontalPodAutoscalerSpec
 
 
+class VerticalUpdatePolicy(Struct, frozen=True, rename="camel", eq=False):
+    """When requests are set; "" = the default, which sets them."""
+
+    update_mode: str = ""
+
+
+class VerticalPodAutoscalerSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Vertical autoscaler spec."""
+
+    target_ref: ScaleTargetRef | None = None
+    update_policy: VerticalUpdatePolicy = VerticalUpdatePolicy()
+
+
+class ContainerRecommendation(Struct, frozen=True, rename="camel", eq=False):
+    """What a container should request; quantities as written."""
+
+    container_name: str
+    target: dict[str, str | int | float] = {}
+
+
+class VerticalRecommendation(Struct, frozen=True, rename="camel", eq=False):
+    """What the pods should request."""
+
+    container_recommendations: tuple[ContainerRecommendation, ...] = ()
+
+
+class VerticalPodAutoscalerStatus(Struct, frozen=True, rename="camel", eq=False):
+    """Vertical autoscaler status."""
+
+    recommendation: VerticalRecommendation = VerticalRecommendation()
+
+
+class VerticalPodAutoscaler(Struct, frozen=True, rename="camel", eq=False):
+    """autoscaling.k8s.io VerticalPodAutoscaler."""
+
+    metadata: ObjectMeta
+    spec: VerticalPodAutoscalerSpec = VerticalPodAutoscalerSpec()
+    status: VerticalPodAutoscalerStatus = VerticalPodAutoscalerStatus()
+
+
 class ScopeSelectorRequirement(Struct, frozen=True, rename="camel", eq=False):
     """One scope of a quota."""
 

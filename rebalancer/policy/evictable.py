@@ -16,6 +16,7 @@ from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replacement import Replacements
 from rebalancer.policy.single_attach_volumes import SingleAttachVolumes
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 
 SYSTEM_CRITICAL = 2_000_000_000
 """The priorities of system-cluster-critical and system-node-critical begin here."""
@@ -30,7 +31,7 @@ class Evictable:
         self._snapshot = snapshot
         self._options = options
         self.budgets = Budgets(snapshot)
-        self.replacements = Replacements()
+        self.replacements = Replacements(VerticalAutoscalers(snapshot))
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
         self.shares = Shares(snapshot, options, self.owners)

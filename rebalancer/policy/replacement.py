@@ -12,13 +12,16 @@ import msgspec
 from rebalancer.model.amounts.pod_requests import Requests
 from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.workload import Workload
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.spread.constraint import resolve
 
 
 class Replacements:
-    """Replacement templates, one for each (owner, template)."""
+    """Replacement templates, one for each (owner, template). `autoscalers`: what sets requests; None:
+    nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, autoscalers: VerticalAutoscalers | None = None) -> None:
+        self._autoscalers = autoscalers
         self._memo: dict[tuple[str, int], tuple[PodTemplate, PodTemplate]] = {}
 
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -26,7 +29,10 @@ class Replacements:
         key = (owner.key, id(template))
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = (template, _build(template, owner.template))
+            built = _build(template, owner.template)
+            if self._autoscalers is not None:
+                built = self._autoscalers.applied(built, owner)
+            found = self._memo[key] = (template, built)
         return found[1]
 
 

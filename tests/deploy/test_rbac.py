@@ -21,7 +21,7 @@ from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_tem
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
 from tests.support.sandbox import Cluster, Reply
 from tests.support.sandbox.authority import Access
-from tests.support.sandbox.custom import NODE_CLAIMS, OPEN_REPORTS, served
+from tests.support.sandbox.custom import ADD_ONS, OPEN_REPORTS, served
 
 TOKEN = "token-of-the-service-account"
 
@@ -148,7 +148,7 @@ def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]
     made = chart(values)
     there = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"] or o["kind"] == "ConfigMap"]
     with (
-        served(*OPEN_REPORTS, NODE_CLAIMS),
+        served(*OPEN_REPORTS, *ADD_ONS),
         Cluster(
             [*SKEWED, *EARLIER, *there],
             ready_after=0.02,

@@ -15,7 +15,6 @@ from rebalancer.kube.client.retry import Wait
 from rebalancer.kube.read.snapshot import Keep, server_version, transfer
 from rebalancer.kube.read.transfer import Begun, Items, ReadOptions
 from rebalancer.kube.resources import RESOURCES, Resource
-from rebalancer.model.missing_kinds import ADD_ONS
 from rebalancer.model.snapshot import KindRead
 
 _FAST = 1
@@ -50,9 +49,7 @@ def copy(
                 into.add(part.resource, part.items)
             else:
                 reads.append(part.read)
-                # Whether an add-on is missed is seen by who reads the nodes.
-                if part.warning and part.read.kind not in ADD_ONS:
-                    warnings.append(part.warning)
+                warnings += (part.warning,) if part.warning else ()
     return Copied(began, version, tuple(reads), tuple(warnings))
 
 

@@ -20,8 +20,6 @@ from rebalancer.kube.read.transfer import Begun, Items, ReadOptions, Transfer
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
-from rebalancer.model.missing_kinds import missed
-from rebalancer.model.node import Node
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
 
 log = logging.getLogger(__name__)
@@ -96,10 +94,7 @@ def read_snapshot(
             else:
                 kind = found.setdefault(part.read.kind, _Kind())
                 reads.append(replace(part.read, objects=len(kind.objects), unreadable=len(kind.broken)))
-                if not part.warning:
-                    warnings += first_of(kind.broken)
-                elif missed(part.read.kind, (o for o in found["Node"].objects if isinstance(o, Node))):
-                    warnings.append(part.warning)
+                warnings += (part.warning,) if part.warning else first_of(kind.broken)
         snapshot = build_snapshot(
             (o for kind in found.values() for o in kind.objects),
             now=began,

@@ -20,6 +20,7 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.errors import ExpiredError, ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.read.pager import Page, pages
+from rebalancer.kube.read.served import with_discovery
 from rebalancer.kube.read.whole import UndividedError, whole
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.snapshot import KindRead
@@ -62,7 +63,7 @@ class Items(Struct, frozen=True, eq=False):
 
 
 class Ended(Struct, frozen=True, eq=False):
-    """All of a kind has come, or cannot: then `warning` says so, which only matters where it is `missed`."""
+    """All of a kind has come, or cannot: then `warning` says so."""
 
     read: KindRead
     warning: str = ""
@@ -114,7 +115,8 @@ class Transfer:
         meter = _Meter(resource.kind, time.monotonic() - self._began)
         try:
             self._again(resource, meter)
-        except KubeError as e:
+        except KubeError as failed:
+            e = with_discovery(self._connection, resource, failed)
             if resource.add_on and isinstance(e, NotFoundError):
                 self._put(Ended(meter.read()))
             elif resource.add_on or (resource.without and isinstance(e, ForbiddenError | NotFoundError)):

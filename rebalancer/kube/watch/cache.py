@@ -26,7 +26,6 @@ from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
-from rebalancer.model.missing_kinds import missed
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
@@ -240,12 +239,7 @@ class WatchCache:
             kinds=known,
             refused=self._stores.keys() - set(known),
             read_namespaces=self._namespaces,
-            warnings=(
-                w
-                for kind, s in self._stores.items()
-                for w in s.warnings()
-                if kind in known or missed(kind, by[Node].values())
-            ),
+            warnings=(w for s in self._stores.values() for w in s.warnings()),
         )
 
     def pod(self, namespace: str, name: str) -> Pod | None:

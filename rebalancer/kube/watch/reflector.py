@@ -31,6 +31,7 @@ from rebalancer.kube.errors import (
     StatusError,
 )
 from rebalancer.kube.read.pager import pages
+from rebalancer.kube.read.served import with_discovery
 from rebalancer.kube.watch.attention import Attention
 from rebalancer.kube.watch.changes import Changes
 from rebalancer.kube.watch.options import Offer, WatchOptions
@@ -90,7 +91,7 @@ class Reflector:
             try:
                 self._session()
             except KubeError as e:
-                error = e
+                error = with_discovery(self._connection, self._resource, e)
             except Exception as e:
                 log.exception("watching %s", self._resource.qualified)
                 error = KubeError(

@@ -199,6 +199,7 @@ def _workload(selector: Rule) -> Rule:
 
 
 _PHASE = fields(phase=same)
+_SCALED = fields(apiVersion=same, kind=same, name=name)
 KINDS: dict[str, Rule] = {
     "Node": fields(
         metadata=META,
@@ -241,9 +242,7 @@ KINDS: dict[str, Rule] = {
     "PriorityClass": fields(metadata=META, value=same, globalDefault=same, preemptionPolicy=same),
     "HorizontalPodAutoscaler": fields(
         metadata=META,
-        spec=fields(
-            scaleTargetRef=fields(apiVersion=same, kind=same, name=name), minReplicas=same, maxReplicas=same
-        ),
+        spec=fields(scaleTargetRef=_SCALED, minReplicas=same, maxReplicas=same),
     ),
     "ResourceQuota": fields(
         metadata=META,
@@ -298,6 +297,15 @@ KINDS: dict[str, Rule] = {
         nodeTopology=_SELECTOR,
         capacity=same,
         maximumVolumeSize=same,
+    ),
+    "VerticalPodAutoscaler": fields(
+        metadata=META,
+        spec=fields(targetRef=_SCALED, updatePolicy=fields(updateMode=same)),
+        status=fields(
+            recommendation=fields(
+                containerRecommendations=each(fields(containerName=name, target=_QUANTITIES))
+            )
+        ),
     ),
     "NodeClaim": fields(metadata=META, status=fields(nodeName=name, conditions=_CONDITION_LIST)),
 }

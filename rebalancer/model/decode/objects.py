@@ -18,7 +18,7 @@ from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
-from rebalancer.model.workload import ResourceQuota, Workload
+from rebalancer.model.workload import ResourceQuota, VerticalPodAutoscaler, Workload
 
 MALFORMED = (msgspec.DecodeError, ValueError, ArithmeticError, RecursionError)
 """Everything that decoding one object may raise, whatever is in it. Callers catch these for each object:
@@ -190,6 +190,10 @@ def _check_quantities(value: Object) -> None:
     elif isinstance(value, CSIStorageCapacity):
         sizes = {"capacity": value.capacity, "maximumVolumeSize": value.maximum_volume_size}
         fields = {"": {name: size for name, size in sizes.items() if size is not None}}
+    elif isinstance(value, VerticalPodAutoscaler):
+        found = value.status.recommendation.container_recommendations
+        place = "status.recommendation.containerRecommendations"
+        fields = {f"{place}[{n}].target": c.target for n, c in enumerate(found)}
     for field, quantities in fields.items():
         resource_list(quantities, field)
 

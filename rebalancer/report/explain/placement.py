@@ -24,6 +24,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.report.api_version import API_VERSION
 from rebalancer.report.explain.pod_in_plan import PodInPlan
 
@@ -114,7 +115,7 @@ def explain_pod(
     owner = snapshot.owner_of(pod.namespace, pod.owner)
     template = pod.template
     if replacement and owner is not None:
-        template = Replacements().of(template, owner)
+        template = Replacements(VerticalAutoscalers(snapshot)).of(template, owner)
     held = replacement and (owner is None or owner.kind != "StatefulSet")
     known = any(p is pod for p in snapshot.pods)
     situation = _situation(pod, state, replacement=replacement, held=held) if known else NEW

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from rebalancer.sandbox.api import resources
 from rebalancer.sandbox.api.resources import Resource
+from rebalancer.sandbox.kubectl import discovery
 from rebalancer.sandbox.storage import storage
 
 OPEN_REPORTS = tuple(
@@ -22,14 +23,20 @@ OPEN_REPORTS = tuple(
     )
     for kind, plural in (("Report", "reports"), ("ClusterReport", "clusterreports"))
 )
-NODE_CLAIMS = Resource(
-    group="karpenter.sh",
-    version="v1",
-    kind="NodeClaim",
-    plural="nodeclaims",
-    singular="nodeclaim",
-    namespaced=False,
-    storage="nodeclaims.karpenter.sh",
+ADD_ONS = tuple(
+    Resource(
+        group=group,
+        version="v1",
+        kind=kind,
+        plural=f"{kind.lower()}s",
+        singular=kind.lower(),
+        namespaced=namespaced,
+        storage=f"{kind.lower()}s.{group}",
+    )
+    for group, kind, namespaced in (
+        ("karpenter.sh", "NodeClaim", False),
+        ("autoscaling.k8s.io", "VerticalPodAutoscaler", True),
+    )
 )
 
 
@@ -38,6 +45,9 @@ def served(*custom: Resource) -> Iterator[None]:
     """Every server of this process serves them while the block runs."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(storage, "RESOURCES", (*resources.RESOURCES, *custom)))
+        stack.enter_context(patch.object(discovery, "RESOURCES", (*resources.RESOURCES, *custom)))
+        groups = dict.fromkeys((*resources.GROUPS, *(r.group for r in custom)))
+        stack.enter_context(patch.object(discovery, "GROUPS", tuple(groups)))
         for r in custom:
             stack.enter_context(patch.dict(resources.BY_PATH, {(r.group, r.version, r.plural): r}))
             stack.enter_context(patch.dict(resources.BY_KIND, {(r.api_version, r.kind): r}))

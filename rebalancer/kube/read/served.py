@@ -1,0 +1,26 @@
+"""Whether an add-on that may not be read is there at all.
+
+An API server asks for the right before it says that it does not serve a kind. What it serves it tells
+everybody.
+"""
+
+from __future__ import annotations
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.resources import Resource
+
+
+def with_discovery(connection: Connection, resource: Resource, error: KubeError) -> KubeError:
+    """The error that a list ended with; NotFoundError where it was forbidden, of an add-on that is not
+    served."""
+    if not resource.add_on or not isinstance(error, ForbiddenError):
+        return error
+    path = f"/apis/{resource.group}/{resource.version}"
+    try:
+        connection.request("GET", path, Target("get", say=f"get {path}"))
+    except NotFoundError as e:
+        return e
+    except KubeError:
+        return error
+    return error
