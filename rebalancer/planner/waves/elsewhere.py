@@ -59,12 +59,14 @@ class Elsewhere:
     def opens(self, move: JudgedMove, anywhere: Bools, free: Mapping[str, Ints]) -> Bools:
         """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
         replacement = move.replacement
-        short, enough = np.zeros_like(anywhere), np.ones_like(anywhere)
-        for resource, amount in needs(replacement):
-            if resource in free:
-                short = short | (free[resource] < amount)
-                enough = enough & (free[resource] + self._taken[resource] >= amount)
-        room = self._simulation.static(replacement) & ~anywhere & enough & short
+        asked = [(resource, amount) for resource, amount in needs(replacement) if resource in free]
+        room = np.zeros_like(anywhere)
+        for resource, amount in asked:
+            room |= free[resource] < amount
+        room &= self._simulation.static(replacement) & ~anywhere
+        if room.any():
+            for resource, amount in asked:
+                room &= free[resource] + self._taken[resource] >= amount
         there = [(node, self._landed[node]) for node in np.flatnonzero(room).tolist() if node in self._landed]
         others = self._landed.items() if conflicts_at_all(replacement) else self._conflicting.items()
         keys = dict.fromkeys(
@@ -96,7 +98,8 @@ class Elsewhere:
         Either all that may land on some node leaves room there, or all of it together is too little to fill
         every node: per resource, the nodes that are filled most cheaply count.
         """
-        open_ = safe = nodes[~self._conflicts(move)[nodes]]
+        conflicts = self._conflicts(move)
+        open_ = safe = nodes if conflicts is self._simulation.state.table.none else nodes[~conflicts[nodes]]
         asked = [(r, amount) for r, amount in needs(move.replacement) if r in free]
         for resource, amount in asked:
             room = free[resource][safe] - amount
@@ -123,9 +126,10 @@ class Elsewhere:
 
 
 def _filled_at_most(to_fill: Ints, total: int) -> int:
-    """No more nodes than this can be filled: as if each took as little as the one that takes least."""
-    least = int(to_fill.min(where=to_fill > 0, initial=total + 1))
-    return int(np.count_nonzero(to_fill == 0)) + total // least
+    """No more nodes than this can be filled: those that take less than half of the average, for nothing, and
+    as many of the others as if each took no more than that."""
+    half = int(to_fill.mean() / 2) + 1 if len(to_fill) else 1
+    return int(np.count_nonzero(to_fill < half)) + total // half
 
 
 def _filled(to_fill: Ints, total: int) -> int:

@@ -6,7 +6,7 @@ next one's replacement. The next wave starts from the state that the plan predic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -102,7 +102,7 @@ class Scheduler:
         self, queues: Sequence[Queue], elsewhere: Elsewhere, waiting: Waiting | None
     ) -> list[JudgedMove]:
         """The members of the next wave, of the first moves of all walks; none if not even one holds."""
-        members, opened = self._wave([queue.first() for queue in queues], elsewhere, waiting)
+        members, opened = self._wave((queue.first() for queue in queues), elsewhere, waiting)
         if waiting is None or not opened:
             return members
         heads = [queue.moves[0] for queue in queues]
@@ -112,7 +112,7 @@ class Scheduler:
 
     def _wave(
         self,
-        walks: Sequence[tuple[Sequence[JudgedMove], Together]],
+        walks: Iterable[tuple[Sequence[JudgedMove], Together]],
         elsewhere: Elsewhere,
         waiting: Waiting | None,
     ) -> tuple[list[JudgedMove], bool]:
@@ -121,13 +121,15 @@ class Scheduler:
             limits = Limits(self._evictable, self._draining)
             wave = WaveInTheMaking(self._simulation, limits, terminating)
             # First one of each component, so that none waits for the others of another.
-            rest = [(iter(moves), together) for moves, together in walks]
+            rest: Iterable[tuple[Iterator[JudgedMove], Together]]
+            rest = ((iter(moves), together) for moves, together in walks)
             while rest and len(wave) < LARGEST:
-                rest = [
-                    (moves, together)
-                    for moves, together in rest
-                    if len(wave) < LARGEST
-                    and (move := next(moves, None)) is not None
-                    and wave.join(move, together)
-                ]
+                joined = []
+                for moves, together in rest:
+                    move = next(moves, None)
+                    if move is not None and wave.join(move, together):
+                        joined.append((moves, together))
+                    if len(wave) == LARGEST:
+                        break
+                rest = joined
             return wave.settled(elsewhere), waiting is not None and waiting.any_placeable()

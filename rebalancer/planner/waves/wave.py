@@ -151,9 +151,9 @@ class WaveInTheMaking:
         `left`: what other components of the wave leave free on each node, if all of them land there; `own`:
         moves of its component that have joined before.
         """
+        open_ = {id(nodes): nodes for nodes in (self._simulation.shared.rows(sure), *move.open)}
         certain = move.certain and all(
-            elsewhere.leaves_room(move, nodes, left, len(own), move.closed)
-            for nodes in (np.flatnonzero(sure), *move.open)
+            elsewhere.leaves_room(move, nodes, left, len(own), move.closed) for nodes in open_.values()
         )
         if certain:
             with self._one_by_one(move):
