@@ -25,6 +25,7 @@ from rebalancer.kube.watch.joined import JoinedStore
 from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
+from rebalancer.kube.watch.turns import Turns
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
@@ -79,18 +80,20 @@ class WatchCache:
     def start(self) -> WatchCache:
         """Begins to list; returns at once. Raises ConfigurationError."""
         connection = self._connection = self._source.twin()
-        offer = Offer(self._options.streaming)
+        offer, turns = Offer(self._options.streaming), Turns(self._stop, self._options.turn)
         rng = random.Random(self._seed)
 
         def version() -> None:
             self._version = server_version(connection, wait=self._stop.wait, backoff=self._options.backoff)
 
-        for kind, store in self._parts():
+        # Pods, the longest list, last: the others need not wait for it.
+        for kind, store in sorted(self._parts(), key=lambda part: part[0] == "Pod"):
             reflector = Reflector(
                 connection,
                 store,
                 self._options,
                 offer=offer,
+                turns=turns,
                 stop=self._stop,
                 monotonic=self._monotonic,
                 rng=random.Random(rng.random()),

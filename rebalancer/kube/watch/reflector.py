@@ -1,6 +1,7 @@
 """List, then watch, of one kind, for as long as the daemon runs, whatever happens to the server.
 
-- A list is paged, or streamed where the server offers it; it becomes visible as a whole.
+- A list is paged, or streamed where the server offers it, and waits for those of other kinds; it becomes
+  visible as a whole.
 - A watch goes on where the one before it ended. Before it does, the server is asked whether its history has
   come that far: one that lost history would answer the watch with silence.
 - While somebody is about to act on it, a kind is followed closely (`follow_closely`): by short watches, one
@@ -37,6 +38,7 @@ from rebalancer.kube.watch.changes import Changes
 from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.request import Watch, WatchEvent, initial_end, version_known
 from rebalancer.kube.watch.store import Change, KindStore
+from rebalancer.kube.watch.turns import Turns
 from rebalancer.model.kinds import Object
 from rebalancer.model.snapshot import Identity
 
@@ -55,6 +57,7 @@ class Reflector:
         options: WatchOptions,
         *,
         offer: Offer,
+        turns: Turns,
         stop: threading.Event,
         monotonic: Callable[[], float],
         rng: random.Random,
@@ -65,6 +68,7 @@ class Reflector:
         self._resource = store.resource
         self._options = options
         self._offer = offer
+        self._turns = turns
         self._stop = stop
         self._monotonic = monotonic
         self._rng = rng
@@ -113,7 +117,8 @@ class Reflector:
                 self._resume()
         elif self._offer.streaming and self._failures < 2:
             try:
-                self._watch("")
+                with self._turns.turn():
+                    self._watch("")
                 return
             except StatusError as e:
                 if e.code not in (400, 422) or self._version:
@@ -138,6 +143,10 @@ class Reflector:
         raise KubeError(message, "was etcd restored from a backup?")
 
     def _list(self) -> None:
+        with self._turns.turn():
+            self._list_in_turn()
+
+    def _list_in_turn(self) -> None:
         self._store.listing()
         began = self._monotonic()
         objects: dict[Identity, Object] = {}

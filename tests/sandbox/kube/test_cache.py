@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -16,6 +16,8 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.model.decode import Decoder
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import deployment, objects, pdb, stateful_set
@@ -73,6 +75,33 @@ def test_a_snapshot_of_the_cache_is_the_one_that_lists_would_give(options: objec
             assert plain(cache.snapshot(5.0)) == plain(listed)
             assert cache.snapshot(5.0).kinds == listed.kinds
             assert cache.snapshot(5.0).server_version == listed.server_version
+
+
+@pytest.mark.parametrize("options", [QUICK, NEITHER_STREAMS], ids=["streaming list", "paged list"])
+def test_one_list_goes_on_at_a_time(
+    connection: Connection, options: WatchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going: list[str] = []
+    together: list[int] = []
+
+    def alone(list_: Callable[..., None]) -> Callable[..., None]:
+        def counted(self: Reflector, *arguments: object) -> None:
+            going.append("")
+            together.append(len(going))
+            time.sleep(0.02)
+            try:
+                list_(self, *arguments)
+            finally:
+                going.pop()
+
+        return counted
+
+    for name in ("_list_in_turn", "_streamed"):
+        monkeypatch.setattr(Reflector, name, alone(getattr(Reflector, name)))
+    patient = msgspec.structs.replace(options, turn=600.0)
+    with watching(connection, patient, kinds=frozenset(RESOURCES)):
+        assert len(together) > 10
+    assert set(together) == {1}
 
 
 def test_changes_show_within_moments(server: ApiServer, connection: Connection) -> None:

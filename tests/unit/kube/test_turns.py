@@ -1,0 +1,53 @@
+"""Lists go one after the other, and none waits for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from rebalancer.kube.watch.turns import Turns
+
+_LONG = 30.0
+
+
+def test_who_asks_first_lists_first_and_alone() -> None:
+    turns = Turns(threading.Event(), _LONG)
+    order: list[int] = []
+    at_once: list[int] = []
+    there = 0
+
+    def lists(number: int) -> None:
+        nonlocal there
+        with turns.turn():
+            there += 1
+            at_once.append(there)
+            order.append(number)
+            there -= 1
+
+    threads = [threading.Thread(target=lists, args=(i,)) for i in range(8)]
+    with turns.turn():
+        for waiting, thread in enumerate(threads, 2):
+            thread.start()
+            until = time.monotonic() + _LONG
+            while len(turns._line) < waiting and time.monotonic() < until:
+                time.sleep(0.001)
+        assert order == []
+    for thread in threads:
+        thread.join(_LONG)
+    assert order == list(range(8))
+    assert set(at_once) == {1}
+
+
+def test_a_list_that_hangs_holds_nobody_up_for_long() -> None:
+    turns = Turns(threading.Event(), patience=0.05)
+    with turns.turn(), turns.turn():
+        pass  # the second did not wait for the end of the first
+
+
+def test_who_is_told_to_end_does_not_wait() -> None:
+    stop = threading.Event()
+    turns = Turns(stop, patience=10 * _LONG)
+    stop.set()
+    began = time.monotonic()
+    with turns.turn(), turns.turn():
+        assert time.monotonic() - began < _LONG
