@@ -37,7 +37,7 @@ from rebalancer.planner.results.carriers import Carriers, carriers
 from rebalancer.planner.results.explain import Explainer, WhyNot
 from rebalancer.planner.results.shown import shown_constraint
 from rebalancer.planner.soft.judge import SoftJudge
-from rebalancer.spread.arrays import Ints
+from rebalancer.spread.arrays import Ints, narrow
 
 _MANY = 100
 """Things that take a millisecond together, or less."""
@@ -71,7 +71,7 @@ class Constraints(ABC):
         # Small, as it may be many groups times many domains.
         own = told(self.own, options.on_progress, _MANY)
         shared = view.simulation.shared
-        self._before = [shared.of(g.counts_once(state).astype(np.int32)) for g in own]
+        self._before = [shared.of(narrow(g.counts_once(state))) for g in own]
 
     @abstractmethod
     def plan(self, waiting: Waiting) -> Planned:

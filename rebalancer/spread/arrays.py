@@ -7,7 +7,7 @@ copy thus costs a few dictionaries and not the arrays of 5,000 nodes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -82,22 +82,27 @@ def numbered(numbers: Ints, columns: Iterable[npt.NDArray[Any]]) -> Ints:
     return numbers
 
 
+def narrow(counts: Ints) -> npt.NDArray[np.signedinteger[Any]]:
+    """The same numbers, 0 or more, in the narrowest type that holds them all."""
+    return counts.astype(np.min_scalar_type(-1 - int(counts.max(initial=0))))
+
+
 class Shared:
     """Equal arrays, held once, as long as anybody holds one. What is given to it is not to be changed."""
 
     def __init__(self) -> None:
         """None yet."""
-        self._known: WeakValueDictionary[bytes, npt.NDArray[np.generic]] = WeakValueDictionary()
+        self._known: WeakValueDictionary[Hashable, npt.NDArray[np.generic]] = WeakValueDictionary()
         self._rows: WeakValueDictionary[bytes, Rows] = WeakValueDictionary()
 
     def of(self, array: npt.NDArray[T]) -> npt.NDArray[T]:
         """The array that is held for all that are equal to this one."""
-        key = blake2b(array.tobytes(), digest_size=16, person=array.dtype.str.encode()).digest()
+        key = array.dtype.str, array.shape, sha256(array.tobytes()).digest()
         return self._known.setdefault(key, array)  # type: ignore[return-value]
 
     def rows(self, mask: Bools) -> Rows:
         """The numbers of the nodes in a set, bool[N]; one array for equal sets."""
-        key = blake2b(np.packbits(mask).tobytes(), digest_size=16).digest()
+        key = sha256(np.packbits(mask).tobytes()).digest()
         found = self._rows.get(key)
         if found is None:
             found = self._rows[key] = np.flatnonzero(mask)
@@ -131,6 +136,18 @@ class Columns(Generic[K]):
         """Replaces a column by an array, which then belongs to this object."""
         self._values[key] = values
         self._own.add(key)
+
+    def latest(self, key: K) -> Ints:
+        """A column that was written, from now on the one that was asked for latest."""
+        values = self._values[key] = self._values.pop(key)
+        return values
+
+    def keep_latest(self, most: int) -> None:
+        """Drops the columns that were written, or asked for as the latest, longest ago: so many stay."""
+        while len(self._values) > most:
+            key = next(iter(self._values))
+            del self._values[key]
+            self._own.discard(key)
 
     def add(self, key: K, row: int, amount: int) -> None:
         """Adds `amount` at one node."""

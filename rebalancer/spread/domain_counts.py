@@ -24,11 +24,11 @@ class DomainCounts:
 
     def update(self, rows: Rows) -> None:
         """Brings the counts up to date after pods changed on the nodes `rows`."""
-        now = self._tally.numbered(self._measure)
-        for row in rows.tolist():
-            change = now[row] - self.on_node[row]
-            if change:
-                self.on_node[row] = now[row]
-                domain = self.domains.ids[row]
-                if domain >= 0 and self.nodes[row]:
-                    self.counts[domain] += change
+        now = self._tally.numbered(self._measure)[rows]
+        change = now - self.on_node[rows]
+        for i in change.nonzero()[0].tolist():
+            row = rows[i]
+            self.on_node[row] = now[i]
+            domain = self.domains.ids[row]
+            if domain >= 0 and self.nodes[row]:
+                self.counts[domain] += change[i]

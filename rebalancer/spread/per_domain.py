@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ class PerDomain(Mapping[str, int]):
 
     __slots__ = ("_counts", "_layout")
 
-    def __init__(self, layout: Layout, counts: npt.NDArray[np.int32]) -> None:
+    def __init__(self, layout: Layout, counts: npt.NDArray[np.signedinteger[Any]]) -> None:
         """`counts`: one for each domain of the layout; nobody changes them any more."""
         self._layout = layout
         self._counts = counts

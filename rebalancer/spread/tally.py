@@ -2,7 +2,8 @@
 
 A *measure* maps a pod template to a weight: 0 or 1 for a selector, more for weighted affinity terms. Its
 column is computed when it is first asked for. From then on it changes with each pod that arrives, starts to
-terminate or goes. Pods are grouped by template, so the weight of a template is computed once.
+terminate or goes. Of thousands, those that nobody has asked for in a while are dropped. Pods are grouped by
+template, so the weight of a template is computed once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.spread.arrays import Columns, Ints, Rows
 from rebalancer.spread.layout import Layout
+
+HELD_BYTES = 32 * 1024 * 1024
+"""About what the columns of a tally take."""
 
 Anchor = tuple[str, ...]
 """What measures and templates are indexed by: () = every template; (namespace,); (label key, label value)."""
@@ -146,6 +150,7 @@ class Tally:
         """No pods on `size` nodes."""
         self._registry = _Registry()
         self._columns: Columns[int] = Columns(size)
+        self._most = max(64, HELD_BYTES // (8 * max(1, size)))
         self._live: dict[int, dict[int, int]] = {}
         self._leaving: dict[int, dict[int, int]] = {}
         self._own: set[int] = set()
@@ -155,6 +160,7 @@ class Tally:
         other = Tally.__new__(Tally)
         other._registry = self._registry
         other._columns = self._columns.copy()
+        other._most = self._most
         other._live = dict(self._live)
         other._leaving = dict(self._leaving)
         other._own = set()
@@ -227,7 +233,8 @@ class Tally:
         """`column` of the measure of this number."""
         if number not in self._columns:
             self._columns.set(number, self._summed(self._registry.measures[number]))
-        return self._columns[number]
+            self._columns.keep_latest(self._most)
+        return self._columns.latest(number)
 
     def _kept(self, measure: Measure) -> Ints | None:
         number = self._registry.numbers.get(measure)

@@ -72,6 +72,8 @@ class ClosedForm(Remaining):
         self._group = component.groups[by.group]
         self._max_skew = self._group.constraint.max_skew
         self._band = _band(component, by)
+        self._levels: dict[tuple[bytes, int], Level | None] = {}
+        """By counts and residual: a placement is asked about as the end of one move, and before the next."""
 
     def least(self, placed: Ints) -> int:
         """The least excess of any final state."""
@@ -113,8 +115,18 @@ class ClosedForm(Remaining):
         level = self._level(counts, residual)
         return level.moves if level is not None else None
 
+    def forget(self) -> None:
+        """Drops what is known of placements."""
+        super().forget()
+        self._levels.clear()
+
     def _level(self, counts: Ints, residual: int) -> Level | None:
-        return fewest_moves(counts, self._band, self._max_skew, self._group.enough_domains, residual)
+        key = counts.tobytes(), residual
+        if key not in self._levels:
+            self._levels[key] = fewest_moves(
+                counts, self._band, self._max_skew, self._group.enough_domains, residual
+            )
+        return self._levels[key]
 
 
 def _band(component: Component, by: Deciding) -> Band:

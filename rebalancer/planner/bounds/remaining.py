@@ -69,8 +69,9 @@ class Remaining(ABC):
         """`moves` of the placement after the candidate's replacement has landed on node `landed`."""
         return self.moves(candidate.moved(placed, landed), residual)
 
-    def forget(self) -> None:  # noqa: B027 - a closed form remembers nothing
+    def forget(self) -> None:
         """Drops what is known of placements but the start: a search of thousands of nodes remembers much."""
+        self.component.forget()
 
     def start_least(self) -> int:
         """`least` of the component's start."""

@@ -92,6 +92,7 @@ class SeveralKeys(Remaining):
 
     def forget(self) -> None:
         """Drops what is known of placements but the start: a search of thousands of nodes remembers much."""
+        super().forget()
         key = self._at(self.component.start).key
         self._moves = {k: moves for k, moves in self._moves.items() if k[0] == key}
         self._cells.clear()

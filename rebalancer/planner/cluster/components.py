@@ -7,9 +7,10 @@ ports, inter-pod affinity, budgets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 from msgspec import Struct
@@ -31,12 +32,11 @@ class GroupCounts(Struct, frozen=True, eq=False):
 class Component:
     """Groups, and the classes of pods that couple them.
 
-    `start`, `fixed`: int64[Q, N], pods of each class per node at first, and those of them that stay for
-    policy's sake; `needs` int64[Q, R], `free` int64[R, N]: what a pod asks for, what nodes have left; `room`:
-    int64[Q, N], how many more a node could take if the other classes' movable pods left it, as far as the
-    component has so many. `classes` are those with pods that may move; pods of other classes are part of
-    `base`, the counts per domain that no move changes. `given`: int64[N] by resource, what pods of other
-    components could leave free.
+    `fixed`: int64[Q, N], pods of each class per node that stay for policy's sake; `needs` int64[Q, R], `free`
+    int64[R, N]: what a pod asks for, what nodes have left; `room`: int64[Q, N], how many more a node could
+    take if the other classes' movable pods left it, as far as the component has so many. `classes` are those
+    with pods that may move; pods of other classes are part of `base`, the counts per domain that no move
+    changes. `given`: int64[N] by resource, what pods of other components could leave free.
     """
 
     def __init__(
@@ -51,18 +51,16 @@ class Component:
         self._tallied: tuple[Ints, GroupCounts] | None = None
         self.simulation = simulation
         self.local = {group.index: place for place, group in enumerate(groups)}
-        n_nodes = simulation.state.table.size
-        self.start: Ints = np.zeros((len(classes), n_nodes), dtype=np.int64)
+        self._start: Callable[[], Ints | None] = lambda: None
+        start = self.start
         # Of most components every pod may move: then no array is held.
-        nothing = np.broadcast_to(np.zeros(1, dtype=np.int64), self.start.shape)
+        nothing = np.broadcast_to(np.zeros(1, dtype=np.int64), start.shape)
         self.fixed: Ints = nothing.copy() if any(pod_class.pinned for pod_class in classes) else nothing
         for index, pod_class in enumerate(classes):
-            for node, pods in pod_class.by_node.items():
-                self.start[index, node] = len(pods)
             for node, number in pod_class.pinned.items():
                 self.fixed[index, node] = number
         self._given = given or {}
-        self.room: Ints = _room(simulation, classes, self.start - self.fixed, self._given, self.start.sum())
+        self.room: Ints = _room(simulation, classes, start - self.fixed, self._given, start.sum())
         self.counted = tuple(tuple(self.local[group] for group in pod_class.counted) for pod_class in classes)
         self.carried = tuple(tuple(self.local[group] for group in pod_class.carried) for pod_class in classes)
         self.counters = tuple(
@@ -71,9 +69,26 @@ class Component:
         )
         self.own_domain = tuple(group.layout.own_domain for group in groups)
         self.base = tuple(
-            group.counts(simulation.state) - self._of_classes(place, self.start)
+            simulation.shared.of(group.counts(simulation.state) - self._of_classes(place, start))
             for place, group in enumerate(groups)
         )
+
+    @property
+    def start(self) -> Ints:
+        """int64[Q, N]: pods of each class per node at first. The same array as long as somebody holds it: a
+        plan has thousands of components, and only those that are searched need theirs."""
+        found = self._start()
+        if found is None:
+            found = np.zeros((len(self.classes), self.simulation.state.table.size), dtype=np.int64)
+            for index, pod_class in enumerate(self.classes):
+                for node, pods in pod_class.by_node.items():
+                    found[index, node] = len(pods)
+            self._start = ref(found)
+        return found
+
+    def forget(self) -> None:
+        """Lets go of the latest placement and its counts, which can be worked out again."""
+        self._tallied = None
 
     @cached_property
     def resources(self) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.planner.plan import ConstraintResult, Move, Status
 from rebalancer.policy.owners import Owners
-from rebalancer.spread.arrays import Ints, Shared, first_places
+from rebalancer.spread.arrays import Ints, Shared, first_places, narrow
 from rebalancer.spread.per_domain import PerDomain
 
 
@@ -31,14 +31,14 @@ def shown_constraint(
         # A soft constraint may have to give way to a hard one.
         status = "fixable" if not residual else "partly-fixable" if residual < excess else "unfixable"
     total = int(before.sum())
-    domains = PerDomain(group.layout, shared.of(before.astype(np.int32)))
+    domains = PerDomain(group.layout, shared.of(narrow(before)))
     # Of thousands of constraints by hostname, most keep their counts: those are held once.
     kept = np.array_equal(before, after)
     return ConstraintResult(
         constraint=group.constraint,
         workloads=workloads,
         domains=domains,
-        after=domains if kept else PerDomain(group.layout, shared.of(after.astype(np.int32))),
+        after=domains if kept else PerDomain(group.layout, shared.of(narrow(after))),
         skew=group.skew(before),
         excess=excess,
         residual_excess=residual,

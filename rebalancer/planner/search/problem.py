@@ -45,6 +45,12 @@ class Problem:
     def _victims(self) -> Victims:
         return Victims(self.simulation, self.component, self.judge)
 
+    def forget(self) -> None:
+        """Lets go of what the searches needed, but what the bounds know of the start."""
+        self.__dict__.pop("start", None)
+        self.__dict__.pop("_victims", None)
+        self.remaining.forget()
+
     def excess(self, placed: Ints) -> int:
         """The total excess of a placement."""
         return sum(self.component.excesses(placed))

@@ -78,7 +78,8 @@ class Search:
             return Walk((), now, 0, now, proved=True)
         with self._problem.tried.kept():
             walk = self._found()
-        self._remaining.forget()
+        self._problem.forget()
+        self._roomier.forget()
         return walk
 
     def lowest(self) -> int:

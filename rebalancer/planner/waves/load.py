@@ -34,14 +34,13 @@ class Load:
         does."""
         component = id(move.component)
         number, there = self._members.get(component, (0, np.zeros_like(nodes)))
-        before, there = self._own.get(component, {}), there | nodes
-        after = self._amounts(move.replacement, (number + 1) * there, most, free)
-        for resource, taken in after.items():
-            more = taken - before.get(resource, self._nothing)
-            if (self._total[resource] + more > free.get(resource, self._nothing))[there].any():
-                return False
-        for resource, taken in after.items():
-            self._total[resource] += taken - before.get(resource, self._nothing)
+        before, there = self._own.get(component), there | nodes
+        after = self._amounts(move.replacement, number + 1, there, most, free)
+        more = after if before is None else {r: taken - before[r] for r, taken in after.items()}
+        total = {r: self._total[r] + amounts for r, amounts in more.items()}
+        if any(((taken > free.get(r, self._nothing)) & there).any() for r, taken in total.items()):
+            return False
+        self._total.update(total)
         self._members[component], self._own[component] = (number + 1, there), after
         return True
 
@@ -51,13 +50,19 @@ class Load:
         return {r: room - self._total[r] + own.get(r, self._nothing) for r, room in free.items()}
 
     def _amounts(
-        self, replacement: PodTemplate, may_land: Ints, most: Ints, free: Mapping[str, Ints]
+        self, replacement: PodTemplate, number: int, there: Bools, most: Ints, free: Mapping[str, Ints]
     ) -> Amounts:
+        """What so many of these take of each node at most, if they may land `there`."""
         asked = needs(replacement)
-        fit = np.minimum.reduce([free.get(r, self._nothing) // amount for r, amount in asked])
-        # One that does not fit by itself is counted all the same, so that it is seen.
-        number = np.minimum(may_land, np.maximum(np.minimum(most, fit), 1))
-        return {r: number * amount for r, amount in asked}
+        taken: Ints = number * there
+        if number > 1:
+            taken = np.minimum(taken, np.maximum(most, 1))
+            room = [(free.get(r, self._nothing), amount) for r, amount in asked]
+            if any((here < taken * amount).any() for here, amount in room):
+                # One that does not fit by itself is counted all the same, so that it is seen.
+                fit = np.minimum.reduce([here // amount for here, amount in room])
+                taken = np.minimum(taken, np.maximum(fit, 1))
+        return {r: taken * amount for r, amount in asked}
 
 
 def needs(replacement: PodTemplate) -> list[tuple[str, int]]:

@@ -36,16 +36,17 @@ def together(moves: Sequence[JudgedMove]) -> Together:
     most = comparable(moves)
     if most < 2 or not _counts_what_binds(moves[0]):
         return alone(moves[0])
-    low, high = 1, most
+    # Most often all of them do.
+    low, high, middle = 1, most, most
     while low < high:
-        middle = (low + high + 1) // 2
         low, high = (middle, high) if _Overlap(moves[:middle]).holds() else (low, middle - 1)
+        middle = (low + high + 1) // 2
     return Together(low, _Overlap(moves[:low]).most())
 
 
 def alone(move: JudgedMove) -> Together:
     """One move by itself."""
-    nodes = move.component.start.shape[1]
+    nodes = move.component.simulation.state.table.size
     return Together(1, np.broadcast_to(np.int64(1), nodes))
 
 
@@ -137,7 +138,7 @@ class _Overlap:
 
     def most(self) -> Ints:
         """int64[N]: how many replacements each node can get."""
-        found = np.full(self._component.start.shape[1], len(self._moves))
+        found = np.full(self._component.simulation.state.table.size, len(self._moves))
         for k in self._kept:
             room = k.minimum + k.group.constraint.max_skew - k.least
             found = np.minimum(found, np.append(room, 0)[k.group.domain_of])

@@ -31,6 +31,7 @@ def test_equal_arrays_are_one_and_kinds_are_kept_apart() -> None:
     assert shared.of(np.array([1, 2])) is one
     assert shared.of(np.array([2, 1])) is not one
     assert shared.of(one.view(np.float64)).dtype == np.float64
+    assert shared.of(one.reshape(1, 2)).shape == (1, 2)
 
 
 @pytest.mark.parametrize("spans", [(3, 2), (1000, 1000)], ids=["few values", "more than a table holds"])
