@@ -181,7 +181,8 @@ class Evictable:
         o = self._options
         if pod.owner is None:
             return Reason(ReasonCode.BARE_POD, "has no owner: nothing would replace it")
-        if pod.owner.kind == "Job":
+        group = pod.owner.api_version.rpartition("/")[0]
+        if pod.owner.kind == "Job" and group in BUILT_IN:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
         if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._kind_allowed(pod):
             return reason
@@ -190,7 +191,8 @@ class Evictable:
         owner = self.owners.of(pod)
         if owner is None:
             what = f"{pod.owner.kind} {pod.owner.name}"
-            group = pod.owner.api_version.rpartition("/")[0]
+            if (reason := gangs.of_controller(pod.owner, f"belongs to {what}")) is not None:
+                return reason
             if pod.owner.kind in WORKLOADS and group not in BUILT_IN:
                 return Reason(
                     ReasonCode.OWNER_UNKNOWN,
@@ -203,8 +205,6 @@ class Evictable:
                     {},
                     f"include {pod.owner.kind.lower()}s in the snapshot",
                 )
-            if (reason := gangs.of_controller(pod.owner.kind, f"belongs to {what}")) is not None:
-                return reason
             return Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"its owner {what}: how this kind replaces a pod is not known",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rebalancer.model.object_meta import OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 
@@ -42,11 +43,14 @@ KINDS = frozenset(
         "XGBoostJob",
         "PaddleJob",
         "JAXJob",
+        "MXJob",
         "MPIJob",
         "PodGroup",
     }
 )
 """Controllers whose pods restart together. A Pod owns the workers of its group."""
+_VOLCANO = "batch.volcano.sh/"
+"""Volcano's Job has the name of a built-in kind."""
 
 
 def group_of(pod: Pod) -> str:
@@ -69,14 +73,14 @@ def why_not(pod: Pod, allowed: Collection[str]) -> Reason | None:
     )
 
 
-def of_controller(kind: str, what: str) -> Reason | None:
-    """Why what a controller of this kind owns stays, where its pods belong together. `what`: a sentence's
-    beginning."""
-    if kind not in KINDS:
+def of_controller(controller: OwnerReference, what: str) -> Reason | None:
+    """Why what this controller owns stays, where its pods belong together. `what`: a sentence's beginning."""
+    kind, volcano = controller.kind, controller.api_version.startswith(_VOLCANO)
+    if kind not in KINDS and not volcano:
         return None
     return Reason(
         ReasonCode.GANG,
         f"{what}: one eviction may restart all of its pods",
         {},
-        f"allow {kind} in scope.ownerKindsAllow if its pods can go one by one",
+        "" if volcano else f"allow {kind} in scope.ownerKindsAllow if its pods can go one by one",
     )

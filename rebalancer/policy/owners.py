@@ -148,7 +148,7 @@ class Owners:
         if _rolled_out(owner, ref):
             return self._revisions(ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
-            together = gangs.of_controller(ref.kind, f"{name} belongs to {ref.kind} {ref.name}")
+            together = gangs.of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
             return together or Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.gangs import ANNOTATIONS, LABELS
+from rebalancer.policy.gangs import ANNOTATIONS, KINDS, LABELS
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import nodes, objects, snapshot, workload
 
@@ -31,16 +31,12 @@ def in_pods(part: str, key: str, value: Any) -> Any:
     return change
 
 
-def owned(kind: str) -> Any:
+def owned(kind: str, api: str = "example.com/v1", *, directly: bool = False) -> Any:
+    """The ReplicaSet, or the pods themselves, belong to an object of this kind."""
+
     def change(o: dict[str, Any]) -> None:
-        if o["kind"] == "ReplicaSet":
-            ref = {
-                "apiVersion": "example.com/v1",
-                "kind": kind,
-                "name": "top",
-                "uid": "t",
-                "controller": True,
-            }
+        if o["kind"] == ("Pod" if directly else "ReplicaSet"):
+            ref = {"apiVersion": api, "kind": kind, "name": "top", "uid": "t", "controller": True}
             o["metadata"]["ownerReferences"] = [ref]
 
     return change
@@ -67,13 +63,7 @@ def test_a_member_of_a_group_stays_and_counts_unless_policy_names_the_group(chan
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [
-        ("Pod", ReasonCode.GANG),
-        ("LeaderWorkerSet", ReasonCode.GANG),
-        ("JobSet", ReasonCode.GANG),
-        ("RayCluster", ReasonCode.GANG),
-        ("Elasticsearch", ReasonCode.OWNER_UNKNOWN),
-    ],
+    [*((kind, ReasonCode.GANG) for kind in sorted(KINDS)), ("Elasticsearch", ReasonCode.OWNER_UNKNOWN)],
 )
 def test_an_owner_under_another_controller_stays_unless_policy_allows_its_kind(
     kind: str, code: ReasonCode
@@ -82,3 +72,65 @@ def test_an_owner_under_another_controller_stays_unless_policy_allows_its_kind(
     assert (made.moves, {b.reason.code for b in made.blocked}) == ((), {code})
     opened = PlanOptions(policy=PolicyOptions(owner_kinds_allow=(kind,)))
     assert len(plan(world(owned(kind)), opened).moves) == 6
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_so_does_a_pod_of_such_a_controller_itself(kind: str) -> None:
+    change = owned(kind, directly=True)
+    made = plan(world(change))
+    assert (made.moves, {b.reason.code for b in made.blocked}) == ((), {ReasonCode.GANG})
+    opened = PlanOptions(policy=PolicyOptions(owner_kinds_allow=(kind,)))
+    assert len(plan(world(change), opened).moves) == 6
+
+
+NAMED = {
+    "a leader": ("Pod", "v1"),
+    "LeaderWorkerSet": ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"),
+    "JobSet": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
+    "Ray": ("RayCluster", "ray.io/v1"),
+    "Kubeflow's trainer": ("TrainJob", "trainer.kubeflow.org/v1alpha1"),
+    "Kubeflow's trainer for PyTorch": ("PyTorchJob", "kubeflow.org/v1"),
+    "Kubeflow's trainer for TensorFlow": ("TFJob", "kubeflow.org/v1"),
+    "Kubeflow's trainer for XGBoost": ("XGBoostJob", "kubeflow.org/v1"),
+    "Kubeflow's trainer for Paddle": ("PaddleJob", "kubeflow.org/v1"),
+    "Kubeflow's trainer for JAX": ("JAXJob", "kubeflow.org/v1"),
+    "Kubeflow's trainer for MXNet": ("MXJob", "kubeflow.org/v1"),
+    "MPI": ("MPIJob", "kubeflow.org/v2beta1"),
+    "Volcano": ("Job", "batch.volcano.sh/v1alpha1"),
+    "Volcano's PodGroup": ("PodGroup", "scheduling.volcano.sh/v1beta1"),
+    "KAI": ("PodGroup", "scheduling.run.ai/v2alpha2"),
+}
+"""Who makes pods that belong together, under the names that their APIs have."""
+
+
+@pytest.mark.parametrize("directly", [True, False], ids=["the pods' owner", "the owner's owner"])
+@pytest.mark.parametrize(("kind", "api"), NAMED.values(), ids=NAMED)
+def test_whose_pods_belong_together(kind: str, api: str, directly: bool) -> None:
+    made = plan(world(owned(kind, api, directly=directly)))
+    assert (made.moves, {b.reason.code for b in made.blocked}) == ((), {ReasonCode.GANG})
+
+
+def test_a_job_of_kubernetes_is_a_job() -> None:
+    made = plan(world(owned("Job", "batch/v1", directly=True)))
+    assert {b.reason.code for b in made.blocked} == {ReasonCode.JOB_POD}
+
+
+def test_a_disruption_mode_of_a_pod_group_is_no_evidence() -> None:
+    """It is about preemption, and `Pod`, each by itself, is its default."""
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "ring", "namespace": "default"},
+        "spec": {"disruptionMode": "Pod"},
+    }
+    member = in_pods("spec", "schedulingGroup", {"podGroupName": "ring"})
+    things = objects(nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 9}), group)
+    for o in things:
+        member(o)
+    assert {b.reason.code for b in plan(snapshot(*things)).blocked} == {ReasonCode.GANG}
+
+
+def test_a_label_without_a_value_names_no_group() -> None:
+    """So the plugins read it."""
+    made = plan(world(in_pods("labels", "scheduling.x-k8s.io/pod-group", "")))
+    assert len(made.moves) == 6
