@@ -1,0 +1,185 @@
+"""Controllers of other projects: cycles beside each, with a controller written after what it does on an
+eviction (docs/compatibility.md). Kinds that are not read are there as owner references only."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.options import PolicyOptions
+from tests.support.build import deployment, nodes, objects, replica_set, stateful_set, workload
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.sandbox import ApiServer
+from tests.support.scheduler.plain import Json
+from tests.support.servers.api import FakeTime
+from tests.support.servers.hands import Hands
+
+ZONES = nodes(a=1, b=1)
+
+
+def under(api: str, kind: str, things: Any) -> list[Json]:
+    """ReplicaSets, StatefulSets or Deployments of one object of another project's kind."""
+    made = objects(things)
+    of = {"apiVersion": api, "kind": kind, "name": "top", "uid": "top", "controller": True}
+    tops = {o["kind"] for o in made} & {"Deployment"} or {"ReplicaSet", "StatefulSet"}
+    for o in made:
+        if o["kind"] in tops:
+            o["metadata"]["ownerReferences"] = [of]
+    return made
+
+
+def of(api: str, kind: str) -> list[Json]:
+    """Four pods that an object of such a kind makes itself."""
+    made = objects(workload("web").spread("zone", 1).placed({"a-0": 4}))
+    pods = [o for o in made if o["kind"] == "Pod"]
+    reference = {"apiVersion": api, "kind": kind, "name": "web", "uid": "web", "controller": True}
+    for pod in pods:
+        pod["metadata"]["ownerReferences"] = [reference]
+    return pods
+
+
+class Foreign:
+    """Makes a pod for each that is gone: `named` again as it was, as for a member with an identity, or at
+    once under a new name."""
+
+    def __init__(self, server: ApiServer, kind: str, *, named: bool) -> None:
+        self._store, self._named = server.store, named
+        self._pods = {p["metadata"]["name"]: p for p in self._mine(kind)}
+        self._kind, self._made = kind, 0
+
+    def _mine(self, kind: str) -> list[Json]:
+        return [
+            p
+            for p in self._store.list("Pod")
+            if any(r["kind"] == kind for r in p["metadata"].get("ownerReferences", ()))
+        ]
+
+    def step(self, _: float) -> None:
+        """Looks at what is there, and makes what is missing."""
+        there = {p["metadata"]["name"]: p for p in self._mine(self._kind)}
+        for name, pod in list(self._pods.items()):
+            found = there.get(name)
+            if found is not None and (self._named or "deletionTimestamp" not in found["metadata"]):
+                continue
+            del self._pods[name]
+            self._made += 1
+            new = name if self._named else f"web-new{self._made}"
+            kept = {k: pod["metadata"][k] for k in ("labels", "ownerReferences", "namespace")}
+            spec = {k: v for k, v in deepcopy(pod["spec"]).items() if k != "nodeName"}
+            made = {"apiVersion": "v1", "kind": "Pod", "metadata": {**kept, "name": new}, "spec": spec}
+            self._store.create(made)
+            self._pods[new] = made
+
+
+class Case(Struct, frozen=True):
+    """Who it is; what policy has to allow so that pods go ("" = nothing), and why they stay until then."""
+
+    things: list[Json]
+    kind: str = ""
+    allow: str = ""
+    stays: ReasonCode | None = None
+    named: bool = False
+
+
+def app() -> Any:
+    return deployment("web").spread("zone", 1).placed({"a-0": 4})
+
+
+UNKNOWN = ReasonCode.OWNER_UNKNOWN
+CASES = {
+    "Argo Rollouts": Case(
+        under("argoproj.io/v1alpha1", "Rollout", workload("web").spread("zone", 1).placed({"a-0": 4}))
+    ),
+    "Knative": Case(under("serving.knative.dev/v1", "Revision", app())),
+    "KEDA": Case(objects(app())),
+    "OpenKruise CloneSet": Case(
+        of("apps.kruise.io/v1alpha1", "CloneSet"), "CloneSet", "CloneSet", UNKNOWN
+    ),
+    "OpenKruise UnitedDeployment of Deployments": Case(
+        under("apps.kruise.io/v1alpha1", "UnitedDeployment", app())
+    ),
+    "OpenKruise UnitedDeployment of StatefulSets": Case(
+        under("apps.kruise.io/v1alpha1", "UnitedDeployment",
+              stateful_set("web").spread("zone", 1).placed({"a-0": 4})),
+        "", "UnitedDeployment", UNKNOWN,
+    ),
+    "CloudNativePG": Case(of("postgresql.cnpg.io/v1", "Cluster"), "Cluster", "Cluster", UNKNOWN, named=True),
+    "Strimzi": Case(
+        of("core.strimzi.io/v1beta2", "StrimziPodSet"), "StrimziPodSet", "StrimziPodSet", UNKNOWN, named=True
+    ),
+    "ECK": Case(
+        under("elasticsearch.k8s.elastic.co/v1", "Elasticsearch",
+              stateful_set("web").spread("zone", 1).placed({"a-0": 4})),
+        "", "Elasticsearch", UNKNOWN,
+    ),
+}  # fmt: skip
+
+
+def cycle(case: Case, *, allowed: bool) -> Run:
+    with ApiServer(objects(ZONES) + deepcopy(case.things)) as server:
+        time, hands = FakeTime(), Hands(server)
+        if case.kind:
+            time.during = Foreign(server, case.kind, named=case.named).step
+        kinds = (case.allow,) if allowed and case.allow else ()
+        planning = PlanOptions(policy=PolicyOptions(owner_kinds_allow=kinds))
+        run = Run(server, replace(EXECUTE, planning=planning), time=time, hands=hands)
+        assert len(server.store.list("Pod")) == 4
+        return run
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_where_policy_allows_it_its_pods_are_spread(case: Case) -> None:
+    run = cycle(case, allowed=True)
+    assert run.report.end is End.COMPLETE, run.report.message
+    assert run.report.evicted == 2
+    assert run.zones() == [2, 2]
+
+
+CLOSED = {name: case for name, case in CASES.items() if case.allow}
+
+
+@pytest.mark.parametrize("case", CLOSED.values(), ids=CLOSED)
+def test_until_then_they_are_left_alone(case: Case) -> None:
+    run = cycle(case, allowed=False)
+    assert run.report.evicted == 0
+    assert {b.reason.code for b in run.story.plans[0].blocked} == {case.stays}
+
+
+def test_a_canary_of_argo_rollouts_is_a_rollout_in_progress() -> None:
+    canary = replica_set("canary").labels(app="web").placed({"b-0": 1})
+    stable = workload("web").spread("zone", 1).placed({"a-0": 4})
+    with ApiServer(objects(ZONES) + under("argoproj.io/v1alpha1", "Rollout", [stable, canary])) as server:
+        run = Run(server)
+    assert run.report.evicted == 0
+    assert {b.reason.code for b in run.story.plans[0].blocked} == {ReasonCode.ROLLOUT_IN_PROGRESS}
+
+
+def test_an_advanced_stateful_set_cannot_be_allowed_by_the_name_of_a_built_in_kind() -> None:
+    things = of("apps.kruise.io/v1beta1", "StatefulSet")
+    allowed = PlanOptions(policy=PolicyOptions(owner_kinds_allow=("StatefulSet",)))
+    with ApiServer(objects(ZONES) + things) as server:
+        run = Run(server, replace(EXECUTE, planning=allowed))
+    assert run.report.evicted == 0
+    assert {b.reason.code for b in run.story.plans[0].blocked} == {UNKNOWN}
+
+
+@pytest.mark.parametrize("wants", [6, 2], ids=["up", "down"])
+def test_while_an_autoscaler_of_pods_scales_nobody_is_evicted(wants: int) -> None:
+    """HPA, KEDA and Knative's autoscaler all write the number that is wanted."""
+    with ApiServer(objects(ZONES, app())) as server:
+        name = next(o["metadata"]["name"] for o in server.store.list("ReplicaSet"))
+        made = server.store.modify("ReplicaSet", name, "default", lambda o: o["spec"].update(replicas=wants))
+        seen = {"observedGeneration": made["metadata"]["generation"]}
+        server.store.modify(
+            "ReplicaSet", name, "default", lambda o: o["status"].update(seen), subresource="status"
+        )
+        plans = Run(server, replace(EXECUTE, execute=False)).story.plans
+    assert plans[0].moves == ()
+    assert {b.reason.code for b in plans[0].blocked} == {ReasonCode.OWNER_SCALING}
