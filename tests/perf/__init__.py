@@ -27,4 +27,4 @@ class Figure(NamedTuple):
         if self.target is None:
             return text
         sign = "≤" if self.less_is_better else "≥"
-        return f"{text}  ({'met' if self.met else 'MISSED'}: {sign} {self.target:,.0f})"
+        return f"{text}  ({'met' if self.met else 'MISSED'}: {sign} {self.target:,g})"

@@ -29,6 +29,7 @@ from rebalancer.kube.read.transfer import ReadOptions
 from rebalancer.model.decode.objects import Decoder
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.moves.judge import HardJudge
 from tests.perf.clusters.realistic import Size, objects
 from tests.perf.processes.process import serving
 
@@ -63,10 +64,22 @@ def measure() -> dict[str, float]:
 
 
 def _planning(snapshot: Snapshot) -> dict[str, float]:
-    """Candidates show as pods placed in the simulation, and as nodes filtered for them."""
-    with _counted(ClusterState, "add") as placed, _counted(Framework, "feasible") as filtered:
+    """Candidates that are tried, pods placed in the simulation, nodes filtered for them; then, as that takes
+    time, the same plan with its allocations followed."""
+    with (
+        _counted(HardJudge, "judge") as tried,
+        _counted(ClusterState, "add") as placed,
+        _counted(Framework, "feasible") as filtered,
+    ):
         made = plan(snapshot, PlanOptions())
+    gc.collect()
+    tracemalloc.start()
+    plan(snapshot, PlanOptions())
+    highest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     return {
+        "planning: candidates tried": tried[0],
+        "planning: kB allocated at the highest": round(highest / 1000),
         "planning: pods placed in the simulation": placed[0],
         "planning: templates filtered": filtered[0],
         "planning: evictions": len(made.moves),

@@ -1,7 +1,7 @@
 """What report, snapshot, once and run take beside the bare transfer, at 10,000, 50,000 and 150,000 pods.
 
-`make bench` measures all; `python -m tests.perf.commands 10000 --json FILE` one size, and keeps the figures,
-of which `tests.perf.page` makes the table and the plot of docs/performance.md.
+`make bench` measures all; `python -m tests.perf.commands 10000 --json FILE` one size (`small`: 1,000 pods in
+a file), and keeps the figures, of which `tests.perf.page` makes table and plot of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import msgspec
 from msgspec import Struct
 
 from tests.perf import Figure
+from tests.perf.clusters.realistic import Size, document
 from tests.perf.processes.process import Bench, measured, serving
 
 SIZES = (10_000, 50_000, 150_000)
+_FEW = 1_000
 _EVENTS = 20_000
+_AT_ONCE = {"--version": 0.25, "--help": 0.25, "report FILE": 0.8, "report FILE -o json": 0.8}
 
 
 class Row(Struct):
     """One thing that was measured, at one size. `ratio`: of its seconds to those of the bare transfer in the
-    same run; None where nothing is transferred. Memory in MiB."""
+    same run; None where nothing is transferred. Memory in MiB; `highest`: of a daemon, so far."""
 
     what: str
     pods: int
@@ -35,6 +38,25 @@ class Row(Struct):
     peak: float
     ratio: float | None = None
     result: str = ""
+    highest: float | None = None
+
+
+def small() -> Iterator[Row]:
+    """What a person waits for who looks at a small cluster; modules are compiled, as pip leaves them."""
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "cluster.json"
+        with file.open("wb") as to:
+            to.writelines(document(Size(_FEW)))
+        said = {
+            "--version": ["--version"],
+            "--help": ["--help"],
+            "report FILE": ["report", str(file)],
+            "report FILE -o json": ["report", "-o", "json", str(file)],
+        }
+        for what, arguments in said.items():
+            measured(["rebalancer", *arguments])
+            used = min((measured(["rebalancer", *arguments]) for _ in range(3)), key=lambda u: u.cpu)
+            yield Row(what, _FEW, used.seconds, used.cpu, used.peak, result=_result(used.output))
 
 
 def rows(pods: int) -> Iterator[Row]:
@@ -62,6 +84,7 @@ def rows(pods: int) -> Iterator[Row]:
             yield _step("run: sync", pods, synced, ratio=synced["seconds"] / bare.seconds)
             cycle = told("cycle")
             yield _step("run: first cycle, violated", pods, cycle, result=_highest(cycle))
+            yield _step("run: at rest after it, a second", pods, told("rest"))
     with tempfile.TemporaryDirectory() as name, serving(pods, Path(name), balanced=True) as bench:
         yield from _balanced(bench, pods)
 
@@ -78,6 +101,16 @@ def _result(output: bytes) -> str:
     )
 
 
+_TARGETS: dict[str, tuple[str, Callable[[Row], float], float]] = {
+    "report -o json": ("MiB", lambda r: r.peak, 500),
+    "snapshot -o FILE.json": ("MiB", lambda r: r.peak, 500),
+    "run: at rest, a second": ("MiB", lambda r: r.peak, 350),
+    "run: first cycle, violated": ("MiB at the highest", lambda r: r.highest or 0.0, 500),
+    "run: idle cycle": ("CPU s", lambda r: r.cpu, 0.05),
+    "run: cycle after 1 % of the pods changed": ("CPU s", lambda r: r.cpu, 2),
+    f"run: {_EVENTS:,} watch events": ("CPU s for 2,000", lambda r: r.cpu / _EVENTS * 2000, 1),
+}
+"""At the largest size."""
 Told = Callable[[str], dict[str, Any]]
 
 
@@ -127,7 +160,7 @@ def _balanced(bench: Bench, pods: int) -> Iterator[Row]:
 
 
 def _step(what: str, pods: int, took: dict[str, Any], *, ratio: float | None = None, result: str = "") -> Row:
-    return Row(what, pods, took["seconds"], took["cpu"], took["memory"], ratio, result)
+    return Row(what, pods, took["seconds"], took["cpu"], took["memory"], ratio, result, took["peak"])
 
 
 def _highest(took: dict[str, Any]) -> str:
@@ -145,15 +178,19 @@ def line(row: Row) -> str:
 
 def run() -> Iterator[Figure]:
     """All sizes, for `make bench`."""
+    for r in small():
+        print(f"  {line(r)}", flush=True)
+        yield Figure(f"{r.what}, {_FEW:,} pods", r.cpu, "CPU s", _AT_ONCE.get(r.what), less_is_better=True)
     for pods in SIZES:
         for r in rows(pods):
             print(f"  {line(r)}", flush=True)
-            if r.what == "report -o json" and pods == SIZES[-1]:
-                yield Figure("report's peak memory at 150,000 pods", r.peak, "MiB", 500, less_is_better=True)
+            if pods == SIZES[-1] and r.what in _TARGETS:
+                unit, value, target = _TARGETS[r.what]
+                yield Figure(f"{r.what}, {pods:,} pods", value(r), unit, target, less_is_better=True)
 
 
 def main() -> None:
-    """The sizes that are named, else all."""
+    """What is named, else all: sizes, and `small`."""
     arguments = sys.argv[1:]
     file = None
     if "--json" in arguments:
@@ -161,8 +198,8 @@ def main() -> None:
         file = Path(arguments.pop(at + 1))
         arguments.pop(at)
     found: list[Row] = []
-    for pods in map(int, arguments or SIZES):
-        for r in rows(pods):
+    for what in arguments or ("small", *SIZES):
+        for r in small() if what == "small" else rows(int(what)):
             print(line(r), flush=True)
             found.append(r)
             if file is not None:

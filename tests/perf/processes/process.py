@@ -26,6 +26,8 @@ users: [{{name: bench, user: {{token: bench}}}}]
 
 
 _OUTPUT = 65536
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Modules are compiled once, as an installation has them, and not each time that a command starts."""
 
 
 class Usage(NamedTuple):
@@ -46,7 +48,7 @@ def measured(arguments: Sequence[str], *, env: dict[str, str] | None = None) -> 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], stdout=out, stderr=err, env={**os.environ, **(env or {})}
+            [sys.executable, "-m", *arguments], stdout=out, stderr=err, env={**_ENVIRONMENT, **(env or {})}
         )
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
