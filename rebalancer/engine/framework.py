@@ -103,7 +103,7 @@ class _Cycle:
     def refresh(self, state: ClusterState) -> None:
         if self.clock == state.clock:
             return
-        rows = np.flatnonzero(state.stamp > self.clock)
+        rows = (state.stamp > self.clock).nonzero()[0]
         self.clock = state.clock
         for found in self.filters.values():
             found.update(rows)
@@ -118,7 +118,7 @@ class _Cycle:
         """The scores, brought up to date only when they are asked for: most verdicts need none."""
         assert self.scores is not None, "made by the framework first"
         if self.scored_at != state.clock:
-            rows = np.flatnonzero(state.stamp > self.scored_at)
+            rows = (state.stamp > self.scored_at).nonzero()[0]
             self.scored_at = state.clock
             for score in self.scores.values():
                 score.update(rows)
@@ -214,6 +214,12 @@ class Framework:
         return (*assumptions(self.state, self.profile), *unread(self.state))
 
     def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
+        """What is remembered of the template, its filters up to date."""
+        cycle = self._known(template, node_name)
+        cycle.refresh(self.state)
+        return cycle
+
+    def _known(self, template: PodTemplate, node_name: str) -> _Cycle:
         key = id(template), node_name
         cycle = self._cycles.get(key)
         if cycle is None:
@@ -222,7 +228,6 @@ class Framework:
                 self._cycles.popitem(last=False)
         else:
             self._cycles.move_to_end(key)
-            cycle.refresh(self.state)
         return cycle
 
     def _blocked(self, cycle: _Cycle) -> Rejection | None:
@@ -278,7 +283,7 @@ class Framework:
 
     def score(self, template: PodTemplate, feasible: Bools, node_name: str = "") -> Scores:
         """Weighted scores over the feasible nodes."""
-        cycle = self._cycle(template, node_name)
+        cycle = self._known(template, node_name)
         if cycle.scores is None:
             cycle.scores = {
                 name: found

@@ -68,7 +68,7 @@ class Layout:
 
     def by_domain_of_few(self, per_node: Ints) -> Ints:
         """`by_domain`, quicker where most nodes have nothing."""
-        nodes = np.flatnonzero(per_node)
+        nodes = (per_node != 0).nonzero()[0]
         counts = np.zeros(self.size + 1, dtype=np.int64)
         np.add.at(counts, self.rows[nodes], per_node[nodes])  # -1, of no domain, is the last place
         return counts[:-1]

@@ -57,7 +57,7 @@ class Domains:
 
     def sum(self, values: Ints, where: Bools) -> Ints:
         """int64[D]: `values` of the nodes in `where`, summed by domain."""
-        rows = where & self.present
+        rows = ((values != 0) & where & self.present).nonzero()[0]
         out = np.zeros(len(self.names), dtype=np.int64)
         np.add.at(out, self.ids[rows], values[rows])
         return out

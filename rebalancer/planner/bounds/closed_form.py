@@ -109,7 +109,7 @@ class ClosedForm(Remaining):
 
     def key(self, placed: Ints) -> bytes:
         """Equal for placements with equal counts."""
-        return self.component.counts(self._i, placed).tobytes()
+        return self.component.tally(placed).counts[self._i].tobytes()
 
     def _moves(self, counts: Ints, residual: int) -> int | None:
         level = self._level(counts, residual)

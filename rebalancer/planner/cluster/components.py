@@ -7,6 +7,7 @@ ports, inter-pod affinity, budgets.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from functools import cached_property
@@ -20,6 +21,9 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Ints
+
+_TALLIED = 3
+"""Placements whose counts are remembered: of one before a move, and of some after it."""
 
 
 class GroupCounts(Struct, frozen=True, eq=False):
@@ -48,7 +52,7 @@ class Component:
     ) -> None:
         self.groups = groups
         self.classes = classes
-        self._tallied: tuple[Ints, GroupCounts] | None = None
+        self._tallied: deque[tuple[Ints, GroupCounts]] = deque(maxlen=_TALLIED)
         self.simulation = simulation
         self.local = {group.index: place for place, group in enumerate(groups)}
         self._start: Callable[[], Ints | None] = lambda: None
@@ -87,8 +91,8 @@ class Component:
         return found
 
     def forget(self) -> None:
-        """Lets go of the latest placement and its counts, which can be worked out again."""
-        self._tallied = None
+        """Lets go of the latest placements and their counts, which can be worked out again."""
+        self._tallied.clear()
 
     @cached_property
     def resources(self) -> tuple[Ints, Ints]:
@@ -131,9 +135,7 @@ class Component:
     def yields(self) -> dict[str, Ints]:
         """int64[N] by resource: what the movable pods take, and would leave free."""
         given: dict[str, Ints] = {}
-        for pod_class, movable in zip(self.classes, self.start - self.fixed, strict=True):
-            for resource, amount in (*pod_class.template.requests.items(), (PODS, 1)):
-                given[resource] = given.get(resource, 0) + movable * amount
+        add_yields(given, self.classes, self.simulation)
         return given
 
     def roomier(self, given: Mapping[str, Ints]) -> Component | None:
@@ -142,6 +144,7 @@ class Component:
         room = _room(self.simulation, self.classes, self.start - self.fixed, given, pods)
         other = copy(self)
         other._given, other.room = given, room
+        other._tallied = deque(maxlen=_TALLIED)
         for name in ("resources", "closed_in"):
             other.__dict__.pop(name, None)
         if room is not self.room and (room != self.room).any():
@@ -173,12 +176,48 @@ class Component:
         return self.tally(placed).excesses
 
     def tally(self, placed: Ints) -> GroupCounts:
-        """Counts and excess of every group; remembered until another placement is asked for."""
-        if self._tallied is None or self._tallied[0] is not placed:
+        """Counts and excess of every group; remembered until some other placements are asked for."""
+        found = self._known(placed)
+        if found is None:
             counts = tuple(self.counts(index, placed) for index in range(len(self.groups)))
             excesses = tuple(group.excess(count) for group, count in zip(self.groups, counts, strict=True))
-            self._tallied = (placed, GroupCounts(counts, excesses))
-        return self._tallied[1]
+            found = GroupCounts(counts, excesses)
+            self._tallied.append((placed, found))
+        return found
+
+    def moved(self, placed: Ints, pod_class: int, node: int, landed: int) -> Ints:
+        """The placement after a pod of this class has gone from one node to another. Where the counts before
+        are known, those after are, too: two of each group change."""
+        after = placed.copy()
+        after[pod_class, node] -= 1
+        after[pod_class, landed] += 1
+        before = self._known(placed)
+        if before is not None:
+            counts, excesses = list(before.counts), list(before.excesses)
+            for index in self.counted[pod_class]:
+                group, changed = self.groups[index], counts[index].copy()
+                for there, by in ((node, -1), (landed, 1)):
+                    if (domain := int(group.domain_of[there])) >= 0:
+                        changed[domain] += by
+                counts[index], excesses[index] = changed, group.excess(changed)
+            self._tallied.append((after, GroupCounts(tuple(counts), tuple(excesses))))
+        return after
+
+    def _known(self, placed: Ints) -> GroupCounts | None:
+        return next((found for known, found in self._tallied if known is placed), None)
+
+
+def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: Simulation) -> None:
+    """Adds to `given`, int64[N] by resource, what the movable pods of these classes take."""
+    nothing = simulation.state.table.none
+    for pod_class in classes:
+        nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
+        pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
+        movable = np.array(pods, dtype=np.int64)
+        for resource, amount in (*pod_class.template.requests.items(), (PODS, 1)):
+            if resource not in given:
+                given[resource] = nothing.astype(np.int64)
+            given[resource][nodes] += movable * amount
 
 
 def _resources(

@@ -31,7 +31,8 @@ class Group:
 
     def counts(self, state: ClusterState) -> Ints:
         """int64[D]: pods that the scheduler counts in each domain."""
-        return self.by_domain(state.counts(self.constraint.namespace, self.constraint.selector))
+        per_node = state.counts(self.constraint.namespace, self.constraint.selector)
+        return self.layout.by_domain_of_few(per_node)
 
     def counts_once(self, state: ClusterState) -> Ints:
         """`counts` of one of thousands of groups, most of which nobody asks about again."""

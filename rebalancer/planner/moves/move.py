@@ -33,10 +33,7 @@ class Candidate(Struct, frozen=True, eq=False):
 
     def moved(self, placed: Ints, landed: int) -> Ints:
         """The placement, int64[Q, N], after the pod's replacement has landed on node `landed`."""
-        after = placed.copy()
-        after[self.pod_class, self.node] -= 1
-        after[self.pod_class, landed] += 1
-        return after
+        return self.component.moved(placed, self.pod_class, self.node, landed)
 
     @property
     def place(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rebalancer.planner import objective
 from rebalancer.planner.bounds import Effort, bounds_of
-from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.components import Component, add_yields
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -109,9 +109,8 @@ class HardPhase(Phase):
     def _movable(self) -> dict[str, Ints]:
         """int64[N] by resource: what the movable pods of all components take."""
         total: dict[str, Ints] = {}
-        for groups, classes in self._violated:
-            for resource, amount in Component(groups, classes, self.simulation).yields().items():
-                total[resource] = total.get(resource, 0) + amount
+        for _, classes in self._violated:
+            add_yields(total, classes, self.simulation)
         return total
 
     def _together(self, waves: Sequence[Wave]) -> tuple[Wave, ...]:
