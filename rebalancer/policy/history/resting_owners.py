@@ -12,7 +12,7 @@ Three rules look at the ledger, in this order:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -96,13 +96,11 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
     )
 
 
-def _loop(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
-    """Counts the cycles in which a constraint's excess was no lower than in the cycle before."""
-    if rules.max_returns < 1:
-        return None
+def returns(entries: Iterable[Entry]) -> int:
+    """In how many cycles a constraint's excess was no lower than in the cycle before."""
     before: dict[str, tuple[str, int]] = {}
     returned: dict[str, set[str]] = defaultdict(set)
-    for e in sorted(alike, key=lambda e: e.at):
+    for e in sorted(entries, key=lambda e: e.at):
         for constraint, excess in e.excess.items():
             last = before.get(constraint)
             if last is not None and last[0] == e.cycle:
@@ -110,7 +108,13 @@ def _loop(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
             if last is not None and excess >= last[1]:
                 returned[constraint].add(e.cycle)
             before[constraint] = (e.cycle, excess)
-    most = max((len(cycles) for cycles in returned.values()), default=0)
+    return max((len(cycles) for cycles in returned.values()), default=0)
+
+
+def _loop(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
+    if rules.max_returns < 1:
+        return None
+    most = returns(alike)
     if most < rules.max_returns:
         return None
     return Reason(

@@ -17,6 +17,8 @@ _Key = tuple[str, str]
 _TOTAL, _NODE, _NAMESPACE = "in total and cycle", "per node and cycle", "per namespace and cycle"
 _OWNER, _DOMAIN = "per owner and cycle", "per domain and cycle"
 _HOUR, _DAY = "in total and hour", "per owner and day"
+PER_DAY = "perDay"
+"""The figure that a reason has if it is the cap of an owner's day."""
 _LONG = frozenset({_HOUR, _DAY})
 """Caps that the next cycle does not lift."""
 
@@ -109,6 +111,6 @@ def _reached(key: _Key, limit: Limit, most: int) -> Reason:
     return Reason(
         ReasonCode.CAP,
         f"the cap of {limit} evictions {what}{named} is reached",
-        {"cap": most},
+        {"cap": most, **({PER_DAY: 1} if what == _DAY else {})},
         "wait until earlier evictions are old enough" if what in _LONG else "the next cycle goes on",
     )

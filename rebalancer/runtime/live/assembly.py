@@ -58,7 +58,8 @@ from rebalancer.runtime.last_look.watch_age import WatchAge
 from rebalancer.runtime.live.cached import CachedReader
 from rebalancer.runtime.live.last_plan import LastPlan
 from rebalancer.runtime.observers.events import EventSetting
-from rebalancer.runtime.observers.neighbours import held_by_descheduler, undoing
+from rebalancer.runtime.observers.neighbours import held_by_descheduler
+from rebalancer.runtime.observers.undoing import undone
 from rebalancer.telemetry.traces.current import trace_annotations
 
 
@@ -236,7 +237,7 @@ def remembering(
         touched = {m.owner.key for m in made.moves} & unsettled.keys()
         if touched:
             made = without(snapshot, approved, {**unsettled, **resting})
-        more = undoing(snapshot, memory.undone_moves())
+        more = undone(snapshot, made, memory.undone_moves(), memory.today)
         found = (*memory.dated(made.findings), *more)
         return replace(made, findings=found) if found != made.findings else made
 

@@ -16,7 +16,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.cluster.leaving_nodes import KARPENTER_TAINTS, is_leaving
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.history.undone_moves import Account
 from rebalancer.report.wording.text import plural
 
 
@@ -29,9 +28,10 @@ class NeighbourCode(StrEnum):
     KARPENTER = "karpenter-present"
     DRAIN = "drain-running"
     UNDOING = "autoscaler-undoes-moves"
+    LOOP = "evictions-are-undone"
 
 
-_LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value})
+_LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value, NeighbourCode.LOOP.value})
 """Findings of a plan that the log is told of too."""
 _NAME = "app.kubernetes.io/name"
 
@@ -51,7 +51,7 @@ def held_by_descheduler(pods: Collection[Pod]) -> Reason | None:
 
     Whether its spread plugin is on stands in a ConfigMap that may not be read; its own chart turns it on.
     """
-    found = _descheduler_pod(pods)
+    found = descheduler_pod(pods)
     if found is None:
         return None
     return Reason(
@@ -62,7 +62,8 @@ def held_by_descheduler(pods: Collection[Pod]) -> Reason | None:
     )
 
 
-def _descheduler_pod(pods: Collection[Pod]) -> Pod | None:
+def descheduler_pod(pods: Collection[Pod]) -> Pod | None:
+    """A pod of a descheduler, if one runs."""
     return next(iter(_of_program(pods, "descheduler")), None)
 
 
@@ -74,7 +75,7 @@ def _of_program(pods: Collection[Pod], what: str) -> list[Pod]:
 
 
 def _descheduler(snapshot: Snapshot) -> Iterable[Finding]:
-    found = _descheduler_pod(snapshot.pods)
+    found = descheduler_pod(snapshot.pods)
     if found is not None:
         yield Finding(
             Severity.WARNING,
@@ -120,24 +121,6 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
             "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
             "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
         )
-
-
-def undoing(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
-    """That consolidation and spread contradict each other, measured by what became of the week's moves."""
-    if not moves.contradicts:
-        return ()
-    karpenter = any(NODEPOOL in n.labels for n in snapshot.nodes)
-    return (
-        Finding(
-            Severity.WARNING,
-            NeighbourCode.UNDOING.value,
-            "Cluster",
-            f"{'Karpenter' if karpenter else 'an autoscaler'} undid {moves.undone} of {moves.moves} moves "
-            "this week: it removed the nodes on which the replacements had landed",
-            "let it keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a disruption "
-            "budget of the NodePool), or accept the skew with a larger maxSkew",
-        ),
-    )
 
 
 def _disrupted(snapshot: Snapshot) -> set[str]:

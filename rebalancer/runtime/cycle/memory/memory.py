@@ -26,7 +26,7 @@ from rebalancer.policy.history.fence import Claim, claimed, rival
 from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, cut_off, within_limits
 from rebalancer.policy.history.merged import merged
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
-from rebalancer.policy.history.tally import recent
+from rebalancer.policy.history.tally import DAY, recent
 from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.limits import circuit_breaker as breaker
@@ -167,6 +167,11 @@ class Memory:
     def undone_moves(self) -> Account:
         """How many moves of the last week the removal of nodes has undone."""
         return account(self.ledger, self._clock.now())
+
+    def today(self, owner: str) -> tuple[Entry, ...]:
+        """The evictions of an owner's pods (Kind/namespace/name) within a day."""
+        now = self._clock.now()
+        return tuple(e for e in self.ledger.entries if e.owner == owner and abs(now - e.at) < DAY)
 
     @property
     def most_in_flight(self) -> int | None:
