@@ -121,6 +121,7 @@ class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
 class Cause(StrEnum):
     """Why an excess stays that some placement would not have; `words` says it after "for 3 of it"."""
 
+    NOT_PLACED = "not-placed"
     FORBIDDEN = "forbidden"
     NOT_WALKABLE = "not-walkable"
     GAVE_UP = "search-gave-up"
@@ -132,6 +133,8 @@ class Cause(StrEnum):
 
 
 _WORDS = {
+    Cause.NOT_PLACED: "whatever is evicted, the scheduler keeps pods out of where they would have to go, or "
+    "another constraint would end worse",
     Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
     Cause.NOT_WALKABLE: "no order of single evictions was found in which none does harm",
     Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",

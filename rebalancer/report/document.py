@@ -32,8 +32,8 @@ from rebalancer.spread.constraint import resolve
 
 
 class BetweenReport(Struct, frozen=True, rename="camel"):
-    """How much excess stays that some placement would not have, for one cause: "forbidden", "not-walkable" or
-    "search-gave-up"; `message` says it in words."""
+    """How much excess stays that some placement would not have, for one cause: "not-placed", "forbidden",
+    "not-walkable" or "search-gave-up"; `message` says it in words."""
 
     cause: str
     excess: int

@@ -85,6 +85,12 @@ class Cells:
         groups = zip(self._component.groups, self.alone, strict=True)
         return [np.where(alone, -1, g.domain_of[self._first]) for g, alone in groups]
 
+    def domains(self, group: int) -> list[int]:
+        """The domain of the group that each cell lies in as a whole, or is; -1 where there is none."""
+        own = self._component.groups[group].domain_of[self._first]
+        whole = np.where(self.alone[group] & (self.size > 1), -1, own)
+        return [int(d) for d in whole]
+
     @cached_property
     def count_alone(self) -> list[Ints]:
         """int64[C] for each group."""

@@ -64,28 +64,22 @@ class Rows:
         self.upper.append(upper)
 
 
-def solve(
-    component: Component, placed: Ints, cells: Cells, residual: int | None
-) -> tuple[FinalState | None, int]:
-    """The best final state from a placement, int64[Q, N]; None if none has so little excess; and the steps
-    of the simplex algorithm that it took to know.
-
-    `residual`: at most this excess in all, then the fewest moves; None: the least excess, then the fewest.
-    """
-    program = Program(component, placed, cells, residual)
+def solve(program: Program) -> tuple[FinalState | None, int]:
+    """The best final state; None if there is none; and the steps of the simplex algorithm that it took."""
     found = run(program.rows, program.lower, program.upper, program.cost)
     if found.values is None:
         return None, found.steps
     return program.target(found.values, exact=found.optimal, bound=found.bound), found.steps
 
 
-def least_excess(component: Component, cells: Cells, groups: Sequence[int]) -> LeastExcess:
-    """The least excess that these groups of the component can have in sum, whatever becomes of the others."""
-    program = Program(component, component.start, cells, None, only=groups)
+def least_excess(program: Program) -> LeastExcess:
+    """The least excess that the groups it asks about (`only`) can have in sum, whatever becomes of others."""
+    assert program.only is not None
     found = run(program.rows, program.lower, program.upper, program.cost)
     # A bound that is no number, or below 0, says nothing.
     proved = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
-    now = sum(component.excesses(component.start)[group] for group in groups)
+    excesses = program.component.excesses(program.placed)
+    now = sum(excesses[group] for group in program.only)
     return LeastExcess(min(proved, now), found.optimal or proved >= now)
 
 
@@ -107,8 +101,9 @@ class Program:
         only: Sequence[int] | None = None,
         further: int = 0,
     ) -> None:
-        """`only`: groups whose excess alone is asked about, whatever moves it takes and whom they harm.
-        `further`: variables beyond these, for what is built on it."""
+        """From a placement, int64[Q, N]. `residual`: at most this excess in all, then the fewest moves; None:
+        the least excess, then the fewest. `only`: groups whose excess alone is asked about, whatever moves it
+        takes and whom they harm. `further`: variables beyond these, for what is built on it."""
         self.component, self.cells, self.residual = component, cells, residual
         self.only = only
         self.placed = placed

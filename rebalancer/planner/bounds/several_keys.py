@@ -6,6 +6,8 @@ from collections import deque
 
 import numpy as np
 
+from rebalancer.planner.bounds.admitted import AdmittedProgram
+from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import Cells, CellStructure, digest_of
 from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.program import FinalState, solve
@@ -27,6 +29,7 @@ class SeveralKeys(Remaining):
         super().__init__(component)
         self._effort = effort
         self._structure = CellStructure(component)
+        self._ceilings = ceilings(component)
         # As the simulation stands now, before moves are tried on it.
         assert component.resources
         self._cells: dict[bytes, Cells] = {}
@@ -120,7 +123,8 @@ class SeveralKeys(Remaining):
         return found
 
     def _solve(self, placed: Ints, residual: int | None) -> FinalState | None:
-        target, steps = solve(self.component, placed, self._at(placed), residual)
+        program = AdmittedProgram(self.component, placed, self._at(placed), residual, self._ceilings)
+        target, steps = solve(program)
         self._effort.program(steps)
         self.exact &= target is None or target.exact
         return target

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -92,6 +93,12 @@ class Simulation:
         self._ending: list[Hashable] = list(ending)
         self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    @cached_property
+    def coming(self) -> tuple[PodTemplate, ...]:
+        """Templates of pods that are on no node yet, and of those that end and may be replaced."""
+        every = (p for p in self.snapshot.pods if not p.finished and (p.terminating or not p.node_name))
+        return tuple({id(p.template): p.template for p in every}.values())
 
     def framework(self, template: PodTemplate) -> Framework:
         """The scheduler profile that places pods of this template."""

@@ -2,7 +2,8 @@
 
 Asked only where a plan leaves an excess. Pods that carry a hard constraint and may be evicted stand anywhere
 they find room, those of other constraints out of their way; order, budgets and harm on the way are left out.
-So it is a lower bound of what any plan can reach, and the rest of the excess that stays has a cause.
+So it is a lower bound of what any plan can reach, and the rest of the excess that stays has a cause. For the
+first of these the program is asked again, for what the scheduler could come to (`bounds/admitted`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from msgspec import Struct
 
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.reason import ReasonCode
+from rebalancer.planner.bounds.admitted import AdmittedProgram
+from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import CellStructure
 from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
-from rebalancer.planner.bounds.program import LeastExcess, least_excess
+from rebalancer.planner.bounds.program import LeastExcess, Program, least_excess
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
@@ -67,7 +70,7 @@ def least(simulation: Simulation, stays: Sequence[Stays], every: Sequence[PodCla
         excess=excess,
         exact=exact,
         by_group=_single(simulation, stays, found, every),
-        between=_between(stays, found, excess),
+        between=_between(stays, found, [_admitted(simulation, s, every) for s in stays], excess),
     )
 
 
@@ -106,7 +109,18 @@ def _together(
 
 
 def _program(component: Component, groups: Sequence[int]) -> LeastExcess:
-    return least_excess(component, CellStructure(component).cells(component.start), groups)
+    cells = CellStructure(component).cells(component.start)
+    return least_excess(Program(component, component.start, cells, None, only=groups))
+
+
+def _admitted(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> int:
+    """The least excess of the component that the scheduler could come to without harm."""
+    if not stays.classes:
+        return sum(stays.residual)
+    component = _component(simulation, stays.groups, stays.classes, every)
+    cells, groups = CellStructure(component).cells(component.start), range(len(component.groups))
+    admitted = AdmittedProgram(component, component.start, cells, None, ceilings(component), only=groups)
+    return min(least_excess(admitted).excess, sum(stays.residual))
 
 
 def _single(
@@ -129,15 +143,19 @@ def _single(
     return known
 
 
-def _between(stays: Sequence[Stays], found: Sequence[LeastExcess], least: int) -> tuple[Between, ...]:
+def _between(
+    stays: Sequence[Stays], found: Sequence[LeastExcess], admitted: Sequence[int], least: int
+) -> tuple[Between, ...]:
     """What lies between the bound and what stays, by cause."""
     total = sum(sum(s.residual) for s in stays)
     by: dict[Cause, int] = {}
-    for stay, bound in zip(stays, found, strict=True):
-        gap = sum(stay.residual) - bound.excess
-        if gap > 0:
-            cause = _cause(stay, bound)
-            by[cause] = by.get(cause, 0) + gap
+    for stay, bound, could_be in zip(stays, found, admitted, strict=True):
+        left, could_be = sum(stay.residual), max(bound.excess, could_be)
+        for cause, gap in (
+            (Cause.NOT_PLACED, could_be - bound.excess),
+            (_cause(stay, bound), left - could_be),
+        ):
+            by[cause] = by.get(cause, 0) + max(0, gap)
     # Where components compete for room, their bounds in sum are below that of all together.
     over = sum(by.values()) - max(0, total - least)
     for cause in reversed(Cause):
