@@ -34,39 +34,36 @@ def ceilings(component: Component) -> Ceilings:
     """Of all placements that evictions of the component's pods can lead to from its start."""
     c = component
     pods = np.minimum(c.start + c.room, np.maximum(c.start, c.start.sum(axis=1, keepdims=True)))
-    known = [_known(c, group) for group in range(len(c.groups))]
     limits: list[int | None] = [None] * len(c.groups)
     for _ in range(_ROUNDS):
         before = pods.copy()
-        for group in (g for g, may_be in enumerate(known) if may_be):
-            limit = limits[group] = _minimum(c, group, pods) + c.groups[group].constraint.max_skew
-            for q, carried in enumerate(c.carried):
-                if group in carried:
-                    pods[q] = np.minimum(pods[q], np.maximum(c.start[q], _most(c, group, q, limit)))
+        for group, g in enumerate(c.groups):
+            each = c.base[group] + g.by_domain(pods[list(c.counters[group])].sum(axis=0))
+            limit = limits[group] = most_when_one_comes(c, group, each)
+            if limit is None:
+                continue
+            for q in (q for q, carried in enumerate(c.carried) if group in carried):
+                pods[q] = np.minimum(pods[q], np.maximum(c.start[q], _per_node(c, group, q, limit)))
         if (pods == before).all():
             break
     return Ceilings(pods, tuple(limits))
 
 
-def _known(c: Component, group: int) -> bool:
-    """Whether all that the group will count is known: no pod comes that the plan does not move."""
-    constraint = c.groups[group].constraint
-    coming = c.simulation.coming
-    return c.groups[group].size > 0 and not any(constraint.counts(t.namespace, t.labels) for t in coming)
-
-
-def _minimum(c: Component, group: int, pods: Ints) -> int:
-    """What the global minimum is at most when a pod comes that is counted and carries the constraint."""
-    g, counters = c.groups[group], list(c.counters[group])
+def most_when_one_comes(component: Component, group: int, each: Ints) -> int | None:
+    """The most that a domain of the group holds once a pod has come that carries the constraint and is
+    counted, if domains never hold more than `each`, int64[D]. None: a pod that the plan does not move may
+    come, and nothing is known."""
+    c, g = component, component.groups[group]
+    if not g.size or any(g.constraint.counts(t.namespace, t.labels) for t in c.simulation.coming):
+        return None
     if not g.enough_domains:
-        return 0
-    each = c.base[group] + g.by_domain(pods[counters].sum(axis=0)) if counters else c.base[group]
+        return g.constraint.max_skew
     # The one that comes is not counted yet.
-    others = int(c.base[group].sum() + c.start[counters].sum()) - 1
-    return max(0, min(int(each.min()), others // g.size))
+    others = int(c.base[group].sum() + c.start[list(c.counters[group])].sum()) - 1
+    return g.constraint.max_skew + max(0, min(int(each.min()), others // g.size))
 
 
-def _most(c: Component, group: int, pod_class: int, limit: int) -> Ints:
+def _per_node(c: Component, group: int, pod_class: int, limit: int) -> Ints:
     """int64[N]: pods of the class that a node holds at most once one has come; those that never move are in
     each domain's way."""
     g = c.groups[group]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.planner.bounds.ceilings import most_when_one_comes
 from rebalancer.planner.bounds.one_key import Band, Level, fewest_moves, least_excess
 from rebalancer.planner.bounds.remaining import Course, Remaining
 from rebalancer.planner.cluster.components import Component
@@ -60,18 +61,20 @@ def _limits_nodes(component: Component, i: int) -> bool:
 
 
 class ClosedForm(Remaining):
-    """The bounds from the counts per domain alone: each domain is a cell."""
+    """The bounds from the counts per domain alone: each domain is a cell. `anywhere`: pods may stand wherever
+    they fit, be it where the scheduler would never put them."""
 
     solver = "closed form"
     domains_only = True
 
-    def __init__(self, component: Component, by: Deciding) -> None:
+    def __init__(self, component: Component, by: Deciding, *, anywhere: bool = False) -> None:
         super().__init__(component)
         self._i = by.group
         self.limits_nodes = len(component.groups) > 1
         self._group = component.groups[by.group]
         self._max_skew = self._group.constraint.max_skew
-        self._band = _band(component, by)
+        fits = _fits(component, by)
+        self._band = fits if anywhere else _let_in(component, by, fits)
         self._levels: dict[tuple[bytes, int], Level | None] = {}
         """By counts and residual: a placement is asked about as the end of one move, and before the next."""
 
@@ -129,10 +132,21 @@ class ClosedForm(Remaining):
         return self._levels[key]
 
 
-def _band(component: Component, by: Deciding) -> Band:
+def _fits(component: Component, by: Deciding) -> Band:
     """What the domains can hold at least and at most."""
     g, base = component.groups[by.group], component.base[by.group]
     total = int(component.start.sum())
     room = g.by_domain(by.room.max(axis=0))
     start = base + g.by_domain(component.start.sum(axis=0))
     return Band(base + g.by_domain(component.fixed.sum(axis=0)), start + np.minimum(room, total))
+
+
+def _let_in(component: Component, by: Deciding, fits: Band) -> Band:
+    """No more in a domain than the scheduler ever lets in."""
+    start, ceiling = component.counts(by.group, component.start), fits.ceiling
+    while (most := most_when_one_comes(component, by.group, ceiling)) is not None:
+        lowered = np.minimum(ceiling, np.maximum(start, most))
+        if (lowered == ceiling).all():
+            break
+        ceiling = lowered
+    return Band(fits.floor, ceiling)

@@ -81,7 +81,7 @@ def _of(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> Leas
     component = _component(simulation, stays.groups, stays.classes, every)
     by = deciding(component)
     if by is not None:
-        return LeastExcess(ClosedForm(component, by).start_least(), True)
+        return LeastExcess(ClosedForm(component, by, anywhere=True).start_least(), True)
     return _program(component, range(len(component.groups)))
 
 
@@ -118,6 +118,8 @@ def _admitted(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -
     if not stays.classes:
         return sum(stays.residual)
     component = _component(simulation, stays.groups, stays.classes, every)
+    if (by := deciding(component)) is not None:
+        return ClosedForm(component, by).start_least()
     cells, groups = CellStructure(component).cells(component.start), range(len(component.groups))
     admitted = AdmittedProgram(component, component.start, cells, None, ceilings(component), only=groups)
     return min(least_excess(admitted).excess, sum(stays.residual))
