@@ -6,7 +6,10 @@ tells them which nodes changed since the last call. Rules stand in the plugins' 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from copy import copy
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +23,9 @@ UNSCHEDULABLE = "Unschedulable"
 UNRESOLVABLE = "UnschedulableAndUnresolvable"
 
 MAX_SCORE = 100
+
+_KEPT = 64
+"""Different questions of templates of which a plugin remembers the answers."""
 
 
 class Rejection(Struct, frozen=True):
@@ -74,6 +80,12 @@ class NodeFilter(Filter):
         """Asks again."""
         self._mask[rows] = self.fits(rows)
 
+    def copied(self) -> Self:
+        """One that is brought up to date by itself."""
+        other = copy(self)
+        other._mask = self._mask.copy()
+        return other
+
     def mask(self) -> Bools:
         """Nodes that pass."""
         return self._mask
@@ -105,6 +117,44 @@ class Score:
     def values(self, feasible: Bools) -> Ints | None:
         """int64[N]: normalised, 0–100, valid where `feasible`; None = PreScore said Skip."""
         raise NotImplementedError
+
+
+class Updated(Protocol):
+    """What `AskingAlike` keeps: see `Filter` and `Score`."""
+
+    def update(self, rows: Rows) -> None:
+        """The nodes `rows` changed."""
+
+    def copied(self) -> Self:
+        """One that is brought up to date by itself."""
+
+
+U = TypeVar("U", bound=Updated)
+
+
+class AskingAlike(Generic[U]):
+    """What was worked out over all nodes for one template, for the next one that asks for the same.
+
+    Thousands of templates ask for few different amounts of resources.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        """Nothing is known yet."""
+        self._state = state
+        self._known: OrderedDict[Hashable, tuple[U, int]] = OrderedDict()
+
+    def of(self, key: Hashable, make: Callable[[], U]) -> U:
+        """The caller's own, as `make` makes it now; it depends on the key and the state alone."""
+        state, found = self._state, self._known.pop(key, None)
+        if found is None:
+            made = make()
+        else:
+            made, clock = found
+            made.update((state.stamp > clock).nonzero()[0])
+        self._known[key] = made, state.clock
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return made.copied()
 
 
 class Plugin:

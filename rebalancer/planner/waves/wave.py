@@ -94,6 +94,8 @@ class WaveInTheMaking:
         """
         self._terminating.let_go()
         self._load = Load(self._nothing)
+        # The same for all members: between them the state is as it is now.
+        room: dict[str, Ints] = {}
         fitting: list[tuple[JudgedMove, Bools, Bools]] = []
         ended: set[int] = set()
         for member in self._members:
@@ -104,7 +106,7 @@ class WaveInTheMaking:
             anywhere = member.held | freed
             judged = freed.any() and _as_judged(move, anywhere, own)
             open_ = id(move.component) not in ended and judged
-            if open_ and self._fits(move, anywhere, own, self._free(move)):
+            if open_ and self._fits(move, anywhere, own, self._free(move, room)):
                 fitting.append((move, anywhere, member.held & freed))
             else:
                 ended.add(id(move.component))
@@ -113,7 +115,7 @@ class WaveInTheMaking:
             if id(move.component) in ended:
                 continue
             own = [m for m in settled if m.component is move.component]
-            left = self._load.left(move, self._free(move))
+            left = self._load.left(move, self._free(move, room))
             found = self._settled(elsewhere, move, anywhere, sure, left, own)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
@@ -187,11 +189,16 @@ class WaveInTheMaking:
             for move in moves:
                 state.remove(("replacement", key_of(move.pod)))
 
-    def _free(self, move: JudgedMove) -> dict[str, Ints]:
-        """What is left of the resources that the replacement asks for, as far as any pod takes of them."""
+    def _free(self, move: JudgedMove, known: dict[str, Ints] | None = None) -> dict[str, Ints]:
+        """What is left of the resources that the replacement asks for, as far as any pod takes of them;
+        `known`: of some of them, to which the others are added."""
         state = self._simulation.state
+        found = known if known is not None else {}
         asked = [r for r, _ in needs(move.replacement) if r in state.requested]
-        return {r: state.allocatable(r) - state.requested[r] for r in asked}
+        for r in asked:
+            if r not in found:
+                found[r] = state.allocatable(r) - state.requested[r]
+        return {r: found[r] for r in asked}
 
     def _fits(
         self, move: JudgedMove, nodes: Bools, own: Sequence[JudgedMove], free: Mapping[str, Ints]

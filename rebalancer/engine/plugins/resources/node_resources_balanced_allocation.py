@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rebalancer.engine.plugins.plugin import MAX_SCORE, Plugin, Score
-from rebalancer.engine.plugins.resources.resource_score import ResourceScore
+from rebalancer.engine.config import Profile
+from rebalancer.engine.plugins.plugin import MAX_SCORE, AskingAlike, Plugin, Score
+from rebalancer.engine.plugins.resources.resource_score import ResourceScore, asked
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import BEST_EFFORT_UNBALANCED, CHANGE_OF_BALANCE
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Floats, Ints, Rows
@@ -21,9 +23,17 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     name = "NodeResourcesBalancedAllocation"
 
+    def __init__(self, state: ClusterState, profile: Profile) -> None:
+        """Binds the plugin."""
+        super().__init__(state, profile)
+        self._scores: AskingAlike[_Score] = AskingAlike(state)
+
     def score(self, template: PodTemplate) -> Score | None:
         """The balance that the pod leaves, and from 1.36 what it changes."""
-        found = _Score(self.state, template, self.profile.balanced_resources, nonzero=False)
+        found = self._scores.of(
+            asked(template),
+            lambda: _Score(self.state, template, self.profile.balanced_resources, nonzero=False),
+        )
         skips = self.state.version.has(BEST_EFFORT_UNBALANCED)
         return found if found.asks or not skips else None
 

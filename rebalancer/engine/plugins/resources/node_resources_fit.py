@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, UNSCHEDULABLE, Filter, NodeFilter, Plugin, Score
+from rebalancer.engine.config import Profile
+from rebalancer.engine.plugins.plugin import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    AskingAlike,
+    Filter,
+    NodeFilter,
+    Plugin,
+    Score,
+)
+from rebalancer.engine.plugins.resources.resource_score import ResourceScore, asked
 from rebalancer.engine.plugins.resources.scoring_strategy import STRATEGIES
 from rebalancer.engine.resource_names import is_counted, is_extended
 from rebalancer.engine.state.cluster import PODS, ClusterState
@@ -18,6 +28,12 @@ class NodeResourcesFit(Plugin):
 
     name = "NodeResourcesFit"
 
+    def __init__(self, state: ClusterState, profile: Profile) -> None:
+        """Binds the plugin."""
+        super().__init__(state, profile)
+        self._filters: AskingAlike[_Filter] = AskingAlike(state)
+        self._scores: AskingAlike[ResourceScore] = AskingAlike(state)
+
     def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
         """Rejects nodes without enough of a requested resource."""
         wanted = {
@@ -25,12 +41,12 @@ class NodeResourcesFit(Plugin):
             for name, amount in template.requests.items()
             if amount > 0 and is_counted(name) and not self._ignored(name)
         }
-        return _Filter(self.state, wanted)
+        return self._filters.of(tuple(wanted.items()), lambda: _Filter(self.state, wanted))
 
     def score(self, template: PodTemplate) -> Score | None:
         """By the profile's scoring strategy."""
         strategy = STRATEGIES[self.profile.fit_strategy]
-        return strategy(self.state, template, self.profile)
+        return self._scores.of(asked(template), lambda: strategy(self.state, template, self.profile))
 
     def _ignored(self, resource: str) -> bool:
         if not is_extended(resource):

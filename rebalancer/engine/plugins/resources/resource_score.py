@@ -6,7 +6,9 @@ out, and so is, node by node, a resource that the node does not have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from copy import copy
+from typing import Self
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +28,11 @@ class Resource(Struct, frozen=True, eq=False):
     amount: int
     allocatable: Ints
     column: str
+
+
+def asked(template: PodTemplate) -> Hashable:
+    """Equal for templates with equal scores of resources."""
+    return frozenset(template.requests.items()), template.scored_cpu, template.scored_memory
 
 
 class ResourceScore(Score):
@@ -67,6 +74,12 @@ class ResourceScore(Score):
         """Scores the changed nodes again."""
         if len(rows):
             self._values[rows] = self.computed(rows)
+
+    def copied(self) -> Self:
+        """One that is brought up to date by itself."""
+        other = copy(self)
+        other._values = self._values.copy()
+        return other
 
     def values(self, feasible: Bools) -> Ints:  # noqa: ARG002
         """Not normalised."""
