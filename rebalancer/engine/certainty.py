@@ -36,7 +36,7 @@ VOLUME_KINDS = (
 )
 DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment", "HorizontalPodAutoscaler")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
-_SIZING = "VerticalPodAutoscaler"
+_SIZING, _DEVICES = "VerticalPodAutoscaler", "DeviceClass"
 _UNSEEN = (
     "pods of other namespaces are not seen, nor the room and ports that they take and whom they keep away, "
     "so that no move is certain"
@@ -178,6 +178,13 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     if snapshot.read_namespaces:
         yield _UNSEEN
 
+    extended = sorted(r for r, n in template.requests.items() if n > 0 and "/" in r)
+    classes = {r: c.metadata.name for c in snapshot.device_classes for r in c.resources}
+    if extended and _DEVICES in snapshot.refused:
+        yield f"{_DEVICES}es cannot be read: {consequence(_DEVICES)}"
+    for r in extended:
+        if r in classes:
+            yield f"{r} may be served by claims of device class {classes[r]}, which are not modelled"
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
 

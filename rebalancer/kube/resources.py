@@ -102,6 +102,7 @@ _ALL = (
     Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers", namespaced=False),
     Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
     Resource("VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
+    Resource("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", namespaced=False),
     Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False),
 )
 

@@ -36,6 +36,7 @@ _GROUPS = {
     "HorizontalPodAutoscaler": "autoscaling",
     **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
     "NodeClaim": "karpenter.sh",
+    "DeviceClass": "resource.k8s.io",
     "VerticalPodAutoscaler": "autoscaling.k8s.io",
 }
 CLUSTER_SCOPED = frozenset(
@@ -48,6 +49,7 @@ CLUSTER_SCOPED = frozenset(
         "CSIDriver",
         "PriorityClass",
         "NodeClaim",
+        "DeviceClass",
     }
 )
 

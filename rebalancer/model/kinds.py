@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rebalancer.model.node import Node, NodeClaim
+from rebalancer.model.node import DeviceClass, Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
@@ -44,6 +44,7 @@ Object = (
     | CSIStorageCapacity
     | NodeClaim
     | VerticalPodAutoscaler
+    | DeviceClass
     | ObjectMeta
 )
 """Any value that is read. ObjectMeta stands for a ControllerRevision, of which only the metadata is read."""
@@ -64,6 +65,7 @@ PLAIN: dict[str, type[Struct]] = {
     "ResourceQuota": ResourceQuota,
     "NodeClaim": NodeClaim,
     "VerticalPodAutoscaler": VerticalPodAutoscaler,
+    "DeviceClass": DeviceClass,
 }
 """Kinds whose value has the fields of the API, so that one generic decoder reads them."""
 WORKLOADS = frozenset(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rebalancer.model.node import NODEPOOL, Node
 
-ADD_ONS = {"NodeClaim": NODEPOOL, "VerticalPodAutoscaler": ""}
+ADD_ONS = {"NodeClaim": NODEPOOL, "VerticalPodAutoscaler": "", "DeviceClass": ""}
 """Kinds that a cluster need not have, and that no plan waits for; each with the label of nodes that shows in
 a file that its cluster had them, "" where nothing does."""
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -31,6 +31,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
     (("VerticalPodAutoscaler",), "requests that one gives to a replacement are not seen"),
+    (("DeviceClass",), "which extended resources claims may serve is not seen"),
     (("NodeClaim",), "which nodes Karpenter may remove is not seen"),
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning

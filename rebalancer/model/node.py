@@ -1,4 +1,4 @@
-"""Nodes, taints and tolerations, and what Karpenter says of its nodes."""
+"""Nodes, taints and tolerations, what Karpenter says of its nodes, and classes of devices on nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from rebalancer.model.object_meta import ObjectMeta
 
 NODEPOOL = "karpenter.sh/nodepool"
 """Label of every node that Karpenter manages."""
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Before the name of a DeviceClass: the extended resource that it stands for without saying so."""
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
@@ -139,3 +141,22 @@ class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
     def consolidatable(self) -> bool:
         """Whether Karpenter may remove the node to save room, as soon as its pods fit elsewhere."""
         return any(c.type == "Consolidatable" and c.status == "True" for c in self.status.conditions)
+
+
+class DeviceClassSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Device class spec."""
+
+    extended_resource_name: str = ""
+
+
+class DeviceClass(Struct, frozen=True, rename="camel", eq=False):
+    """A class of devices, which may stand for an extended resource (KEP-5004)."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The extended resources that it stands for, one of them by its own name."""
+        own = f"{IMPLICIT}{self.metadata.name}"
+        return tuple(filter(None, (self.spec.extended_resource_name, own)))

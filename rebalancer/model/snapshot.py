@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.alike import Alike, alike
 from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node, NodeClaim
+from rebalancer.model.node import DeviceClass, Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
@@ -95,6 +95,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     quotas: tuple[ResourceQuota, ...] = ()
     node_claims: tuple[NodeClaim, ...] = ()
     vertical_autoscalers: tuple[VerticalPodAutoscaler, ...] = ()
+    device_classes: tuple[DeviceClass, ...] = ()
 
     @cached_property
     def live(self) -> tuple[Alike, ...]:
@@ -211,6 +212,7 @@ def assemble(
         quotas=of(ResourceQuota),
         node_claims=of(NodeClaim),
         vertical_autoscalers=of(VerticalPodAutoscaler),
+        device_classes=of(DeviceClass),
     )
 
 

@@ -307,5 +307,6 @@ KINDS: dict[str, Rule] = {
             )
         ),
     ),
+    "DeviceClass": fields(metadata=META, spec=fields(extendedResourceName=resource)),
     "NodeClaim": fields(metadata=META, status=fields(nodeName=name, conditions=_CONDITION_LIST)),
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
+from rebalancer.model.node import IMPLICIT
 from rebalancer.policy import gangs
 from rebalancer.policy.annotations import PAUSE, STEERING
 
@@ -95,8 +96,11 @@ def image(value: Any, naming: Naming) -> str | None:
 
 
 def resource(value: Any, naming: Naming) -> str:
-    """The name of a resource."""
-    return naming.resource(str(value))
+    """The name of a resource, which may hold that of a device class; what is no name is redacted."""
+    text = str(value)
+    if text.startswith(IMPLICIT):
+        return IMPLICIT + naming.name(text.removeprefix(IMPLICIT))
+    return naming.resource(text) if _WORD.fullmatch(text) else _REDACTED
 
 
 def address(value: Any, naming: Naming) -> str | None:

@@ -30,6 +30,7 @@ FAULTS = {
 }
 SAYS = {
     "nodeclaims": "nodeclaims.karpenter.sh cannot be listed: which nodes Karpenter may remove is not seen",
+    "deviceclasses": "deviceclasses.resource.k8s.io cannot be listed: which extended resources claims may",
     "verticalpodautoscalers": "verticalpodautoscalers.autoscaling.k8s.io cannot be listed: requests that one",
 }
 
@@ -58,6 +59,8 @@ def test_where_they_are_not_served_there_are_none(may: bool, read: Any) -> None:
     with ApiServer(objects(*CLUSTER)) as server, connected(server) as c:
         for resource in SAYS if not may else ():
             server.faults.add(Reply(403), path=f"/{resource}")
+        # The one kind among them that is of Kubernetes, as a release before 1.34 has it: not at all.
+        server.faults.add(Reply(404), path="/apis/resource.k8s.io/")
         snapshot = read(c)
     assert snapshot.kinds == ALL
     assert (snapshot.node_claims, snapshot.refused, snapshot.warnings) == ((), frozenset(), ())

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner import PlanOptions, plan
-from tests.support.build import claim, nodes, pod, snapshot, volume, workload
+from tests.support.build import claim, node, nodes, pod, snapshot, volume, workload
 from tests.unit.engine.judge import Asked
 
 
@@ -204,3 +204,41 @@ def test_where_quotas_may_not_be_seen_no_replacement_is_certain() -> None:
     blind = without(uneven(), "ResourceQuota", refused=True)
     assert plan(blind).moves == ()
     assert [m.certain for m in plan(blind, PlanOptions(certainty="likely")).moves] == [False]
+
+
+def device_class(name: str, resource: str = "") -> Any:
+    spec = {"extendedResourceName": resource} if resource else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("resource", "classes", "certain"),
+    [
+        ("acme.example/gpu", [], True),
+        ("acme.example/gpu", [device_class("big", "acme.example/gpu")], False),
+        ("acme.example/gpu", [device_class("big", "acme.example/other")], True),
+        ("acme.example/gpu", [device_class("big")], True),
+        ("deviceclass.resource.kubernetes.io/big", [device_class("big")], False),
+        ("cpu", [device_class("big", "acme.example/gpu")], True),
+    ],
+)
+def test_an_extended_resource_that_claims_may_serve_is_a_doubt(
+    resource: str, classes: list[Any], certain: bool
+) -> None:
+    """Nodes whose driver has such a device take the pod, although they do not list the resource."""
+    room = node("a-0").zone("a").allocatable({resource: 4})
+    asked = Asked([room], classes, pod("new").asks({resource: 1}))
+    assert (asked.doubts == "") is certain, asked.doubts
+
+
+def test_where_device_classes_may_not_be_read_every_extended_resource_is_one() -> None:
+    room = node("a-0").zone("a").allocatable({"acme.example/gpu": 4})
+    for resource, certain in (("acme.example/gpu", False), ("cpu", True)):
+        asked = Asked([room], pod("new").asks({resource: 1}))
+        state = ClusterState.of(without(asked.snapshot, "DeviceClass", refused=True))
+        assert (not uncertainties(state, asked.framework.profile, asked.template)) is certain

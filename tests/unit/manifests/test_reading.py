@@ -24,6 +24,7 @@ from rebalancer.manifests import (
 )
 from rebalancer.manifests.kinds import absences
 from rebalancer.model.kinds import KINDS
+from rebalancer.model.missing_kinds import ADD_ONS
 from rebalancer.model.node import NODEPOOL
 
 Object = dict[str, Any]
@@ -351,8 +352,9 @@ def test_without_any_timestamp_ages_are_unknown() -> None:
 def test_every_kind_but_nodes_and_pods_has_a_consequence() -> None:
     karpenter = snapshot_of(OF_KARPENTER, pod("p")).nodes
     said = " ".join(absences({"Node", "Pod"}, karpenter))
-    # Nothing in a file shows whether its cluster has vertical autoscalers.
-    assert all(kind in said for kind in KINDS - {"Node", "Pod", "VerticalPodAutoscaler"})
+    # Nothing in a file shows whether its cluster has vertical autoscalers, or device classes.
+    silent = {kind for kind, label in ADD_ONS.items() if not label}
+    assert all(kind in said for kind in KINDS - {"Node", "Pod"} - silent)
     assert list(absences(KINDS)) == []
 
 
