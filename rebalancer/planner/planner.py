@@ -91,7 +91,13 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         for c in r.constraints
     )
     left = any(c.residual_excess for c in results[0].constraints)
-    bound = least(view.simulation, _stays(view, hard, results[0]), hard.classes.all)
+    bound = least(
+        view.simulation,
+        _stays(view, hard, results[0]),
+        hard.classes.all,
+        hard.groups.all,
+        {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
+    )
     return Plan(
         constraints=tuple(
             replace(c, least_excess=bound.by_group[g.index])

@@ -64,3 +64,11 @@ def test_what_has_no_room_cannot_be_had_by_any_placement() -> None:
     machines = [node("a-0").zone("a"), node("b-0").zone("b").pods(1)]
     made = plan(decoded(objects(machines, workload("web").spread("zone", 1).placed({"a-0": 4}))))
     assert (made.residual_excess, made.least_excess, made.between) == (1, 1, ())
+
+
+def test_pods_that_may_not_go_and_host_ports_take_room_from_every_placement() -> None:
+    for seed in (5012, 5016, 5044, 5086):
+        listed = list(random_cluster(Random(f"least/{seed}"), ("small", "full", "tiny")[seed % 3]))
+        made, independent = plan(decoded(listed)), bound(Cells.of(State.of(listed)))
+        assert made.residual_excess
+        assert (made.least_excess, independent.proved) == (independent.excess, True)

@@ -64,7 +64,7 @@ class Component:
             for node, number in pod_class.pinned.items():
                 self.fixed[index, node] = number
         self._given = given or {}
-        self.room: Ints = _room(simulation, classes, start - self.fixed, self._given, start.sum())
+        self.room: Ints = _room(simulation, classes, start, self.fixed, self._given)
         self.counted = tuple(tuple(self.local[group] for group in pod_class.counted) for pod_class in classes)
         self.carried = tuple(tuple(self.local[group] for group in pod_class.carried) for pod_class in classes)
         self.counters = tuple(
@@ -141,7 +141,7 @@ class Component:
     def roomier(self, given: Mapping[str, Ints]) -> Component | None:
         """The component with more room, if that can matter to it."""
         pods = int(self.start.sum())
-        room = _room(self.simulation, self.classes, self.start - self.fixed, given, pods)
+        room = _room(self.simulation, self.classes, self.start, self.fixed, given)
         other = copy(self)
         other._given, other.room = given, room
         other._tallied = deque(maxlen=_TALLIED)
@@ -244,12 +244,13 @@ def _resources(
 def _room(
     simulation: Simulation,
     classes: tuple[PodClass, ...],
-    movable: Ints,
+    start: Ints,
+    fixed: Ints,
     others: Mapping[str, Ints],
-    most: int,
 ) -> Ints:
-    """int64[Q, N]: room for more pods of each class, `most` of them at most, with the `movable` pods of all
-    others out of the way. Many components have as much, and share the array."""
+    """int64[Q, N]: room for more pods of each class, no more than there are in all, with the movable pods of
+    all others out of the way. Many components have as much, and share the array."""
+    movable, most = start - fixed, start.sum()
     asked = [(*pod_class.replacement.requests.items(), (PODS, 1)) for pod_class in classes]
     room = np.zeros(movable.shape, dtype=np.int64)
     for index, pod_class in enumerate(classes):
@@ -258,7 +259,9 @@ def _room(
             if other != index:
                 for resource, amount in amounts:
                     given[resource] = given.get(resource, 0) + movable[other] * amount
-        room[index] = np.minimum(simulation.room(pod_class.replacement, given), most)
+        more = np.minimum(simulation.room(pod_class.replacement, given), most)
+        # A host port is one pod's alone: where one of the class is, there is no room for another.
+        room[index] = np.where(start[index] > 0, 0, more) if pod_class.replacement.host_ports else more
     return simulation.shared.of(room)
 
 

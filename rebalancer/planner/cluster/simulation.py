@@ -145,10 +145,10 @@ class Simulation:
     def room(self, template: PodTemplate, given: Mapping[str, Ints]) -> Ints:
         """int64[N]: how many more pods of this template each node has resources for; 0 where it can't go.
 
-        `given`: resources that others would give up.
+        `given`: resources that others would give up. A host port is one pod's alone.
         """
         state = self.state
-        most = np.where(self.static(template), np.iinfo(np.int64).max, 0)
+        most = np.where(self.static(template), 1 if template.host_ports else np.iinfo(np.int64).max, 0)
         for resource, amount in (*template.requests.items(), ("pods", 1)):
             if amount > 0:
                 free = state.allocatable(resource) - state.requested[resource] + given.get(resource, 0)

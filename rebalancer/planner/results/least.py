@@ -8,7 +8,7 @@ first of these the program is asked again, for what the scheduler could come to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -28,7 +28,7 @@ from rebalancer.planner.plan import Between, Cause
 from rebalancer.spread.arrays import Ints
 
 _TOGETHER = 4000
-"""Classes times nodes up to which all constraints are bounded by one program: they share room."""
+"""Classes times nodes up to which all constraints are bounded by one program: their pods share room."""
 _SINGLE = 20
 """Constraints that are bounded by a program each."""
 
@@ -56,29 +56,37 @@ class Least(Struct, frozen=True, eq=False):
     between: tuple[Between, ...] = ()
 
 
-def least(simulation: Simulation, stays: Sequence[Stays], every: Sequence[PodClass]) -> Least:
+def least(
+    simulation: Simulation,
+    stays: Sequence[Stays],
+    every: Sequence[PodClass],
+    groups: Sequence[Group],
+    in_view: Collection[int],
+) -> Least:
     """The bound over all components that keep an excess, in the state before any move. `every`: all classes
-    of pods that carry a hard constraint."""
+    of pods that carry a hard constraint; `groups`: all of these constraints; `in_view`: the indices of those
+    whose excess counts."""
     if not stays:
         return Least()
-    found = [_of(simulation, s, every) for s in stays]
+    asked = _requests(simulation, (c for c in every if c.carried))
+    found = [_of(simulation, s, asked) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
-    together = _together(simulation, stays, every) if len(stays) > 1 else None
+    together = _together(simulation, every, groups, in_view)
     if together is not None and together.excess > excess:
         excess, exact = together.excess, together.exact
     return Least(
         excess=excess,
         exact=exact,
-        by_group=_single(simulation, stays, found, every),
-        between=_between(stays, found, [_admitted(simulation, s, every) for s in stays], excess),
+        by_group=_single(simulation, stays, found, asked),
+        between=_between(stays, found, [_admitted(simulation, s, asked) for s in stays], excess),
     )
 
 
-def _of(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> LeastExcess:
+def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> LeastExcess:
     """The bound of one component, all pods of others out of its way."""
     if not stays.classes:
         return LeastExcess(sum(stays.residual), True)
-    component = _component(simulation, stays.groups, stays.classes, every)
+    component = _component(simulation, stays.groups, stays.classes, asked)
     by = deciding(component)
     if by is not None:
         return LeastExcess(ClosedForm(component, by, anywhere=True).start_least(), True)
@@ -89,23 +97,28 @@ def _component(
     simulation: Simulation,
     groups: tuple[Group, ...],
     classes: tuple[PodClass, ...],
-    every: Sequence[PodClass],
+    asked: Mapping[str, Ints],
 ) -> Component:
-    """Groups with their classes, the pods of all other classes out of their way."""
-    own = set(map(id, classes))
-    others = _requests(simulation, (c for c in every if c.carried and id(c) not in own))
+    """Groups with their classes, the pods of all other classes out of their way. `asked`: what all of them
+    ask for that may move."""
+    own = _requests(simulation, classes)
+    others = {resource: amount - own.get(resource, 0) for resource, amount in asked.items()}
     return Component(groups, classes, simulation, others)
 
 
 def _together(
-    simulation: Simulation, stays: Sequence[Stays], every: Sequence[PodClass]
+    simulation: Simulation, every: Sequence[PodClass], groups: Sequence[Group], in_view: Collection[int]
 ) -> LeastExcess | None:
-    """The bound of all of them, which compete for room; None where that is too much to ask."""
-    classes = tuple(c for s in stays for c in s.classes)
-    if not classes or len(classes) * simulation.state.table.size > _TOGETHER:
+    """The bound of all constraints, those that hold too, for their pods compete for room; None where that is
+    too much to ask."""
+    carriers = [c for c in every if c.carried]
+    if len(carriers) * simulation.state.table.size > _TOGETHER:
         return None
-    component = _component(simulation, tuple(g for s in stays for g in s.groups), classes, every)
-    return _program(component, range(len(component.groups)))
+    classes = tuple(c for c in carriers if any(_movable(c).values()))
+    if not classes:
+        return None
+    component = Component(tuple(groups), classes, simulation)
+    return _program(component, [i for i, group in enumerate(groups) if group.index in in_view])
 
 
 def _program(component: Component, groups: Sequence[int]) -> LeastExcess:
@@ -113,11 +126,11 @@ def _program(component: Component, groups: Sequence[int]) -> LeastExcess:
     return least_excess(Program(component, component.start, cells, None, only=groups))
 
 
-def _admitted(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -> int:
+def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> int:
     """The least excess of the component that the scheduler could come to without harm."""
     if not stays.classes:
         return sum(stays.residual)
-    component = _component(simulation, stays.groups, stays.classes, every)
+    component = _component(simulation, stays.groups, stays.classes, asked)
     if (by := deciding(component)) is not None:
         return ClosedForm(component, by).start_least()
     cells, groups = CellStructure(component).cells(component.start), range(len(component.groups))
@@ -126,11 +139,11 @@ def _admitted(simulation: Simulation, stays: Stays, every: Sequence[PodClass]) -
 
 
 def _single(
-    simulation: Simulation, stays: Sequence[Stays], found: Sequence[LeastExcess], every: Sequence[PodClass]
+    simulation: Simulation, stays: Sequence[Stays], found: Sequence[LeastExcess], asked: Mapping[str, Ints]
 ) -> dict[int, int]:
     """The bounds of single groups, those that keep most first."""
     known: dict[int, int] = {}
-    asked: list[tuple[int, int, int]] = []
+    to_ask: list[tuple[int, int, int]] = []
     for s, (stay, bound) in enumerate(zip(stays, found, strict=True)):
         for i, (group, left) in enumerate(zip(stay.groups, stay.residual, strict=True)):
             if not left:
@@ -138,9 +151,9 @@ def _single(
             elif len(stay.groups) == 1 or not stay.classes:
                 known[group.index] = min(bound.excess, left) if stay.classes else left
             else:
-                asked.append((-left, s, i))
-    for _, s, i in sorted(asked)[:_SINGLE]:
-        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, every), [i])
+                to_ask.append((-left, s, i))
+    for _, s, i in sorted(to_ask)[:_SINGLE]:
+        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, asked), [i])
         known[stays[s].groups[i].index] = min(bound.excess, stays[s].residual[i])
     return known
 
@@ -173,12 +186,18 @@ def _cause(stay: Stays, bound: LeastExcess) -> Cause:
     return Cause.FORBIDDEN if stay.codes & _FORBIDDEN else Cause.NOT_WALKABLE
 
 
+def _movable(pods: PodClass) -> dict[int, int]:
+    """How many of a class's pods on each node may be evicted."""
+    return {node: len(there) - pods.pinned.get(node, 0) for node, there in pods.by_node.items()}
+
+
 def _requests(simulation: Simulation, classes: Iterable[PodClass]) -> dict[str, Ints]:
-    """int64[N] by resource: what all pods of these classes ask for. Whether they may move is not asked."""
+    """int64[N] by resource: what the pods of these classes that may move ask for."""
     given: dict[str, Ints] = {}
     for c in classes:
-        rows = np.fromiter(c.by_node, dtype=np.intp)
-        number = np.fromiter(map(len, c.by_node.values()), dtype=np.int64)
+        movable = _movable(c)
+        rows = np.fromiter(movable, dtype=np.intp)
+        number = np.fromiter(movable.values(), dtype=np.int64)
         for resource, amount in (*c.template.requests.items(), (PODS, 1)):
             if resource not in given:
                 given[resource] = np.zeros(simulation.state.table.size, dtype=np.int64)
