@@ -22,7 +22,8 @@ from rebalancer.spread.arrays import Bools, Ints
 
 CACHED_BYTES = 64 * 1024 * 1024
 """About what the framework remembers of the templates it was asked about."""
-_BYTES_PER_NODE = 100
+_FILTERED, _SCORED = 30, 100
+"""About the bytes for each node that the filters of a template take, and its scores with them."""
 
 NARROWED = Rejection("", "PreFilterResult", ("node(s) didn't satisfy plugin(s) PreFilterResult",))
 """A node that a PreFilter plugin left out of the search."""
@@ -136,7 +137,11 @@ class Framework:
             name: type_(state, self.profile) for name, type_ in PLUGINS.items()
         }
         self._cycles: OrderedDict[tuple[int, str], _Cycle] = OrderedDict()
-        self._room = max(16, CACHED_BYTES // (_BYTES_PER_NODE * max(1, state.table.size)))
+        self._scored: OrderedDict[tuple[int, str], _Cycle] = OrderedDict()
+        """Those of them with scores: these take more, and are asked for less often."""
+        self._room, self._room_scored = (
+            max(16, CACHED_BYTES // (size * max(1, state.table.size))) for size in (_FILTERED, _SCORED)
+        )
 
     def feasible(self, template: PodTemplate, node_name: str = "") -> Bools:
         """bool[N]: nodes that take the pod. The array is the caller's."""
@@ -225,7 +230,7 @@ class Framework:
         if cycle is None:
             cycle = self._cycles[key] = _Cycle(self, template, node_name)
             if len(self._cycles) > self._room:
-                self._cycles.popitem(last=False)
+                self._scored.pop(self._cycles.popitem(last=False)[0], None)
         else:
             self._cycles.move_to_end(key)
         return cycle
@@ -291,6 +296,10 @@ class Framework:
                 if (found := self.plugins[name].score(template)) is not None
             }
             cycle.scored_at = self.state.clock
+            self._scored[id(template), node_name] = cycle
+            if len(self._scored) > self._room_scored:
+                self._scored.popitem(last=False)[1].scores = None
+        self._scored.move_to_end((id(template), node_name))
         scores = cycle.refresh_scores(self.state)
         by_plugin: dict[str, Ints] = {}
         totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)

@@ -118,6 +118,7 @@ class NodeTable:
             frozen(array)
         self._domains: dict[tuple[str, str | None], Domains] = {}
         self._layouts: dict[str, ByIdentity[Layout]] = {}
+        self._occupied: dict[str, ByIdentity[Bools]] = {}
         self._having: dict[tuple[str, ...], Bools] = {}
         self._affinity: ByIdentity[Bools] = ByIdentity()
         self._number_taints()
@@ -165,6 +166,16 @@ class NodeTable:
         if found is None:
             domains = self.domains(topology_key)
             found = known.put(Layout(domains.ids, domains.names, domains.ranks, eligible), eligible)
+        return found
+
+    def occupied(self, topology_key: str, eligible: Bools) -> Bools:
+        """bool[D]: the domains of a key, as in `domains`, with an eligible node. The same array of nodes
+        always gives the same object."""
+        known = self._occupied.setdefault(topology_key, ByIdentity())
+        found = known.get(eligible)
+        if found is None:
+            found = known.put(self.domains(topology_key).among(eligible), eligible)
+            frozen(found)
         return found
 
     @cached_property

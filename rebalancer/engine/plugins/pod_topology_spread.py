@@ -47,7 +47,7 @@ class _Counted:
         nodes = state.eligible(template, constraint)
         self.domains = state.table.domains(constraint.topology_key)
         self.by_domain = DomainCounts(state.tally, _measure(constraint), self.domains, nodes)
-        self._eligible = self.domains.among(nodes)
+        self._eligible = state.table.occupied(constraint.topology_key, nodes)
         self._state = state
         self._namespace = constraint.namespace
         self._empty_selector = constraint.selector is not None and constraint.selector.empty
