@@ -8,11 +8,14 @@ import shutil
 import socket
 import stat
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from rebalancer import __version__
 from rebalancer.kube.client import config
 from rebalancer.kube.client.config import ClusterOptions, load
 from rebalancer.kube.client.connection import Connection
@@ -234,6 +237,24 @@ def test_a_server_that_the_kubeconfig_trusts_is_reached_by_https(certificate: tu
     with ApiServer(tls=certificate, authenticate=True) as server, connected(server) as c:
         assert nodes(c) == 200
         assert c.server.startswith("https://")
+
+
+def test_every_request_says_who_asks(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+
+        def heard() -> bytes:
+            asking, _ = listening.accept()
+            with asking:
+                request = asking.recv(65536)
+                asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            return request
+
+        request = pool.submit(heard)
+        options = kubeconfig(tmp_path / "c", f"http://127.0.0.1:{listening.getsockname()[1]}", {"token": "t"})
+        connection = Connection(replace(options, connect_timeout=30.0, read_timeout=30.0))
+        assert nodes(connection) == 200
+        connection.close()
+        assert f"\r\nUser-Agent: rebalancer/{__version__}\r\n".encode() in request.result(30)
 
 
 def test_a_server_that_it_does_not_trust_is_not_sent_anything(
