@@ -17,7 +17,8 @@ def bulk_work() -> Iterator[None]:
     """No collection until the last of all blocks that are at work has ended.
 
     The collector would look through everything that was made so far, again and again, and find nothing to
-    free: values are freed by their reference counts. Safe in several threads and within itself.
+    free: values are freed by their reference counts, and what a plan is made with refers to nothing in
+    circles. Safe in several threads and within itself; a decorator, too.
     """
     global _at_work, _was_on
     with _lock:

@@ -52,14 +52,14 @@ def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...
     return tuple(sorted(_all(Survey(simulation, evictable), evictable), key=order))
 
 
+@bulk_work()
 def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
     """The plan of a snapshot, and the findings about its constraints, nodes and budgets."""
     options = options or PlanOptions()
     view = view_of(snapshot, options)
     made = plan_view(view, options)
     options.on_progress()
-    with bulk_work():
-        return replace(made, findings=findings(view.simulation, view.evictable))
+    return replace(made, findings=findings(view.simulation, view.evictable))
 
 
 def order(f: Finding) -> tuple[int, str, str, str]:

@@ -38,18 +38,18 @@ def plan(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
     return plan_view(view_of(snapshot, options), options)
 
 
+@bulk_work()
 def view_of(snapshot: Snapshot, options: PlanOptions) -> View:
     """What a plan starts from."""
-    with bulk_work():
-        return View(snapshot, options)
+    return View(snapshot, options)
 
 
+@bulk_work()
 def plan_view(view: View, options: PlanOptions) -> Plan:
     """The plan of a snapshot as it is to be planned; Pending pods whose place is settled are then in it."""
     order = victim_order(view.snapshot, view.evictable.budgets)
-    with bulk_work():
-        soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
-        hard = HardConstraints(view, options, order)
+    soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
+    hard = HardConstraints(view, options, order)
     unsettled = settle(view.simulation, view.pending, hard.classes.highest_priority)
     waiting = Waiting(view.simulation, hard.groups, unsettled)
 
@@ -81,10 +81,9 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
                 break
         moves = in_order(waves)
         solved = hard.ended()
-        with bulk_work():
-            results = [hard.results(moves, given_up)]
-            if soft is not None:
-                results.append(soft.results(moves, late))
+        results = [hard.results(moves, given_up)]
+        if soft is not None:
+            results.append(soft.results(moves, late))
     constraints = tuple(
         c if view.evictable.in_view(c.constraint.namespace) else replace(c, in_scope=False)
         for r in results
