@@ -57,6 +57,7 @@ class AtRest:
         left = placing.place(by_template((key_of(p), p.template) for p in sorted(pods, key=_arrival)))
         for key, row in placing.placed.items():
             self.on_node[row].append(by_key[key])
+            self.owned.runs(by_key[key])
         # One of a DaemonSet waits for its own node, and goes with it.
         of_nodes = {k for k, p in by_key.items() if p.owner is not None and p.owner.kind == "DaemonSet"}
         return by_template((k, w.template) for w in left for k in w.keys if k not in of_nodes)

@@ -43,11 +43,12 @@ class Failure(Struct, frozen=True):
 
 
 def failures(table: NodeTable, keys: Iterable[str]) -> Iterator[Failure]:
-    """Each node (NODE), each domain of a label, in natural order of names; of KEY=VALUE that one alone."""
+    """Each node (NODE), each domain of a label, in natural order of names; of KEY=VALUE, or NODE=NAME, that
+    one alone."""
     for asked in keys:
         key, _, value = asked.partition("=")
         if key == NODE:
-            yield from (Failure(NODE, name) for name in table.names)
+            yield from (Failure(NODE, name) for name in table.names if value in ("", name))
         else:
             domains = table.domains(key)
             names = (domains.names[i] for i in np.argsort(domains.ranks).tolist())

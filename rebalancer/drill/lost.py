@@ -66,6 +66,10 @@ class Owned:
                 if owner is not None:
                     self._active[owner.key] += 1
 
+    def runs(self, pod: Pod) -> None:
+        """A pod that waited has found a node."""
+        self.running[self._of(pod)[1]] += 1
+
     def lost(self, pods: Iterable[Pod]) -> list[Lost]:
         """Of live pods on nodes that fail those that are lost, in their order."""
         found: list[Lost] = []

@@ -18,8 +18,10 @@ from rebalancer.drill.results import Drilled, WorkloadLoss
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.shut_nodes import shut_nodes, told
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.spread.arrays import Bools
+from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import NodeTable
 
 _CAUSES = 3
@@ -57,7 +59,7 @@ def replayed(rest: AtRest, failure: Failure) -> Drilled:
     unmade = _in_turn(placing, {k: one for k, one in new.items() if one.fate is Fate.IN_TURN}, left)
     pending = {key for waits in left for key in waits.keys if key in new}
     waiting = sum(len(waits.keys) for waits in left) - len(pending)
-    why = _why(placing, left, new)
+    why = _why(placing, left, new, down)
     return Drilled(
         failure=failure,
         nodes=int(np.count_nonzero(down)),
@@ -155,7 +157,7 @@ class Why(NamedTuple):
     counts_dead: bool
 
 
-def _why(placing: Placing, left: Sequence[Waits], new: dict[Hashable, Lost]) -> dict[str, Why]:
+def _why(placing: Placing, left: Sequence[Waits], new: dict[Hashable, Lost], down: Bools) -> dict[str, Why]:
     """By workload, of those with most: what shuts the nodes to its replacements (of the first template)."""
     number: Counter[str] = Counter()
     templates: dict[str, PodTemplate] = {}
@@ -171,8 +173,17 @@ def _why(placing: Placing, left: Sequence[Waits], new: dict[Hashable, Lost]) -> 
         if id(template) not in known:
             shut = shut_nodes(placing.frameworks.of(template), template)
             dead = any(s.plugin == PodTopologySpread.name for s in shut) and any(
-                c.node_taints_policy == "Ignore" for c in placing.state.constraints(template, hard=True)
+                c.node_taints_policy == "Ignore" and _has_lost_a_domain(placing, template, c, down)
+                for c in placing.state.constraints(template, hard=True)
             )
             known[id(template)] = Why(told(shut[:_CAUSES]), dead)
         found[workload] = known[id(template)]
     return found
+
+
+def _has_lost_a_domain(placing: Placing, template: PodTemplate, constraint: Constraint, down: Bools) -> bool:
+    """Whether all nodes of a domain are down that the constraint still counts."""
+    eligible = placing.state.eligible(template, constraint)
+    domains = Group(-1, constraint, eligible, placing.state).domain_of
+    dead, left = domains[down], domains[~down]
+    return bool((~np.isin(dead, left) & (dead >= 0)).any())

@@ -94,7 +94,8 @@ class _Asked:
         self.here: Ints = on_node[rows]
         minimum = group.minimum(self._counts)
         domains = group.domain_of[rows]
-        left = np.where(domains >= 0, self._counts[np.maximum(domains, 0)] - self.here, minimum)
+        # Outside of every domain, where the array of counts may be empty, the last one stands for none.
+        left = np.where(domains >= 0, np.append(self._counts, 0)[domains] - self.here, minimum)
         # With the node its domain may go, too (nodeTaintsPolicy Honor), and then there may be too few.
         enough = group.size - 1 >= constraint.min_domains
         self._lowest: Ints = np.minimum(minimum, left) if enough else np.zeros(len(rows), dtype=np.int64)

@@ -14,18 +14,21 @@ from rebalancer.cli.app import app
 from rebalancer.drill import Drilled, Failure, drill
 from rebalancer.drill.at_rest import AtRest
 from rebalancer.drill.drill import _harmless
-from rebalancer.drill.failure import NODE
+from rebalancer.drill.failure import NODE, failures
 from rebalancer.drill.replay import replayed
 from rebalancer.drill.surely import surely_fine
+from rebalancer.errors import UserError
 from rebalancer.planner import plan
 from rebalancer.report.drilled.document import build_drill
 from rebalancer.report.drilled.picture import picture
+from rebalancer.spread.nodes import NodeTable
 from tests.support.build import (
     daemon_set,
     decoded,
     deployment,
     node,
     nodes,
+    objects,
     pdb,
     pod,
     snapshot,
@@ -192,9 +195,32 @@ def test_a_label_that_no_node_has_is_an_error() -> None:
         file = str(FOLDER / "one_slot.json.gz")
         return CliRunner().invoke(app, ["drill", "--domain", domain, "--snapshot", file])
 
-    done = failed("rack")
-    assert "no node has the label rack" in str(done.exception)
-    assert "no node has the label topology.kubernetes.io/zone=z" in str(failed("zone=z").exception)
+    def told(domain: str) -> str:
+        error = failed(domain).exception
+        assert isinstance(error, UserError)
+        return f"{error.message}; {error.remedy}"
+
+    zone = "topology.kubernetes.io/zone"
+    assert told("rack").startswith("no node has the label rack; labels are kubernetes.io/hostname")
+    assert told("zone=z") == f"no node has the label {zone}=z; values of {zone} are a, b"
+    assert told("node=nix").startswith("no node is called nix; nodes are a-0")
+
+
+def test_one_node_by_its_name() -> None:
+    assert [f.value for f in failures(NodeTable(decoded(objects(nodes(a=3))).nodes), ["node=a-1"])] == ["a-1"]
+
+
+def test_a_key_that_no_node_has_shuts_every_node_before_and_after() -> None:
+    web = workload("web").spread("zone", 1).placed({"x": 2, "y": 1})
+    found = drill(snapshot(node("x"), node("y"), web))
+    assert [(d.failure.value, d.lost, d.pending) for d in found.today] == [("x", 2, 2), ("y", 1, 1)]
+    # No domain is lost that a constraint could count as empty.
+    assert not any(w.counts_dead for d in found.today for w in d.workloads)
+
+
+def test_pods_that_find_a_node_before_the_failure_run() -> None:
+    found = drill(snapshot(nodes(a=1, b=1), workload("web").placed({"a-0": 1, "": 3})), keys=(ZONE,))
+    assert all(w.lost <= w.pods == 4 for d in found.today for w in d.workloads)
 
 
 @pytest.mark.parametrize(
