@@ -182,8 +182,8 @@ class KindStore:
     def deny(self, error: KubeError) -> None:
         """The server refuses the kind. What was known of an optional one is not kept: it only gets older."""
         with self._lock:
-            self._denied, self._error = True, error
-            if self.resource.without:
+            again, self._denied, self._error = self._denied, True, error
+            if self.resource.without and not again:
                 self._objects, self._broken, self._synced = {}, {}, False
                 self._as_of = None
                 self._generation += 1

@@ -87,6 +87,19 @@ def test_where_they_cannot_be_read_the_snapshot_says_so(resource: str, fault: An
     assert warning.startswith(SAYS[resource])
 
 
+def test_as_long_as_they_are_not_served_nothing_changes() -> None:
+    """A plan is kept for as long as the objects are the same; they are looked for again now and then."""
+    with (
+        ApiServer(objects(*CLUSTER)) as server,
+        connected(server) as c,
+        watching(c, kinds=ALL, stale_after=60.0) as cache,
+    ):
+        before = cache.snapshot(0.0)
+        asked = sum("/nodeclaims" in a.path for a in server.accesses)
+        until(lambda: sum("/nodeclaims" in a.path for a in server.accesses) > asked + 1)
+        assert cache.snapshot(0.0).nodes is before.nodes
+
+
 @pytest.mark.usefixtures("add_ons")
 def test_a_cache_goes_on_with_what_it_has_of_them_and_forgets_them_with_the_right() -> None:
     with (
