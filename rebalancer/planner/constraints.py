@@ -208,7 +208,8 @@ class HardConstraints(Constraints):
             assert self._judge is not None
             candidate = Candidate(component, component.classes.index(pod_class), node, pod)
             found = self._judge.why_not(component.start, candidate)
-            return found or reason(ReasonCode.SIMULATION_LIMIT)
+            ended = solved.walk.exhausted
+            return found or reason(ReasonCode.NOT_NEEDED if ended else ReasonCode.SIMULATION_LIMIT)
 
         return solved.classes, why_not
 

@@ -7,10 +7,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
+from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Cause, Plan
 from tests.support.build import decoded
-from tests.support.clusters.random_clusters import clusters, random_cluster
+from tests.support.clusters.random_clusters import Size, clusters, random_cluster
 from tests.support.judge.cells import Cells, UnsupportedError
 from tests.support.judge.wander import lowest
 from tests.support.scheduler.plain import Json
@@ -46,3 +47,12 @@ def test_nobody_gets_lower(listed: list[Json]) -> None:
 def test_nobody_gets_lower_where_it_is_claimed(seed: int) -> None:
     listed = list(random_cluster(Random(f"wander/{seed}"), ("tiny", "small")[seed % 2]))
     assert _out_of_reach(_holds(listed, Random(seed)))
+
+
+@pytest.mark.parametrize(("seed", "size"), [(75, "small"), (148, "full")])
+def test_a_component_of_few_pods_is_searched_to_the_end(seed: int, size: Size) -> None:
+    """It says that nothing leads lower, not that the search gave up."""
+    made = plan(decoded(list(random_cluster(Random(f"lim/{seed}"), size))))
+    codes = {r.code for c in made.constraints if c.residual_excess for r in c.reasons}
+    assert ReasonCode.NOT_NEEDED in codes
+    assert ReasonCode.SIMULATION_LIMIT not in codes

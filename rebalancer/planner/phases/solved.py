@@ -27,7 +27,10 @@ class Solved(Struct, frozen=True, eq=False):
         least = min(self.walk.least, residual)
         bound = self.search.bound(residual)
         return replace(
-            self, walk=replace(self.walk, least=least, bound=bound, residual=residual, proved=False)
+            self,
+            walk=replace(
+                self.walk, least=least, bound=bound, residual=residual, proved=False, exhausted=False
+            ),
         )
 
     def further(self, walk: Walk) -> Solved:
@@ -40,6 +43,7 @@ class Solved(Struct, frozen=True, eq=False):
             w.bound if walk.residual == w.residual or not self.classes else self.search.bound(walk.residual),
             walk.residual,
             w.proved and not walk.moves and w.residual == walk.residual,
+            walk.exhausted,
         )
         return replace(self, walk=joined)
 

@@ -24,7 +24,7 @@ from rebalancer.spread.arrays import Ints
 WIDTHS = (2, 8, 32, 128)
 """Placements of one level that are gone on from, in turn."""
 PATIENCE = 4
-"""Levels without a lower excess after which a beam ends."""
+"""Levels without a lower excess after which a beam ends; the widest goes on to the end."""
 
 Height = tuple[int, int]
 """Total excess, then pods outside their bands."""
@@ -91,7 +91,8 @@ class Beam:
         lowest = first
         level, seen = [first], {first.key}
         waited, whole = 0, True
-        while level and lowest.height[0] > least and waited < PATIENCE:
+        patience = PATIENCE if width < WIDTHS[-1] else int(self._problem.start.sum()) + 1
+        while level and lowest.height[0] > least and waited < patience:
             following: list[Position] = []
             for position in level:
                 for after in self._after(position):

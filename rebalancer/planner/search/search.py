@@ -37,7 +37,8 @@ class Walk(Struct, frozen=True, eq=False):
     """The best sequence of moves found, which ends at an excess of `residual`.
 
     `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
-    takes at least; `proved`: it surely reaches the best final state, in as few moves.
+    takes at least; `proved`: it surely reaches the best final state, in as few moves; `exhausted`: no other
+    sequence of moves, landing as predicted, leads lower.
     """
 
     moves: tuple[JudgedMove, ...]
@@ -45,6 +46,7 @@ class Walk(Struct, frozen=True, eq=False):
     bound: int
     residual: int
     proved: bool
+    exhausted: bool = False
 
 
 class Search:
@@ -75,7 +77,7 @@ class Search:
         c = self._component
         if not c.classes:
             now = sum(c.excesses(c.start))
-            return Walk((), now, 0, now, proved=True)
+            return Walk((), now, 0, now, proved=True, exhausted=True)
         with self._problem.tried.kept():
             walk = self._found()
         self._problem.forget()
@@ -116,14 +118,15 @@ class Search:
             moves = self._likeliest(search, residual, most) or moves
         self._effort.renew(FIRST)
         proved = not moves and residual == least and self._proved((), least)
-        return Walk(search.marked(moves), least, self.bound(residual), residual, proved)
+        exhausted = residual == least or beam.exhausted
+        return Walk(search.marked(moves), least, self.bound(residual), residual, proved, exhausted)
 
     def _fewest(self, residual: int) -> int:
         """The fewest moves to this excess with the room that there is."""
         return self._remaining.start_moves(residual) or 0
 
     def _surely(self, moves: tuple[JudgedMove, ...], least: int) -> Walk:
-        return Walk(moves, least, self.bound(least), least, self._proved(moves, least))
+        return Walk(moves, least, self.bound(least), least, self._proved(moves, least), exhausted=True)
 
     def _proved(self, moves: tuple[JudgedMove, ...], least: int) -> bool:
         """Whether no other end has less excess, and none as little with fewer moves."""
