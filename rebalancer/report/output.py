@@ -18,7 +18,7 @@ from rebalancer.spread.per_domain import PerDomain
 
 _LARGE = 4_000
 """Bytes from which on names or figures are one line: the nodes that an eviction may lead to, counts by node.
-Of a report on thousands of nodes more than half would be blanks else."""
+Of a report on thousands of nodes two fifths would be blanks else."""
 _PIPED_WIDTH = 140
 """Width if the output is not a terminal; wide enough for most rows."""
 
