@@ -51,13 +51,28 @@ CASES: dict[str, tuple[list[Any], int, str, str]] = {
         [node("a-0").zone("a").cordoned(), workload("web").spread("hostname", 1).placed({"a-0": 1})],
         1,
         "node(s) were unschedulable",
-        "# no single change helps",
+        "kubectl uncordon a-0",
     ),
     "a StatefulSet whose volume is in a zone of cordoned nodes": (
         [
             node("a-0").zone("a").cordoned(),
             node("b-0").zone("b"),
             stateful_set("db").placed({"a-0": 1}).zonal_volumes({"a-0": "a"}),
+        ],
+        1,
+        "node(s) were unschedulable",
+        "kubectl uncordon a-0",
+    ),
+    "its own node was tainted since, and there is no other": (
+        [node("a-0").zone("a").taint("dedicated", "x"), workload("web").placed({"a-0": 1})],
+        1,
+        "node(s) had untolerated taint(s)",
+        "# on a-0 only this has to go: node(s) had untolerated taint(s)",
+    ),
+    "its node was cordoned and tainted: two causes have to go": (
+        [
+            node("a-0").zone("a").cordoned().taint("dedicated", "x"),
+            workload("web").placed({"a-0": 1}),
         ],
         1,
         "node(s) were unschedulable",

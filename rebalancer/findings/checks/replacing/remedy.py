@@ -1,11 +1,13 @@
-"""What would have to change so that a replacement finds a node: a maxSkew, or one node."""
+"""What would have to change so that a replacement finds a node: a maxSkew, a cordon, or one node."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from rebalancer.engine.plugins.node_unschedulable import CORDON, NodeUnschedulable
 from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologySpread
 from rebalancer.engine.plugins.resources.node_resources_fit import NodeResourcesFit
+from rebalancer.engine.plugins.taint_toleration import TaintToleration
 from rebalancer.engine.shut_nodes import Shut
 from rebalancer.findings.checks.replacing.kept import Kept
 from rebalancer.findings.paste import entry
@@ -13,17 +15,19 @@ from rebalancer.findings.subject import Subject
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.nodes import FILTERED_EFFECTS, tolerated
 
 _NAMED = 3
 
 
 def remedy(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> str:
     """In the state in which the pod is gone: what opens a node by itself. `shut`: why none is open."""
-    found = [_skew(simulation, subject, kept), _node(simulation, kept, shut)]
+    paste = [_skew(simulation, subject, kept), _uncordon(simulation, kept)]
+    found = [*paste, _node(simulation, kept, shut) or _single(simulation, shut)]
     either = "\n# or ".join(filter(None, found))
     if not either:
         return "# no single change helps: two of these causes have to go"
-    return either if found[0] else f"# {either}"
+    return either if any(paste) else f"# {either}"
 
 
 def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> str:
@@ -61,6 +65,34 @@ def _needed(group: Group, counts: Ints, open_: Bools, counts_itself: bool) -> in
     return int(counts[domains].min()) + int(counts_itself) - group.minimum(counts)
 
 
+def _uncordon(simulation: Simulation, kept: Kept) -> str:
+    """The command that opens a cordoned node to which nothing else is shut."""
+    table, new = simulation.state.table, kept.replacement
+    open_ = table.unschedulable
+    for question in simulation.framework(new).questions(new):
+        if question.plugin not in (NodeUnschedulable.name, TaintToleration.name):
+            open_ = open_ & question.pass_
+    for row in np.flatnonzero(open_).tolist():
+        taints = (t for t in table.nodes[row].spec.taints if t.effect in FILTERED_EFFECTS)
+        if all(t.key == CORDON.key or tolerated(t, new.tolerations) for t in taints):
+            return f"kubectl uncordon {table.names[row]}"
+    return ""
+
+
+def _single(simulation: Simulation, shut: tuple[Shut, ...]) -> str:
+    """Nodes that one cause alone shuts, whichever it is; maxSkew and room are told in other words."""
+    for s in shut:
+        if s.alone.any() and s.plugin not in (PodTopologySpread.name, NodeResourcesFit.name):
+            return f"on {_names(simulation, s.alone)} only this has to go: {s.cause}"
+    return ""
+
+
+def _names(simulation: Simulation, nodes: Bools) -> str:
+    names = [simulation.state.table.names[i] for i in np.flatnonzero(nodes)]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
 def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
     """Room on nodes where nothing else is missing, or one more node like one that is full or taken."""
     table, new = simulation.state.table, kept.replacement
@@ -69,10 +101,7 @@ def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
         if s.plugin == NodeResourcesFit.name:
             full = full | s.alone
     if full.any():
-        names = [table.names[i] for i in np.flatnonzero(full)]
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        which = ", ".join(names[:_NAMED]) + more
-        return f"room for it on one of these nodes, or one more like them: {which}"
+        return f"room for it on one of these nodes, or one more like them: {_names(simulation, full)}"
     # A new node is empty, and a host of its own.
     open_ = simulation.static(new)
     state = simulation.state
