@@ -37,6 +37,10 @@ def test_the_judge_sees_what_waits_too_long_and_what_comes_back() -> None:
     assert any("falls by less than 9" in p for p in said)
 
 
-@pytest.mark.parametrize("seed", range(10))
+SHARED_PORTS = 505_435
+"""Two pods on a node have one host port."""
+
+
+@pytest.mark.parametrize("seed", [*range(10), SHARED_PORTS])
 def test_joint_moves_of_random_clusters_hold(seed: int) -> None:
     assert played(seed, each=10)[2] == []

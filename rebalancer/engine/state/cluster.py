@@ -7,7 +7,7 @@ up to date for exactly the nodes that changed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import NamedTuple
@@ -235,16 +235,24 @@ class ClusterState:
     @contextmanager
     def assumed(self, row: int, pods: Iterable[tuple[Hashable, PodTemplate]]) -> Iterator[None]:
         """While it lasts, these waiting pods run on the node: they are its `guests`."""
-        added = [(("nominated", key), template) for key, template in pods]
-        ports = self.ports.before(template for _, template in added)
-        for key, template in added:
+        added = [(("nominated", key), template, row) for key, template in pods]
+        self.guests = row, tuple(template for _, template, _ in added)
+        try:
+            with self.also(added):
+                yield
+        finally:
+            self.guests = None
+
+    @contextmanager
+    def also(self, pods: Sequence[tuple[Hashable, PodTemplate, int]]) -> Iterator[None]:
+        """While it lasts, these pods, by their keys, are on these nodes (rows) too."""
+        ports = self.ports.before(template for _, template, _ in pods)
+        for key, template, row in pods:
             self.add(key, template, row)
-        self.guests = row, tuple(template for _, template in added)
         try:
             yield
         finally:
-            self.guests = None
-            for key, _ in added:
+            for key, _, _ in pods:
                 self.remove(key)
             self.ports = ports
 

@@ -45,14 +45,9 @@ class Terminating:
     @contextmanager
     def back(self, victims: Sequence[Pod]) -> Iterator[None]:
         """The state as if these victims, who are gone, had not been evicted; as it was afterwards."""
-        keys = [key_of(v) for v in victims]
-        for key in keys:
-            self._state.add(key, self.placed[key].template, self.placed[key].row)
-        try:
+        were = {key_of(v): self.placed[key_of(v)] for v in victims}
+        with self._state.also([(key, placed.template, placed.row) for key, placed in were.items()]):
             yield
-        finally:
-            for key in keys:
-                self._state.remove(key)
 
     def undo(self, *victims: Pod) -> None:
         """These victims are as they were; without a name, all of them."""

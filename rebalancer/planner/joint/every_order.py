@@ -200,14 +200,10 @@ class EveryOrder:
     def _held(self, sent: int) -> Iterator[None]:
         """The state with the victims that were sent terminating, not gone."""
         keys = [key for v in self._victims[:sent] if (key := key_of(v.pod)) in self._rooms]
-        for key in keys:
-            self._state.add(key, self._rooms[key].template, self._rooms[key].row)
-            self._state.terminate(key)
-        try:
-            yield
-        finally:
+        with self._state.also([(key, self._rooms[key].template, self._rooms[key].row) for key in keys]):
             for key in keys:
-                self._state.remove(key)
+                self._state.terminate(key)
+            yield
 
     def _settled(self, sent: int, left: int) -> None:
         """Nothing more happens by itself: `left` replacements have no node."""
@@ -236,11 +232,8 @@ class EveryOrder:
     @contextmanager
     def _placed(self, i: int, node: int) -> Iterator[None]:
         key = ("replacement", key_of(self._victims[i].pod))
-        self._state.add(key, self._victims[i].replacement, node)
-        try:
+        with self._state.also([(key, self._victims[i].replacement, node)]):
             yield
-        finally:
-            self._state.remove(key)
 
 
 def excesses(simulation: Simulation, groups: Sequence[Group]) -> tuple[int, ...]:

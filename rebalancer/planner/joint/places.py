@@ -8,7 +8,7 @@ from itertools import combinations, combinations_with_replacement, islice
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -62,9 +62,19 @@ def _of(simulation: Simulation, groups: Sequence[Group], c: PodClass, ending: Ro
     if c.owner is None or r.migrates or near or c.static[ending].any():
         return
     for node in sorted(c.by_node):
+        if r.host_ports and _shares_a_port(simulation, r, node):
+            continue
         free = (p for p in c.by_node[node] if c.stays(p) is None and key_of(p) in simulation.state.pods)
         if pods := tuple(islice(free, 1 if c.ordered else LARGEST)):
             yield Place(c, node, pods, any(_over(simulation, groups[i], node) for i in c.counted))
+
+
+def _shares_a_port(simulation: Simulation, template: PodTemplate, node: int) -> bool:
+    """Whether several pods on the node have a host port of the template: the first of them to go would free
+    it in the scheduler's books, and not on the node."""
+    ports = {(p.port, p.protocol) for p in template.host_ports}
+    there = (p.template.host_ports for p in simulation.state.pods.values() if p.row == node)
+    return sum(any((p.port, p.protocol) in ports for p in own) for own in there) > 1
 
 
 def _over(simulation: Simulation, group: Group, node: int) -> bool:
