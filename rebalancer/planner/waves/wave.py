@@ -48,6 +48,7 @@ class WaveInTheMaking:
         self._load = Load(self._nothing)
         self._together: dict[int, Together] = {}
         self._members: list[Member] = []
+        self._by_component: dict[int, list[JudgedMove]] = defaultdict(list)
 
     def __len__(self) -> int:
         """How many moves have joined."""
@@ -84,6 +85,7 @@ class WaveInTheMaking:
         if members.ordered:
             self._in_order.append(members.owner)
         self._members.append(Member(move, held))
+        self._by_component[id(move.component)].append(move)
         return True
 
     def settled(self, elsewhere: Elsewhere) -> list[JudgedMove]:
@@ -97,10 +99,11 @@ class WaveInTheMaking:
         # The same for all members: between them the state is as it is now.
         room: dict[str, Ints] = {}
         fitting: list[tuple[JudgedMove, Bools, Bools]] = []
+        before: dict[int, list[JudgedMove]] = defaultdict(list)
         ended: set[int] = set()
         for member in self._members:
             move = member.move
-            own = [m for m, _, _ in fitting if m.component is move.component]
+            own = before[id(move.component)]
             with self._one_by_one(move):
                 freed = self._simulation.framework(move.replacement).feasible(move.replacement)
             anywhere = member.held | freed
@@ -108,19 +111,22 @@ class WaveInTheMaking:
             open_ = id(move.component) not in ended and judged
             if open_ and self._fits(move, anywhere, own, self._free(move, room)):
                 fitting.append((move, anywhere, member.held & freed))
+                own.append(move)
             else:
                 ended.add(id(move.component))
         settled: list[JudgedMove] = []
+        before.clear()
         for move, anywhere, sure in fitting:
             if id(move.component) in ended:
                 continue
-            own = [m for m in settled if m.component is move.component]
+            own = before[id(move.component)]
             left = self._load.left(move, self._free(move, room))
             found = self._settled(elsewhere, move, anywhere, sure, left, own)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
                 continue
             settled.append(found)
+            own.append(found)
         return self._in_any_order(settled)
 
     def _in_any_order(self, settled: Sequence[JudgedMove]) -> list[JudgedMove]:
@@ -167,13 +173,13 @@ class WaveInTheMaking:
 
     def _own(self, move: JudgedMove) -> list[JudgedMove]:
         """The members of the same component."""
-        return [m.move for m in self._members if m.move.component is move.component]
+        return list(self._by_component.get(id(move.component), ()))
 
     @contextmanager
     def _one_by_one(self, move: JudgedMove) -> Iterator[None]:
         """The state with other components' victims gone, and the moves of its own one after the other."""
         own = self._own(move)
-        now = next(i for i, m in enumerate(own) if m.pod.key == move.pod.key)
+        now = own.index(move)
         with self._terminating.back([m.pod for m in own[now + 1 :]]), self._arrived(own[:now]):
             yield
 
