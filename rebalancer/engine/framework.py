@@ -18,7 +18,7 @@ from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejec
 from rebalancer.engine.plugins.registry import PLUGINS
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Ints
+from rebalancer.spread.arrays import Bools, Ints, Rows
 
 CACHED_BYTES = 64 * 1024 * 1024
 """About what the framework remembers of the templates it was asked about."""
@@ -176,6 +176,29 @@ class Framework:
             nodes.append(next((r for r in (*first, *then) if r is not None), None))
         narrowed_by = tuple(n for n, f in sorted(cycle.filters.items()) if f.only is not None)
         return Diagnosis(None, tuple(nodes), by_plugin, narrowed_by)
+
+    def rejections(self, template: PodTemplate, rows: Rows) -> list[Rejection | None]:
+        """What `diagnose` says of these nodes, for many pods and nodes: no plugin is asked after the first
+        that rejects a node."""
+        cycle = self._cycle(template, "")
+        if (blocked := self._blocked(cycle)) is not None:
+            return [blocked] * len(rows)
+        nominated = self._with_nominated(cycle)
+        found: dict[int, Rejection] = {}
+        for row in map(int, rows) if cycle.narrow or nominated else ():
+            first = next((r for n in self.profile.filters if (r := nominated.get(row, {}).get(n))), None)
+            if any(not only[row] for only in cycle.narrow):
+                found[row] = NARROWED
+            elif first is not None:
+                found[row] = first
+        left = np.array([row for row in rows if row not in found], dtype=np.intp)
+        for name in self.profile.filters:
+            f = cycle.filters.get(name)
+            if f is not None and not f.skipped and len(left):
+                fits = f.mask()[left]
+                found.update((int(row), Rejection(name, *f.reject(int(row)))) for row in left[~fits])
+                left = left[fits]
+        return [found.get(int(row)) for row in rows]
 
     def questions(self, template: PodTemplate) -> tuple[Question, ...]:
         """All that is asked of the nodes, in profile order, nominated pods aside.

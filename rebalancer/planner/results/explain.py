@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -11,13 +12,43 @@ from msgspec.structs import replace
 
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.planner.cluster.conflicts import conflicts_at_all
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.moves.refusals import reason
 from rebalancer.planner.plan import Refusal
-from rebalancer.spread.arrays import Ints
+from rebalancer.spread.arrays import Bools, Ints
+
+
+class SamePlaces:
+    """Which pods of a class what is said of one is true of too, in the simulation's present state."""
+
+    def __init__(self, simulation: Simulation, groups: Groups) -> None:
+        self._simulation = simulation
+        self._groups = groups
+        self._counts: dict[int, Ints] = {}
+        self._room: dict[int, Bools] = {}
+
+    def place(self, c: PodClass, node: int) -> Hashable:
+        """Equal for nodes of the same domains, or with as many pods where each node is a domain, that take a
+        replacement alike. What minds other pods, ports or volumes is looked at node by node."""
+        if conflicts_at_all(c.replacement) or c.replacement.claims:
+            return c.index, node
+        domains = (self._domain(self._groups.all[i], node) for i in sorted({*c.counted, *c.carried}))
+        if c.index not in self._room:
+            self._room[c.index] = self._simulation.room(c.replacement, {}) > 0
+        return c.index, *domains, bool(c.static[node]), bool(self._room[c.index][node])
+
+    def _domain(self, group: Group, node: int) -> tuple[int, int]:
+        domain = int(group.domain_of[node])
+        if domain < 0 or not group.layout.own_domain[node]:
+            return domain, -1
+        if group.index not in self._counts:
+            self._counts[group.index] = group.counts(self._simulation.state)
+        return -1, int(self._counts[group.index][domain])
+
 
 WhyNot = Callable[[PodClass, int, Pod], Reason]
 """(class, node, pod) → why a pod that policy would let go is not moved."""
@@ -72,10 +103,11 @@ class Explainer:
     def _stuck(self, group: Group, movable: Sequence[PodClass], why_not: WhyNot) -> Iterator[Refusal]:
         """Pods of the overfull domains that policy would let go, and what keeps a move from helping."""
         counts = group.counts(self._simulation.state)
-        known: dict[tuple[int, int], Reason] = {}
+        known: dict[Hashable, Reason] = {}
+        same = SamePlaces(self._simulation, self._groups)
         for c, node, pod in self._overfull(group, counts, movable):
             if self._classes.why_not(pod) is None:
-                place = (c.index, node)
+                place = same.place(c, node)
                 if place not in known:
                     known[place] = self._why_stuck(group, counts, c, node, pod, why_not)
                 yield Refusal(pod, known[place])
@@ -141,16 +173,15 @@ class Explainer:
     def _no_node(self, group: Group, counts: Ints, replacement: PodTemplate, pod: Pod) -> Reason:
         """Counts, domain by domain, what rejects the replacement where it should go."""
         simulation = self._simulation
-        with simulation.without(pod):
-            diagnosis = simulation.framework(replacement).diagnose(replacement)
         sentences: list[str] = []
         numbers: dict[str, int] = {}
-        for d in np.flatnonzero(counts == counts.min())[:3]:
-            nodes = np.flatnonzero(group.domain_of == d)
-            why: Counter[str] = Counter()
-            for n in nodes:
-                rejection = diagnosis.prefilter or diagnosis.nodes[int(n)]
-                why[" and ".join(rejection.reasons) if rejection else "would take it"] += 1
+        emptiest = np.flatnonzero(counts == counts.min())[:3]
+        with simulation.without(pod):
+            framework = simulation.framework(replacement)
+            of = [(d, np.flatnonzero(group.domain_of == d)) for d in emptiest]
+            verdicts = [(d, nodes, framework.rejections(replacement, nodes)) for d, nodes in of]
+        for d, nodes, rejections in verdicts:
+            why = Counter(" and ".join(r.reasons) if r else "would take it" for r in rejections)
             name = group.names[int(d)]
             numbers[f"nodes {name}"] = len(nodes)
             detail = ", ".join(f"{n} {text}" for text, n in sorted(why.items()))
@@ -164,7 +195,12 @@ class Explainer:
     def _would_preempt(self, replacement: PodTemplate) -> bool:
         """Whether the scheduler could preempt: pods of lower priority are where it may go."""
         static = self._simulation.static(replacement)
-        return replacement.preempts and any(
-            p.template.priority < replacement.priority and static[p.row]
-            for p in self._simulation.state.pods.values()
-        )
+        return replacement.preempts and bool((self._lowest[static] < replacement.priority).any())
+
+    @cached_property
+    def _lowest(self) -> Ints:
+        """int64[N]: the lowest priority of a pod on each node."""
+        found = np.full(self._simulation.state.table.size, np.iinfo(np.int64).max)
+        for p in self._simulation.state.pods.values():
+            found[p.row] = min(found[p.row], p.template.priority)
+        return found

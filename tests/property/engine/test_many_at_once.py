@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings.checks.replacing.back_again import BackAgain
 from rebalancer.findings.checks.replacing.kept import kept_pods
@@ -49,6 +50,23 @@ def test_counts_by_domain_are_those_of_the_present_pods(objects: list[Json], see
                 assert group.counts_once(state).tolist() == group.by_domain(there).tolist()
         if rng.random() < 0.1:
             state = state.copy()
+
+
+def test_the_first_rejection_of_a_node_is_that_of_its_diagnosis() -> None:
+    rejected = 0
+    for seed in range(40):
+        snapshot = decoded(random_cluster(Random(seed), "full", pending=seed % 2 == 0))
+        state = ClusterState.of(snapshot)
+        frameworks, rows = Frameworks(state), np.arange(state.table.size)
+        for template in {id(p.template): p.template for p in snapshot.pods}.values():
+            framework = frameworks.of(template)
+            diagnosis = framework.diagnose(template)
+            expected = (
+                list(diagnosis.nodes) if diagnosis.prefilter is None else [diagnosis.prefilter] * len(rows)
+            )
+            assert framework.rejections(template, rows) == expected, seed
+            rejected += sum(r is not None for r in expected)
+    assert rejected > 100
 
 
 def test_pods_that_surely_can_go_back_can_on_each_of_their_nodes() -> None:
