@@ -70,10 +70,8 @@ def preempt(framework: Framework, template: PodTemplate, diagnosis: Diagnosis) -
 
 def would_preempt(framework: Framework, template: PodTemplate, rows: Iterable[int], most: int = 50) -> bool:
     """Whether pushing lower-priority pods out of one of these nodes would let the pod in; tries `most`."""
-    if not template.preempts:
-        return False
     state = framework.state
-    if all(p.template.priority >= template.priority for p in state.pods.values()):
+    if not template.preempts or state.lowest_priority >= template.priority:
         return False
     wanted = set(rows)
     victims: dict[int, list[Hashable]] = {}

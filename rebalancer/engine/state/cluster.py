@@ -7,6 +7,7 @@ up to date for exactly the nodes that changed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
@@ -64,7 +65,7 @@ class ClusterState:
     pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: host ports that
     are taken. `nominated`: pods that wait for room on a node. `doubts`: decisive changes between versions of
     the scheduler that this one may or may not have, and why; `peculiar`: those of them that matter to a pod
-    which is placed, or was.
+    which is placed, or was. `lowest_priority`: of all pods that are placed, or were.
     """
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
@@ -85,6 +86,7 @@ class ClusterState:
         self.volumes = VolumeUse(self.storage, n)
         self.terms = TermIndex(snapshot, self.version)
         self.peculiar: set[Change] = set()
+        self.lowest_priority = sys.maxsize
         self.clock = 0
         self.stamp: Ints = np.zeros(n, dtype=np.int64)
         self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
@@ -171,6 +173,7 @@ class ClusterState:
         if key in self.pods:
             raise KeyError(f"{key!r} is placed already")
         self.pods[key] = Placed(template, node_index, False)
+        self.lowest_priority = min(self.lowest_priority, template.priority)
         if template.affinity is not None:
             self.terms.learn(template)
         self.tally.add(template, node_index)
@@ -181,6 +184,7 @@ class ClusterState:
         if not self.pods.keys().isdisjoint(rows):
             raise KeyError("one of the pods is placed already")
         self.pods.update(zip(rows, map(Placed, repeat(template), rows.values(), repeat(False)), strict=False))
+        self.lowest_priority = min(self.lowest_priority, template.priority)
         if template.affinity is not None:
             self.terms.learn(template)
         self.tally.add_all(template, rows.values())
