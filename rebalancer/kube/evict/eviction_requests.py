@@ -7,6 +7,8 @@ is withdrawn or deleted ends that, unless the pod is being deleted already.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,11 +20,14 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import Backoff, Wait
 from rebalancer.kube.client.status import quoted
 from rebalancer.kube.coordination.place import labels_of, selector_of
-from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, ResponseError, Target
 from rebalancer.kube.read.pager import pages
+from rebalancer.kube.read.served import unless_unserved
 from rebalancer.kube.resources import Resource
 from rebalancer.model.decode import without_nulls
 from rebalancer.model.pod import Pod
+
+log = logging.getLogger(__name__)
 
 EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", "evictionrequests")
 BY = "rebalancer.io/rebalancer"
@@ -31,6 +36,7 @@ _READ_TIMEOUT = 15.0
 _LABELS = labels_of("eviction-request")
 SELECTOR = selector_of("eviction-request")
 """The labels of all requests of this tool."""
+_POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _AT_ONCE = 8
 Key = tuple[str, str]
 """Namespace and name of a request."""
@@ -63,6 +69,7 @@ class _Target(Struct, frozen=True):
 
 class _Spec(Struct, frozen=True):
     intent: str = ""
+    requester: str = ""
     target: _Target = _Target()
 
 
@@ -77,6 +84,13 @@ class EvictionRequest(Struct, frozen=True):
     def key(self) -> Key:
         """Its namespace and name."""
         return self.metadata.namespace, self.metadata.name
+
+    @property
+    def by_us(self) -> bool:
+        """Whether it is one that this tool makes: anybody may use the labels."""
+        pod = self.spec.target.pod
+        named = self.metadata.name == _name(pod.uid) and _POD_NAME.fullmatch(pod.name) is not None
+        return named and self.spec.requester == BY
 
     @property
     def wanted(self) -> bool:
@@ -97,9 +111,13 @@ class EvictionRequests:
         self._connection = connection
         self._wait = wait
         self._backoff = backoff
+        self._unreadable: set[str] = set()
 
     def ours(self) -> list[EvictionRequest] | None:
-        """All of this tool's requests in the cluster; None where the API is not served."""
+        """All of this tool's requests in the cluster; None where the API is not served.
+
+        What cannot be read is not made by this tool: it is left out, with a warning.
+        """
         found: list[EvictionRequest] = []
         try:
             for page in pages(
@@ -109,10 +127,12 @@ class EvictionRequests:
                 labels=SELECTOR,
                 backoff=self._backoff,
             ):
-                found += (self._decode(bytes(raw), _target("list")) for raw in page.items or ())
-        except NotFoundError:
-            return None
-        return found
+                found += (r for raw in page.items or () if (r := self._readable(bytes(raw))) is not None)
+        except (ForbiddenError, NotFoundError) as e:
+            if isinstance(unless_unserved(self._connection, EVICTION_REQUESTS, e), NotFoundError):
+                return None
+            raise
+        return [r for r in found if r.by_us]
 
     def create(self, pod: Pod, annotations: Mapping[str, str]) -> None:
         """Asks for the eviction of the pod. The request goes with the pod, by garbage collection."""
@@ -194,6 +214,15 @@ class EvictionRequests:
         except NotFoundError:
             return
 
+    def _readable(self, raw: bytes) -> EvictionRequest | None:
+        try:
+            return self._decode(raw, _target("list"))
+        except ResponseError as e:
+            if e.message not in self._unreadable:
+                self._unreadable.add(e.message)
+                log.warning("an EvictionRequest is left out: %s", e.message)
+            return None
+
     def _decode(self, body: bytes, target: Target) -> EvictionRequest:
         try:
             # Null is what the API knows as absent.
@@ -205,12 +234,16 @@ class EvictionRequests:
 
 def name_of(pod: Pod) -> str:
     """One name for one pod: asking twice makes no second request."""
-    return f"rebalancer-{pod.uid}"
+    return _name(pod.uid)
 
 
 def key_of(pod: Pod) -> Key:
     """Namespace and name of the request for a pod."""
     return pod.namespace, name_of(pod)
+
+
+def _name(uid: str) -> str:
+    return f"rebalancer-{uid}"
 
 
 def _target(verb: str, namespace: str = "", name: str = "") -> Target:

@@ -7,7 +7,7 @@ some seconds after. Of a pod whose request cannot be called off nobody knows whe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rebalancer.kube.client.retry import Wait, retriable
 from rebalancer.kube.errors import KubeError
@@ -22,6 +22,8 @@ PATIENCE = 60.0
 """Seconds for the cluster to say that a withdrawn request is called off, and for the API server to answer."""
 _POLL = 1.0
 _SHOWN = 3
+_BATCH = 64
+"""Requests that are withdrawn between two looks at whether to stop."""
 
 
 class Leftovers:
@@ -43,30 +45,50 @@ class Leftovers:
         self._gone: set[Key] = set()
         self.stuck: frozenset[Key] = frozenset()
 
-    def clear(self, found: Collection[EvictionRequest]) -> None:
+    def clear(self, found: Sequence[EvictionRequest]) -> None:
         """Withdraws these requests, and waits until nobody works on them any more."""
         if any(r.wanted for r in found):
             log.warning("withdrawing what was left pending: %s", named(r for r in found if r.wanted))
         left, refused = {r.key: r for r in found}, set[Key]()
         until = self._monotonic() + PATIENCE
+
+        def enough(wait: float = 0.0) -> bool:
+            return self._monotonic() >= until or self._wait(wait)
+
         while left:
             wanted = [r for r in left.values() if r.wanted and r.key not in refused | self._gone]
-            refused |= self._withdraw(wanted)
-            left = {key: r for key, r in left.items() if not self._is_over(r)}
+            refused |= self._withdraw(wanted, enough)
+            left = self._not_over(left, enough)
             # Who refuses a withdrawal for good is not waited for.
-            if left.keys() <= refused or self._monotonic() >= until or self._wait(_POLL):
+            if left.keys() <= refused or enough(_POLL):
                 break
             left = self._as_now(left)
         self.stuck = frozenset(left)
         if left:
             log.warning("not called off, so that their pods are left alone: %s", named(left.values()))
 
-    def _withdraw(self, wanted: Collection[EvictionRequest]) -> set[Key]:
+    def _withdraw(self, wanted: Sequence[EvictionRequest], enough: Callable[[], bool]) -> set[Key]:
         """Those whose withdrawal was refused for good."""
-        failed = self._requests.withdraw([r.key for r in wanted])
-        for (_, name), e in failed.items():
-            log.warning("%s could not be withdrawn: %s", name, e.message)
-        return {key for key, e in failed.items() if not retriable(e)}
+        refused = set[Key]()
+        for start in range(0, len(wanted), _BATCH):
+            if start and enough():
+                break
+            failed = self._requests.withdraw([r.key for r in wanted[start : start + _BATCH]])
+            for (_, name), e in failed.items():
+                log.warning("%s could not be withdrawn: %s", name, e.message)
+            refused |= {key for key, e in failed.items() if not retriable(e)}
+        return refused
+
+    def _not_over(
+        self, found: dict[Key, EvictionRequest], enough: Callable[[], bool]
+    ) -> dict[Key, EvictionRequest]:
+        left = dict(found)
+        for key, request in found.items():
+            if enough():
+                break
+            if self._is_over(request):
+                del left[key]
+        return left
 
     def _is_over(self, request: EvictionRequest) -> bool:
         """Whether its pod goes, or nobody has worked on it for some seconds; then it is deleted."""

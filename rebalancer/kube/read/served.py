@@ -1,4 +1,4 @@
-"""Whether an add-on that may not be read is there at all.
+"""Whether a kind that may not be read is there at all.
 
 An API server asks for the right before it says that it does not serve a kind. What it serves it tells
 everybody.
@@ -14,7 +14,12 @@ from rebalancer.kube.resources import Resource
 def with_discovery(connection: Connection, resource: Resource, error: KubeError) -> KubeError:
     """The error that a list ended with; NotFoundError where it was forbidden, of an add-on that is not
     served."""
-    if not resource.add_on or not isinstance(error, ForbiddenError):
+    return unless_unserved(connection, resource, error) if resource.add_on else error
+
+
+def unless_unserved(connection: Connection, resource: Resource, error: KubeError) -> KubeError:
+    """The error that a list ended with; NotFoundError where it was forbidden, of what is not served."""
+    if not isinstance(error, ForbiddenError):
         return error
     path = f"/apis/{resource.group}/{resource.version}"
     try:

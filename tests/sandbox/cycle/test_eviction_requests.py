@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.outcome.eviction import Result
@@ -283,6 +284,23 @@ def test_where_the_api_is_not_served_the_eviction_api_is_used() -> None:
         assert run.report.end is End.COMPLETE
         assert run.zones() == [2, 2, 2]
         assert run.evictions() == 4
+
+
+def test_where_the_api_is_not_served_no_right_on_it_is_needed() -> None:
+    """An API server asks for the right before it says that it does not serve the API."""
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), path="/evictionrequests")
+        run = Run(server, BY_REQUEST)
+        assert run.report.end is End.COMPLETE, run.report.message
+        assert run.evictions() == 4
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_where_the_api_is_served_the_right_on_it_is_needed() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), resource="evictionrequests", verb="list")
+        with pytest.raises(ForbiddenError):
+            Run(server, BY_REQUEST)
 
 
 def test_where_the_api_is_not_served_pods_with_responders_stay() -> None:

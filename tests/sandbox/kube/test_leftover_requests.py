@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.eviction import Result
 from tests.sandbox.kube.test_evict_by_request import evictor
-from tests.support.build import objects
+from tests.support.build import nodes, objects, workload
 from tests.support.runs.one_eviction import WEB, victim
 from tests.support.sandbox import ApiServer, Cut, Reply
 from tests.support.sandbox.custom import served
@@ -137,3 +138,40 @@ def test_a_stop_ends_the_wait(server: ApiServer, connection: Connection) -> None
     made = evictor(connection, time)
     assert wanted(server) == []
     assert made.evict(victim(objects_of(connection, time))).result is Result.HELD
+
+
+ODD: dict[str, Callable[[dict[str, Any]], None]] = {
+    "without a target": lambda o: o["spec"].pop("target"),
+    "without the name of a pod": lambda o: o["spec"]["target"]["pod"].pop("name"),
+    "of a pod that is a path": lambda o: o["spec"]["target"]["pod"].update(name=".."),
+    "of another pod": lambda o: o["spec"]["target"]["pod"].update(uid="another"),
+    "of somebody else": lambda o: o["spec"].update(requester="tenant.example/me"),
+    "that cannot be read": lambda o: o["spec"].update(intent=5),
+}
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+def test_what_only_has_the_labels_is_left_alone(change: Callable[[dict[str, Any]], None]) -> None:
+    with served(*LIFECYCLE), ApiServer(objects(*WEB)) as server, connected(server) as connection:
+        left_pending(server, FIRST)
+        [request] = server.store.list(REQUESTS)
+        odd = server.store.modify(REQUESTS, request["metadata"]["name"], "default", change)
+        time, before = FakeTime(), len(server.accesses)
+        began = time.at
+        evictor(connection, time)
+        assert time.at == began
+        assert [a.verb for a in server.accesses[before:]] == ["list"]
+        assert server.store.list(REQUESTS) == [odd]
+
+
+def test_a_stop_ends_the_withdrawing_of_many_too() -> None:
+    web = [*nodes(a=1), workload("web").placed({"a-0": 200})]
+    with served(*LIFECYCLE), ApiServer(objects(*web)) as server, connected(server) as connection:
+        for n in range(200):
+            left_pending(server, f"web-{n:05}")
+        time = FakeTime()
+        time.stop = True
+        before = len(server.accesses)
+        evictor(connection, time)
+        assert len(server.accesses) - before < 100
+        assert len(wanted(server)) > 100
