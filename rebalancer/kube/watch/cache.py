@@ -31,7 +31,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
-from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -262,6 +262,10 @@ class WatchCache:
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """All quotas of a namespace; none where they may not be read."""
         return tuple(q for q in self._every(ResourceQuota) if q.metadata.namespace == namespace)
+
+    def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
+        """All vertical autoscalers of a namespace; none where they may not be read."""
+        return tuple(v for v in self._every(VerticalPodAutoscaler) if v.metadata.namespace == namespace)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes; the same tuple as long as none of them changes."""

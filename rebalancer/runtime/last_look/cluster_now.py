@@ -7,15 +7,17 @@ pods, when something about a node has changed that the scheduler asks for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
+from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
 from rebalancer.runtime.last_look import nodes as node_facts
 
 
@@ -28,6 +30,10 @@ class Watched(Protocol):
 
     def pods(self) -> Mapping[Identity, Pod]:
         """All pods by namespace and name."""
+        ...
+
+    def vertical_autoscalers(self, namespace: str) -> Sequence[VerticalPodAutoscaler]:
+        """All of a namespace."""
         ...
 
     def snapshot(self, now: float) -> Snapshot:
@@ -80,6 +86,10 @@ class ClusterNow:
             and (live.uid or live.key) in self.simulation.state.pods
         )
         return live if there else None
+
+    def autoscalers(self, namespace: str) -> VerticalAutoscalers:
+        """What sets the requests of pods that are made in a namespace now."""
+        return VerticalAutoscalers(build_snapshot(self._watched.vertical_autoscalers(namespace), now=0.0))
 
     @property
     def pods(self) -> Collection[Pod]:

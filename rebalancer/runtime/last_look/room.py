@@ -2,10 +2,10 @@
 
 A plan was made minutes ago. Since then nodes may have come, gone or been cordoned, and pods of others may
 have taken the room, repaired the constraint or moved it on. So the planner's own questions, on the same
-engine, are asked once more just before the eviction: has the replacement a node, does it stay out of the
-domain it leaves, is there anything left to mend, does no hard constraint that counts the pod get worse,
-whether the pod carries it or not. What happens elsewhere does not matter, and the engine knows what is
-elsewhere.
+engine, are asked once more just before the eviction: has the replacement the size that was planned, has it a
+node, does it stay out of the domain it leaves, is there anything left to mend, does no hard constraint that
+counts the pod get worse, whether the pod carries it or not. What happens elsewhere does not matter, and the
+engine knows what is elsewhere.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class Room:
             return _changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
+        if (resized := self._resized(move)) is not None:
+            return resized
         if move.joint is not None:
             found = self._jointly.destinations(move)
             if isinstance(found, Reason):
@@ -135,6 +137,20 @@ class Room:
                     nodes=len(back),
                 )
         return self._worse(move, simulation, pod, nodes)
+
+    def _resized(self, move: Move) -> Reason | None:
+        """Why the replacement may be larger than planned; less than planned is no harm."""
+        owner = self.owner_of(move.pod.namespace, move.pod.owner)
+        if owner is None:
+            return None
+        planned = move.replacement
+        now = self._cluster.autoscalers(move.pod.namespace).applied(planned, owner)
+        if now.requests == planned.requests and not (now.autosized and move.certain):
+            return None
+        return _changed(
+            f"since the plan, a VerticalPodAutoscaler has come to size {move.pod.key}'s replacement, or "
+            "recommends more than was planned with"
+        )
 
     def _soft(self, move: Move) -> bool:
         """Whether the move serves soft constraints only."""

@@ -13,9 +13,10 @@ from typing import Protocol
 from rebalancer.model.reason import Reason, ReasonCode
 
 _KINDS = ("Node", "Pod")
-_BESIDE = ("PodDisruptionBudget", "ResourceQuota")
-"""Kinds by which a plan waits and goes on. What they say of one pod is read just before it goes, or kept by
-the API server. So nothing waits for them; but a dead connection is found out as soon."""
+_BESIDE = ("PodDisruptionBudget", "ResourceQuota", "VerticalPodAutoscaler")
+"""Kinds by which a plan waits and goes on, or that size a replacement. What the first two say of one pod
+is read just before it goes, or kept by the API server; the last a cluster need not have. So nothing waits for
+them; but a dead connection is found out as soon."""
 _WITHIN = 5.0
 """Seconds that the watch may be behind the API server; a close watch confirms it every two or so."""
 _PATIENCE = 8.0

@@ -23,9 +23,11 @@ from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
 from tests.support.build import NOW, deployment, node, objects, pdb
 from tests.support.sandbox import ApiServer, Reply
+from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.servers.api import FakeTime, connected, objects_of
 from tests.support.servers.watching import QUICK, caught_up, watching
 from tests.support.waiting import until
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 CLUSTER = (
     node("a-0").zone("a"),
@@ -89,7 +91,7 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     kinds = frozenset(RESOURCES)
-    with ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server, connected(server) as c:
+    with served(*ADD_ONS), ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server, connected(server) as c:
         server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(ALLOWED))
         # No test here is about silence, and on a slow machine the cache is not to take offence at it.
         patient = replace(QUICK, silence=30.0)
@@ -123,6 +125,21 @@ def test_a_pod_whose_metadata_changed_is_not_the_planned_one(world: World, what:
     assert reason is not None
     assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
     assert reason.message.endswith(what)
+
+
+def test_a_vertical_autoscaler_that_has_come_is_seen_and_one_that_only_recommends_stops_nothing(
+    world: World,
+) -> None:
+    def make(name: str, mode: str) -> None:
+        made = vpa(mode=mode, cpu="64")
+        made["metadata"]["name"] = name
+        world.server.store.create(made)
+        until(lambda: any(v.metadata.name == name for v in world.cache.vertical_autoscalers("default")), 30)
+
+    make("recommends", "Off")
+    assert world.code() is None
+    make("sizes", "Recreate")
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
 
 
 def test_an_owner_that_is_scaled_is_left_alone(world: World) -> None:
@@ -265,7 +282,7 @@ def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
     lists = [a for a in world.server.accesses[before:] if a.verb == "list" and not a.fields]
     # Before a kind is followed closely, one object of it is asked for: whether history was lost.
     assert {a.resource for a in lists if not a.namespace} <= {
-        "poddisruptionbudgets", "nodes", "pods", "resourcequotas"}  # fmt: skip
+        "poddisruptionbudgets", "nodes", "pods", "resourcequotas", "verticalpodautoscalers"}  # fmt: skip
     assert {a.resource for a in lists if a.namespace} <= {"poddisruptionbudgets"}
 
 

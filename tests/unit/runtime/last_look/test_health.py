@@ -10,6 +10,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
@@ -30,6 +31,9 @@ class Blind:
 
     def pods(self) -> Mapping[Identity, Pod]:
         return {(p.namespace, p.name): p for p in self._cluster.pods}
+
+    def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
+        return tuple(v for v in self._cluster.vertical_autoscalers if v.metadata.namespace == namespace)
 
     def snapshot(self, now: float) -> Snapshot:  # noqa: ARG002
         raise CacheNotReadyError("ReplicaSet: nothing heard for 300 s", kinds=("ReplicaSet",))

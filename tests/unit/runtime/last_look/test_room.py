@@ -18,6 +18,8 @@ from rebalancer.runtime.last_look.room import Room
 from tests.support.build import decoded, node, nodes, snapshot, workload
 from tests.support.build.base import Builder
 from tests.support.clusters.scenarios import SCENARIOS, scenario
+from tests.support.scheduler.plain import Json
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 
 class World:
@@ -30,7 +32,12 @@ class World:
         self.plan = plan(cluster, options)
         self.cluster = cluster
         self.built = 0
-        watch = SimpleNamespace(nodes=lambda: self.cluster.nodes, pods=self.by_name, snapshot=self.snapshot)
+        watch = SimpleNamespace(
+            nodes=lambda: self.cluster.nodes,
+            pods=self.by_name,
+            vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
+            snapshot=self.snapshot,
+        )
         self.look = Room(cluster, self.plan, None, watch, certainty)
 
     def by_name(self) -> dict[tuple[str, str], Pod]:
@@ -45,6 +52,11 @@ class World:
     def nodes(self, *there: Builder) -> None:
         """These are the nodes now."""
         self.cluster = msgspec.structs.replace(self.cluster, nodes=snapshot(*there).nodes)
+
+    def sized(self, *by: Json) -> None:
+        """These are the vertical autoscalers now."""
+        there = snapshot(*by).vertical_autoscalers
+        self.cluster = msgspec.structs.replace(self.cluster, vertical_autoscalers=there)
 
     def change(self, pod: Pod, **changes: object) -> None:
         """The same pod, otherwise."""
@@ -70,7 +82,7 @@ class World:
         return reason.code if reason is not None else None
 
 
-def web(*more: Builder) -> World:
+def web(*more: Builder | Json, certainty: Certainty = "certain") -> World:
     """Four pods in zone a, none in b: two have to go, and each node has room for six such pods."""
     return World(
         snapshot(
@@ -78,7 +90,9 @@ def web(*more: Builder) -> World:
             node("b-0").zone("b").cpu(6),
             workload("web").spread("zone", 1).requests(cpu="1").placed({"a-0": 4}),
             *more,
-        )
+        ),
+        PlanOptions(certainty=certainty),
+        certainty,
     )
 
 
@@ -131,6 +145,30 @@ def test_room_that_is_given_back_is_seen() -> None:
     w.change(w.pods["new-0"], phase="Succeeded")
     assert w.code(move) is None
     del w.pods["new-1"]
+    assert w.code(move) is None
+
+
+@pytest.mark.parametrize("target", [{"cpu": "2"}, {"cpu": "100m"}, {}], ids=["more", "less", "nothing yet"])
+def test_no_move_stays_certain_once_an_autoscaler_has_come(target: dict[str, str]) -> None:
+    w = web()
+    w.sized(vpa("ReplicaSet", **target))
+    reason = w.look.why_not(w.plan.moves[0])
+    assert reason is not None
+    assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
+    assert "VerticalPodAutoscaler" in reason.message
+    w.sized(vpa("ReplicaSet", mode="Off", **target))
+    assert w.code(w.plan.moves[0]) is None
+
+
+def test_a_recommendation_that_has_grown_is_seen_and_one_that_has_shrunk_does_no_harm() -> None:
+    w = web(vpa("ReplicaSet", cpu="2"), certainty="likely")
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    w.sized(vpa("ReplicaSet", cpu="64"))
+    assert w.code(move) is ReasonCode.CHANGED_SINCE_PLAN
+    w.sized(vpa("ReplicaSet", cpu="1"))
+    assert w.code(move) is None
+    w.sized()
     assert w.code(move) is None
 
 
