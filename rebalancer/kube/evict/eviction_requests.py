@@ -19,7 +19,7 @@ from msgspec import Struct
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import Backoff, Wait
 from rebalancer.kube.client.status import quoted
-from rebalancer.kube.coordination.place import labels_of, selector_of
+from rebalancer.kube.coordination.place import Place, labels_of, selector_of
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, ResponseError, Target
 from rebalancer.kube.read.pager import pages
 from rebalancer.kube.read.served import unless_unserved
@@ -33,9 +33,8 @@ EVICTION_REQUESTS = Resource("EvictionRequest", "lifecycle.k8s.io", "v1alpha1", 
 BY = "rebalancer.io/rebalancer"
 """spec.requester: becomes the key of a label, and domains of kubernetes.io are reserved."""
 _READ_TIMEOUT = 15.0
-_LABELS = labels_of("eviction-request")
-SELECTOR = selector_of("eviction-request")
-"""The labels of all requests of this tool."""
+INSTALLATION = "rebalancer.io/lease"
+"""The label that says whose request it is: who holds this lease is alone with it."""
 _POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _AT_ONCE = 8
 Key = tuple[str, str]
@@ -105,16 +104,25 @@ class EvictionRequest(Struct, frozen=True):
 
 
 class EvictionRequests:
-    """Makes, reads and withdraws the requests of this tool. All methods raise KubeError; none tries again."""
+    """Makes, reads and withdraws the requests of this tool. All methods raise KubeError; none tries again.
 
-    def __init__(self, connection: Connection, *, wait: Wait, backoff: Backoff) -> None:
+    `lease`: that of the installation, which leaves those of others alone; None: all are its own. `selector`:
+    the labels of its requests.
+    """
+
+    def __init__(
+        self, connection: Connection, *, wait: Wait, backoff: Backoff, lease: Place | None = None
+    ) -> None:
+        mine = {INSTALLATION: lease.label} if lease is not None else {}
+        self._labels = {**labels_of("eviction-request"), **mine}
+        self.selector = ",".join([selector_of("eviction-request"), *(f"{k}={v}" for k, v in mine.items())])
         self._connection = connection
         self._wait = wait
         self._backoff = backoff
         self._unreadable: set[str] = set()
 
     def ours(self) -> list[EvictionRequest] | None:
-        """All of this tool's requests in the cluster; None where the API is not served.
+        """All of this installation's requests in the cluster; None where the API is not served.
 
         What cannot be read is not made by this tool: it is left out, with a warning.
         """
@@ -124,7 +132,7 @@ class EvictionRequests:
                 self._connection,
                 EVICTION_REQUESTS,
                 wait=self._wait,
-                labels=SELECTOR,
+                labels=self.selector,
                 backoff=self._backoff,
             ):
                 found += (r for raw in page.items or () if (r := self._readable(bytes(raw))) is not None)
@@ -140,7 +148,7 @@ class EvictionRequests:
         metadata: dict[str, Any] = {
             "name": name_of(pod),
             "namespace": pod.namespace,
-            "labels": _LABELS,
+            "labels": self._labels,
             "ownerReferences": [owner],
         }
         if annotations:

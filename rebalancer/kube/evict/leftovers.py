@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rebalancer.kube.client.retry import Wait, retriable
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.evict.eviction_requests import SELECTOR, EvictionRequest, EvictionRequests, Key
+from rebalancer.kube.evict.eviction_requests import EvictionRequest, EvictionRequests, Key
 from rebalancer.kube.read.objects import PodReader
 
 log = logging.getLogger(__name__)
@@ -100,10 +100,13 @@ class Leftovers:
                 return False
             if self._monotonic() - self._called_off.setdefault(key, self._monotonic()) < SETTLED:
                 return False
-            self._requests.delete(*key)
         except KubeError as e:
             log.info("%s: %s", request.metadata.name, e.message)
             return False
+        try:
+            self._requests.delete(*key)
+        except KubeError as e:
+            log.warning("%s, which is called off, could not be deleted: %s", request.metadata.name, e.message)
         return True
 
     def _as_now(self, left: dict[Key, EvictionRequest]) -> dict[Key, EvictionRequest]:
@@ -130,7 +133,7 @@ def tell(requests: EvictionRequests) -> None:
             "requests for evictions are pending although nothing is evicted here: %s; unless another "
             "rebalancer follows them: kubectl delete evictionrequests -A -l %s",
             named(wanted),
-            SELECTOR,
+            requests.selector,
         )
 
 

@@ -215,7 +215,11 @@ class RequestingEvictor(Evictor):
             return state.attempt.done(Result.UNKNOWN, say, 0)
         if now - state.called_off < SETTLED:
             return None
-        self._requests.delete(pod.namespace, name_of(pod))
+        try:
+            self._requests.delete(pod.namespace, name_of(pod))
+        except KubeError as e:
+            # Nobody works on it any more, so what became of the pod is known.
+            log.warning("%s, which is called off, could not be deleted: %s", name_of(pod), e.message)
         return state.ends
 
 

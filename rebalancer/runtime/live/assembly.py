@@ -69,9 +69,10 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
-    `by_request`: evict by EvictionRequest where that is served. `events`: what is written as events.
-    `policy_reports`: whether the daemon writes plans as reports of openreports.io. `beside_descheduler`:
-    evict although a descheduler runs. `must_exist`: namespaces that somebody named.
+    `by_request`: evict by EvictionRequest where that is served; `lease`: whose requests they are.
+    `events`: what is written as events. `policy_reports`: whether the daemon writes plans as reports of
+    openreports.io. `beside_descheduler`: evict although a descheduler runs. `must_exist`: namespaces that
+    somebody named.
     """
 
     execute: bool = False
@@ -86,6 +87,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     brake: Place | None = None
     grace_seconds: int | None = None
     by_request: bool = False
+    lease: Place | None = None
     events: EventSetting = "none"
     policy_reports: bool = False
     beside_descheduler: bool = True
@@ -286,7 +288,7 @@ def _gate(
 def _evictor(
     connection: Connection, objects: Objects, options: LiveOptions, clock: Clock, *, dry: bool
 ) -> Evictor:
-    requests = EvictionRequests(connection, wait=clock.wait, backoff=options.backoff)
+    requests = EvictionRequests(connection, wait=clock.wait, backoff=options.backoff, lease=options.lease)
     if not options.execute and not options.ask_server:
         return RecordingEvictor(lambda: tell(requests)) if options.by_request else RecordingEvictor()
 

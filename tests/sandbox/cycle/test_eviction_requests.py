@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
@@ -15,12 +16,13 @@ from rebalancer.outcome.eviction import Result
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.options import PolicyOptions
+from tests.sandbox.kube.test_evict_by_request import evictor
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import served
 from tests.support.sandbox.eviction_requests import LIFECYCLE, REQUESTS, EvictionController, left_pending
-from tests.support.servers.api import FakeTime
+from tests.support.servers.api import FakeTime, connected
 from tests.support.servers.hands import Hands
 from tests.unit.policy.judged import patched
 
@@ -35,7 +37,9 @@ def lifecycle() -> Iterator[None]:
         yield
 
 
-def _run(server: ApiServer, controller: EvictionController, during: Any = None) -> Run:
+def _run(
+    server: ApiServer, controller: EvictionController, during: Any = None, lease: Place | None = None
+) -> Run:
     time = FakeTime()
 
     def step(seconds: float) -> None:
@@ -44,7 +48,7 @@ def _run(server: ApiServer, controller: EvictionController, during: Any = None) 
         controller.step(seconds)
 
     time.during = step
-    return Run(server, BY_REQUEST, time=time, hands=Hands(server, ends_after=3))
+    return Run(server, replace(BY_REQUEST, lease=lease), time=time, hands=Hands(server, ends_after=3))
 
 
 @pytest.mark.usefixtures("lifecycle")
@@ -276,6 +280,44 @@ def test_an_answer_that_was_lost_makes_no_second_request() -> None:
         made = [a for a in server.accesses if a.resource == "evictionrequests" and a.verb == "create"]
         assert len(made) >= 4
         assert run.zones() == [2, 2, 2], run.report.message
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_without_the_right_to_delete_a_withdrawn_request_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        controller = EvictionController(server, slow=100)
+        server.faults.add(Reply(403), resource="evictionrequests", verb="delete")
+
+        def pause() -> None:
+            if controller.requests():
+                server.store.modify(
+                    "ReplicaSet", "web", "default", lambda o: o["metadata"].update(annotations=_LEFT_ALONE)
+                )
+
+        run = _run(server, controller, pause)
+        assert run.report.end is not End.ABORTED, run.report.message
+        assert run.report.evicted == 0
+        assert {r["spec"]["intent"] for r in controller.requests()} == {"Withdrawn"}
+        assert "could not be deleted" in caplog.text
+
+
+@pytest.mark.usefixtures("lifecycle")
+def test_another_installation_leaves_its_requests_alone() -> None:
+    """It begins a cycle of its own while they are pending."""
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as connection:
+        controller = EvictionController(server, slow=10)
+        began: list[int] = []
+
+        def other_begins() -> None:
+            if not began and controller.requests():
+                began.append(len(controller.requests()))
+                evictor(connection, FakeTime(), lease=Place("pay", "rebalancer"))
+
+        run = _run(server, controller, other_begins, lease=Place("shop", "rebalancer"))
+        assert began
+        assert run.report.end is End.COMPLETE, run.report.message
+        assert run.report.evicted == 4
+        assert not any(a.verb == "patch" for a in server.accesses if a.resource == "evictionrequests")
 
 
 def test_where_the_api_is_not_served_the_eviction_api_is_used() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.evict.eviction import Forbidden
 from rebalancer.kube.evict.eviction_requests import EvictionRequests
 from rebalancer.kube.evict.requesting import RequestingEvictor
@@ -37,9 +38,9 @@ def connection(server: ApiServer) -> Iterator[Connection]:
         yield connection
 
 
-def evictor(connection: Connection, time: FakeTime) -> RequestingEvictor:
+def evictor(connection: Connection, time: FakeTime, *, lease: Place | None = None) -> RequestingEvictor:
     made = RequestingEvictor(
-        EvictionRequests(connection, wait=time.wait, backoff=QUICK),
+        EvictionRequests(connection, wait=time.wait, backoff=QUICK, lease=lease),
         evictor_of(connection, time),
         objects_of(connection, time).pod,
         wait=time.wait,

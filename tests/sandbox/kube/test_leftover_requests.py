@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.coordination.place import Place
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.eviction import Result
 from tests.sandbox.kube.test_evict_by_request import evictor
@@ -138,6 +139,30 @@ def test_a_stop_ends_the_wait(server: ApiServer, connection: Connection) -> None
     made = evictor(connection, time)
     assert wanted(server) == []
     assert made.evict(victim(objects_of(connection, time))).result is Result.HELD
+
+
+def test_one_that_may_not_be_deleted_is_over_all_the_same(server: ApiServer, connection: Connection) -> None:
+    time, controller = FakeTime(), EvictionController(server, slow=10_000)
+    time.during = controller.step
+    server.faults.add(Reply(403), resource="evictionrequests", verb="delete")
+    began = time.at
+    evictor(connection, time)
+    assert time.at - began <= 10.0
+    assert wanted(server) == []
+
+
+def test_each_installation_clears_its_own(server: ApiServer, connection: Connection) -> None:
+    """Also where namespace and name together are longer than a label may be."""
+    time, controller = FakeTime(), EvictionController(server, slow=10_000)
+    time.during = controller.step
+    evictor(connection, time)
+    one, other = Place("shop", "r" * 100), Place("pay", "r" * 100)
+    made, pod = evictor(connection, time, lease=one), victim(objects_of(connection, time))
+    assert made.evict(pod).result is Result.REQUESTED
+    evictor(connection, time, lease=other)
+    assert wanted(server) == [pod.name]
+    evictor(connection, time, lease=one)
+    assert server.store.list(REQUESTS) == []
 
 
 ODD: dict[str, Callable[[dict[str, Any]], None]] = {
