@@ -30,12 +30,8 @@ INITIALIZED = "karpenter.sh/initialized"
 
 
 def is_leaving(node: Node) -> bool:
-    """Whether the node is cordoned or about to be removed: a good place to evict from, none to land on.
-
-    One whose deletion waits for a finalizer, as Karpenter's do, is drained meanwhile.
-    """
-    deleted = node.metadata.deletion_timestamp is not None
-    return deleted or node.spec.unschedulable or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
+    """Whether the node is cordoned or about to be removed: a good place to evict from, none to land on."""
+    return node.spec.unschedulable or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
 
 
 def is_starting(node: Node) -> bool:

@@ -14,13 +14,12 @@ from rebalancer.planner.cluster.leaving_nodes import INITIALIZED
 
 class NodeFacts(Struct, frozen=True):
     """What the scheduler asks of one node: labels under the keys in question, taints that repel, cordon, and
-    what its pods may request in all; and whether it is being deleted."""
+    what its pods may request in all."""
 
     labels: tuple[tuple[str, str], ...]
     taints: frozenset[Taint]
     unschedulable: bool
     allocatable: dict[str, str | int | float]
-    deleted: bool
 
 
 Facts = Mapping[str, NodeFacts]
@@ -46,7 +45,6 @@ def facts(nodes: Iterable[Node], keys: frozenset[str]) -> dict[str, NodeFacts]:
             frozenset(t for t in n.spec.taints if t.effect != "PreferNoSchedule"),
             n.spec.unschedulable,
             n.status.allocatable,
-            n.metadata.deletion_timestamp is not None,
         )
         for n in nodes
     }

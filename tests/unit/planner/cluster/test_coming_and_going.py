@@ -21,20 +21,9 @@ def made(*, taint: str = "", **labels: str) -> Any:
     return snapshot(builder.taint(taint) if taint else builder).nodes[0]
 
 
-def deleted() -> Any:
-    """A finalizer keeps it until it is drained."""
-    (it,) = node("n").build()
-    it["metadata"] |= {
-        "deletionTimestamp": "2026-05-31T23:59:00Z",
-        "finalizers": ["karpenter.sh/termination"],
-    }
-    return snapshot(it).nodes[0]
-
-
 TABLE = [
     ("an ordinary node", made(), (False, False)),
     ("Karpenter removes it", made(taint="karpenter.sh/disrupted"), (True, False)),
-    ("it is being deleted", deleted(), (True, False)),
     ("cluster-autoscaler removes it", made(taint="ToBeDeletedByClusterAutoscaler"), (True, False)),
     ("Karpenter has not registered it", made(taint="karpenter.sh/unregistered"), (False, True)),
     ("Karpenter has not initialized it", made(nodepool="default"), (False, True)),
