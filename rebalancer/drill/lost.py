@@ -132,9 +132,11 @@ def deleted_after(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) 
     for taint in taints:
         if taint.effect != "NoExecute":
             continue
-        fitting = [t.toleration_seconds for t in tolerations if t.tolerates(taint)]
-        if not fitting:
+        # The first that fits a taint counts, and no other: GetMatchingTolerations.
+        first = next((t for t in tolerations if t.tolerates(taint)), None)
+        if first is None:
             return 0.0
-        seconds = [max(0.0, float(s)) for s in fitting if s is not None]
-        least = min([*seconds, *(() if least is None else (least,))], default=None)
+        if first.toleration_seconds is not None:
+            seconds = max(0.0, float(first.toleration_seconds))
+            least = seconds if least is None else min(seconds, least)
     return least

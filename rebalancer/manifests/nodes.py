@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,7 +33,9 @@ def given_nodes(value: str, resources: Iterable[str] = ()) -> GivenNodes:
 
     Raises UserError.
     """
-    if not Path(value).exists() and _COUNTED.fullmatch(value):
+    if not value.strip():
+        raise UserError("no nodes are named", _FORMS)
+    if _COUNTED.fullmatch(value):
         return GivenNodes(_decoded(_counted(value, resources), value), True)
     found = [o for o in read_objects([value]) if o["kind"] == "Node"]
     if not found:

@@ -184,7 +184,7 @@ class Evictable:
         group = pod.owner.api_version.rpartition("/")[0]
         if pod.owner.kind == "Job" and group in BUILT_IN:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
-        if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._kind_allowed(pod):
+        if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
             return reason
         if pod.owner.kind in o.owner_kinds_exclude:
             return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")
@@ -213,11 +213,12 @@ class Evictable:
             )
         return self.owners.why_not(owner) or self._options.resting.get(self.owners.top(owner).key)
 
-    def _kind_allowed(self, pod: Pod) -> bool:
-        """Whether policy opens the kind of the pod's controller, or of the controller's own."""
+    def _gang_allowed(self, pod: Pod) -> bool:
+        """Whether policy opens the kind of gang that the pod's controller is, or the controller's own. Other
+        kinds that it opens are none: their pods may be in a group all the same."""
         owner = self.owners.of(pod)
         kinds = {ref.kind for ref in (pod.owner, owner.owner if owner else None) if ref is not None}
-        return not kinds.isdisjoint(self._options.owner_kinds_allow)
+        return not kinds.isdisjoint(gangs.KINDS.intersection(self._options.owner_kinds_allow))
 
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template

@@ -24,7 +24,7 @@ def as_of(ledger: Ledger, now: float, silent: float) -> Ledger:
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},
-        irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items()},
+        irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
         looked=now if ledger.looked > latest else ledger.looked,
         claims={n: _claim(c, now, latest, silent) for n, c in ledger.claims.items()},
     )

@@ -15,6 +15,7 @@ from rebalancer.kube.coordination.ledger import Ledgers
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, cluster_options
@@ -58,8 +59,9 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
         wait = threading.Event().wait
         place = places_of(settings, connection, wait=wait).ledger
         store = Ledgers(connection, place, writer="", wait=wait)
-        memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
-        memory.ledger = store.load()
+        clock = SystemClock()
+        memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
+        memory.ledger = as_of(store.load(), clock.now(), memory.silent)
         if not memory.ledger.serial:
             return Remembered()
         in_a_row = memory.ledger.totals.in_a_row

@@ -240,7 +240,7 @@ def remembering(
         if touched:
             made = without(snapshot, approved, {**unsettled, **resting})
         more = undone(snapshot, made, memory.undone_moves(), memory.today)
-        found = (*memory.dated(made.findings), *more)
+        found = (*memory.dated(made.findings, planning.policy.in_view), *more)
         return replace(made, findings=found) if found != made.findings else made
 
     return planned

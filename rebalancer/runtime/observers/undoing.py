@@ -67,7 +67,8 @@ def _others(snapshot: Snapshot, owner: Workload, entries: Sequence[Entry]) -> li
     found = [
         f"HorizontalPodAutoscaler {a.metadata.name} scales it"
         for a in snapshot.autoscalers
-        if a.metadata.namespace == owner.namespace
+        if a.spec.min_replicas < a.spec.max_replicas
+        and a.metadata.namespace == owner.namespace
         and (a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name) == (owner.kind, owner.metadata.name)
     ]
     if any(e.removed for e in entries):

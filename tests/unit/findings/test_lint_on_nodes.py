@@ -121,3 +121,14 @@ def test_a_file_without_nodes_is_an_error_and_what_is_not_judged_a_note(tmp_path
     assert "no node in" in str(lint(tmp_path, str(file), deployment("web").replicas(1)).exception)
     done = lint(tmp_path, "a=1", deployment("web").selects(disk="ssd").replicas(1))
     assert "note: 1 workload not judged by nodes: " in done.stderr
+
+
+def test_many_zones_are_no_file_name(tmp_path: Path) -> None:
+    zones = ",".join(f"availability-zone-{i}=1" for i in range(40))
+    assert lint(tmp_path, zones, deployment("web").spread("zone", 1).replicas(3)).exit_code == 0
+
+
+def test_an_empty_value_is_no_nodes_and_says_so(tmp_path: Path) -> None:
+    done = lint(tmp_path, "", deployment("web").replicas(3))
+    assert done.exit_code not in (0, 3)
+    assert "no nodes are named" in f"{done.output}{done.exception}"

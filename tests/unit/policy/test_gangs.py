@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.gangs import ANNOTATIONS, KINDS, LABELS
+from rebalancer.policy.gangs import KINDS
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import nodes, objects, snapshot, workload
 
@@ -43,11 +43,44 @@ def owned(kind: str, api: str = "example.com/v1", *, directly: bool = False) -> 
 
 
 GANGS = [
-    *((f"label {key}", in_pods("labels", key, "ring")) for key in LABELS),
-    *((f"annotation {key}", in_pods("annotations", key, "ring")) for key in ANNOTATIONS),
+    *(
+        (f"label {key}", in_pods("labels", key, "ring"))
+        for key in (
+            "kueue.x-k8s.io/pod-group-name",
+            "scheduling.x-k8s.io/pod-group",
+            "pod-group.scheduling.sigs.k8s.io",
+            "pod-group.scheduling.sigs.k8s.io/name",
+            "leaderworkerset.sigs.k8s.io/name",
+            "jobset.sigs.k8s.io/jobset-name",
+            "ray.io/cluster",
+            "training.kubeflow.org/job-name",
+            "volcano.sh/job-name",
+        )
+    ),
+    *(
+        (f"annotation {key}", in_pods("annotations", key, "ring"))
+        for key in (
+            "scheduling.k8s.io/group-name",
+            "scheduling.volcano.sh/group-name",
+            "pod-group-name",
+            "gang.scheduling.koordinator.sh/name",
+        )
+    ),
     ("schedulingGroup", in_pods("spec", "schedulingGroup", {"podGroupName": "ring"})),
     ("workloadRef", in_pods("spec", "workloadRef", {"name": "ring", "podGroup": "workers"})),
 ]
+
+
+@pytest.mark.parametrize("change", [g[1] for g in GANGS], ids=[g[0] for g in GANGS])
+@pytest.mark.parametrize("directly", [True, False], ids=["the pods' own", "the ReplicaSet's"])
+def test_a_kind_that_is_allowed_does_not_open_the_groups_of_its_pods(change: Any, directly: bool) -> None:
+    def both(o: dict[str, Any]) -> None:
+        owned("CloneSet", "apps.kruise.io/v1alpha1", directly=directly)(o)
+        change(o)
+
+    made = plan(world(both), PlanOptions(policy=PolicyOptions(owner_kinds_allow=("CloneSet",))))
+    assert made.moves == ()
+    assert {b.reason.code for b in made.blocked} == {ReasonCode.GANG}
 
 
 @pytest.mark.parametrize("change", [g[1] for g in GANGS], ids=[g[0] for g in GANGS])

@@ -58,14 +58,14 @@ def lint(
         ),
     ] = None,
     nodes: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--nodes",
             metavar="FILE|ZONE=N,...",
             help="Judge also whether all pods find a node, and would again, on these nodes: what kubectl get "
             "nodes -o yaml prints, or their number by zone.",
         ),
-    ] = "",
+    ] = None,
     output: Annotated[LintFormat, typer.Option("--output", "-o", help="Output format.")] = LintFormat.TEXT,
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:

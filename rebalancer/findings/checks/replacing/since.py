@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -10,10 +10,18 @@ from rebalancer.findings.code import FindingCode
 from rebalancer.model.finding import Finding
 
 
-def first_seen(known: Mapping[str, float], findings: Iterable[Finding], *, now: float) -> dict[str, float]:
-    """Workload → epoch seconds at which this was seen first, of those of which it is so now. `known`: what
-    was remembered before; who can be replaced again is forgotten."""
-    return {
+def first_seen(
+    known: Mapping[str, float],
+    findings: Iterable[Finding],
+    *,
+    now: float,
+    looked_at: Callable[[str], bool] = lambda _: True,
+) -> dict[str, float]:
+    """Workload (Kind/namespace/name) → epoch seconds at which this was seen first, of those of which it is so
+    now. `known`: what was remembered before; who can be replaced again is forgotten, as far as somebody
+    looked at the namespace."""
+    elsewhere = {w: at for w, at in known.items() if not looked_at(w.split("/")[1])}
+    return elsewhere | {
         f.object: min(known.get(f.object, now), now)
         for f in findings
         if f.code == FindingCode.CANNOT_BE_REPLACED

@@ -58,7 +58,7 @@ class _Place(Struct, frozen=True, eq=False):
 
 
 def lint(
-    paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None, *, nodes: str = ""
+    paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None, *, nodes: str | None = None
 ) -> Linted:
     """The findings of all manifests in these files, directories or `-`.
 
@@ -75,7 +75,7 @@ def lint(
 class _Linting:
     """What was read and found so far."""
 
-    def __init__(self, nodes: str) -> None:
+    def __init__(self, nodes: str | None) -> None:
         self._nodes = nodes
         self._decoder = Decoder()
         self._objects: list[Object] = []
@@ -170,7 +170,7 @@ class _Linting:
         evictable = Evictable(snapshot, PolicyOptions(namespaces_exclude=()))
         every = subjects(snapshot, evictable.owners)
         found = [*findings(simulation, evictable), *checks(every)]
-        if self._nodes:
+        if self._nodes is not None:
             asked = {r for s in every for r in s.template.requests}
             placed = on_nodes(objects, given_nodes(self._nodes, sorted(asked)))
             found += placed.found

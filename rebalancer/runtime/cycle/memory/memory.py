@@ -156,10 +156,13 @@ class Memory:
         self.ledger = replace(self.ledger, violated=since)
         return {**found, **unripe}
 
-    def dated(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings with since when they were seen, which is written down for those to come."""
+    def dated(
+        self, findings: Sequence[Finding], looked_at: Callable[[str], bool] = lambda _: True
+    ) -> tuple[Finding, ...]:
+        """The findings with since when they were seen, which is written down for those to come. `looked_at`:
+        whether they are those of this namespace too."""
         known = self.ledger.irreplaceable
-        seen = first_seen(known, findings, now=self._clock.now())
+        seen = first_seen(known, findings, now=self._clock.now(), looked_at=looked_at)
         if seen != known:
             self.ledger = replace(self.ledger, irreplaceable=seen)
         return dated(known, findings)

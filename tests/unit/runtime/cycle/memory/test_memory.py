@@ -54,6 +54,8 @@ def test_since_when_pods_cannot_be_replaced_is_remembered_until_they_can() -> No
     time.at += 60
     assert [f.since for f in memory.dated([stuck("web"), stuck("db"), other])] == [began, None, None]
     assert memory.ledger.irreplaceable == {"Deployment/a/web": began, "Deployment/a/db": began + 60}
+    memory.dated([], lambda namespace: namespace == "b")
+    assert set(memory.ledger.irreplaceable) == {"Deployment/a/web", "Deployment/a/db"}
     memory.dated([stuck("db")])
     time.at += 60
     assert [f.since for f in memory.dated([stuck("web"), stuck("db")])] == [None, began + 60]
