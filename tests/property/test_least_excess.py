@@ -60,6 +60,15 @@ def test_a_swap_between_full_zones_is_not_walkable_in_steps_that_do_no_harm() ->
     assert [(b.cause, b.excess) for b in made.between] == [(Cause.NOT_WALKABLE, 2)]
 
 
+def test_by_zone_and_hostname_a_placement_may_be_one_that_the_scheduler_never_makes() -> None:
+    machines = [*(node(f"a-{i}").zone("a") for i in range(40)), *(node(f"b-{i}").zone("b") for i in range(2))]
+    web = workload("web").spread("zone", 1).spread("hostname", 1).placed({f"a-{i}": 1 for i in range(12)})
+    listed = objects(machines, web)
+    made, independent = plan(decoded(listed)), bound(Cells.of(State.of(listed)))
+    assert (made.residual_excess, made.least_excess, independent.excess) == (7, 2, 2)
+    assert [(b.cause, b.excess) for b in made.between] == [(Cause.NOT_PLACED, 5)]
+
+
 def test_what_has_no_room_cannot_be_had_by_any_placement() -> None:
     machines = [node("a-0").zone("a"), node("b-0").zone("b").pods(1)]
     made = plan(decoded(objects(machines, workload("web").spread("zone", 1).placed({"a-0": 4}))))
@@ -72,3 +81,15 @@ def test_pods_that_may_not_go_and_host_ports_take_room_from_every_placement() ->
         made, independent = plan(decoded(listed)), bound(Cells.of(State.of(listed)))
         assert made.residual_excess
         assert (made.least_excess, independent.proved) == (independent.excess, True)
+
+
+def test_pods_of_a_class_that_ask_for_less_than_the_others_make_no_bound_too_high() -> None:
+    """One pod was resized in place, or is from before its VerticalPodAutoscaler's recommendation."""
+    machines = [node("a-0").zone("a").cpu("64"), node("b-0").zone("b").cpu("8")]
+    needy = workload("needy").spread("zone", 1).requests(cpu="4").placed({"a-0": 4})
+    movable = workload("movable").spread("hostname", 9).requests(cpu="4").placed({"a-0": 1, "b-0": 2})
+    listed = objects(machines, needy, movable)
+    for o in listed:
+        if o["kind"] == "Pod" and o["metadata"]["name"] == "movable-00000":
+            o["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    assert plan(decoded(listed)).least_excess == 0

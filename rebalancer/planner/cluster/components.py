@@ -214,7 +214,7 @@ def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: 
         nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
         pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
         movable = np.array(pods, dtype=np.int64)
-        for resource, amount in (*pod_class.template.requests.items(), (PODS, 1)):
+        for resource, amount in (*pod_class.replacement.requests.items(), (PODS, 1)):
             if resource not in given:
                 given[resource] = nothing.astype(np.int64)
             given[resource][nodes] += movable * amount

@@ -96,8 +96,11 @@ class Simulation:
 
     @cached_property
     def coming(self) -> tuple[PodTemplate, ...]:
-        """Templates of pods that are on no node yet, and of those that end and may be replaced."""
-        every = (p for p in self.snapshot.pods if not p.finished and (p.terminating or not p.node_name))
+        """Templates of pods that are on no node, or on one that is gone, and of those that end: these may be
+        replaced."""
+        here = self.state.table.index
+        pods = self.snapshot.pods
+        every = (p for p in pods if not p.finished and (p.terminating or p.node_name not in here))
         return tuple({id(p.template): p.template for p in every}.values())
 
     def framework(self, template: PodTemplate) -> Framework:

@@ -87,7 +87,8 @@ def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> Leas
     if not stays.classes:
         return LeastExcess(sum(stays.residual), True)
     component = _component(simulation, stays.groups, stays.classes, asked)
-    by = deciding(component)
+    # With several, the closed form rests on what the scheduler lets onto a node.
+    by = deciding(component) if len(component.groups) == 1 else None
     if by is not None:
         return LeastExcess(ClosedForm(component, by, anywhere=True).start_least(), True)
     return _program(component, range(len(component.groups)))
@@ -198,7 +199,7 @@ def _requests(simulation: Simulation, classes: Iterable[PodClass]) -> dict[str, 
         movable = _movable(c)
         rows = np.fromiter(movable, dtype=np.intp)
         number = np.fromiter(movable.values(), dtype=np.int64)
-        for resource, amount in (*c.template.requests.items(), (PODS, 1)):
+        for resource, amount in (*c.replacement.requests.items(), (PODS, 1)):
             if resource not in given:
                 given[resource] = np.zeros(simulation.state.table.size, dtype=np.int64)
             given[resource][rows] += number * amount
