@@ -12,8 +12,8 @@ _LOOK = 0.1
 
 
 class Turns:
-    """Who asks first lists first. `patience`: seconds after which nobody waits any longer for a list that
-    hangs, or is very large."""
+    """Who asks first lists first. `patience`: seconds after which the next in line waits no longer for a list
+    that hangs, or is very large; all others wait for that next one."""
 
     def __init__(self, stop: threading.Event, patience: float) -> None:
         self._stop = stop
@@ -24,14 +24,20 @@ class Turns:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """While it lasts, others wait."""
-        me, until = object(), time.monotonic() + self._patience
+        me = object()
         with self._changed:
             self._line.append(me)
-            while self._line[0] is not me and not self._stop.is_set() and time.monotonic() < until:
-                self._changed.wait(_LOOK)
+            head, since = self._line[0], time.monotonic()
+            while self._line[0] is not me and not self._stop.is_set():
+                self._changed.wait(min(_LOOK, self._patience))
+                if self._line[0] is not head:
+                    head, since = self._line[0], time.monotonic()
+                elif self._line[1] is me and time.monotonic() - since >= self._patience:
+                    self._line.remove(head)
         try:
             yield
         finally:
             with self._changed:
-                self._line.remove(me)
+                if me in self._line:  # unless somebody lost patience
+                    self._line.remove(me)
                 self._changed.notify_all()

@@ -44,6 +44,28 @@ def test_a_list_that_hangs_holds_nobody_up_for_long() -> None:
         pass  # the second did not wait for the end of the first
 
 
+def test_behind_a_list_that_hangs_the_others_still_go_one_by_one() -> None:
+    turns = Turns(threading.Event(), patience=0.5)
+    at_once: list[int] = []
+    there: list[int] = []
+
+    def lists(number: int) -> None:
+        with turns.turn():
+            there.append(number)
+            at_once.append(len(there))
+            time.sleep(0.001)
+            there.remove(number)
+
+    with turns.turn():
+        threads = [threading.Thread(target=lists, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_LONG)
+    assert len(at_once) == 8
+    assert max(at_once) < 4  # one at a time, unless the machine stops for half a second
+
+
 def test_who_is_told_to_end_does_not_wait() -> None:
     stop = threading.Event()
     turns = Turns(stop, patience=10 * _LONG)
