@@ -15,7 +15,6 @@ from rebalancer.kube.coordination.ledger import Ledgers
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, cluster_options
@@ -43,6 +42,10 @@ class Remembered(Struct, frozen=True):
         return self.irreplaceable.get(owners.top(owner).key) if owner is not None else None
 
 
+_YEAR_9999 = 253_370_764_800.0
+"""Its first second. What lies behind it, somebody else has written: no page can show it."""
+
+
 def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
     """What the ledger of the cluster says.
 
@@ -59,16 +62,15 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
         wait = threading.Event().wait
         place = places_of(settings, connection, wait=wait).ledger
         store = Ledgers(connection, place, writer="", wait=wait)
-        clock = SystemClock()
-        memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
-        memory.ledger = as_of(store.load(), clock.now(), memory.silent)
+        memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
+        memory.ledger = store.load()
         if not memory.ledger.serial:
             return Remembered()
         in_a_row = memory.ledger.totals.in_a_row
         return Remembered(
             resting=memory.resting(snapshot),
             canary=max(0, settings.evictions.canary - in_a_row),
-            irreplaceable=memory.ledger.irreplaceable,
+            irreplaceable={w: at for w, at in memory.ledger.irreplaceable.items() if 0 < at < _YEAR_9999},
         )
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
