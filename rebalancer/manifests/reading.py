@@ -29,7 +29,7 @@ from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import KINDS, Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
+from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
 
 Paths = Iterable[str | os.PathLike[str]]
 _ONE_BY_ONE = (
@@ -241,15 +241,16 @@ class _Reading:
             if time is None:
                 warnings.append("no timestamp in the snapshot: every age is unknown; --now sets the clock")
             clock = time.timestamp() if time else 0.0
+        reads = tuple(self._reads())
         return build_snapshot(
             objects,
             now=clock,
             source=source,
             server_version=self._version,
             kinds=self._kinds,
-            refused=self._refused - self._kinds,
+            refused=(self._refused - self._kinds) | unclear(reads),
             warnings=warnings,
-            reads=self._reads(),
+            reads=reads,
         )
 
     def _reads(self) -> Iterator[KindRead]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.alike import Alike, alike
 from rebalancer.model.kinds import Object
+from rebalancer.model.missing_kinds import ADD_ONS
 from rebalancer.model.node import DeviceClass, Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
@@ -63,10 +64,10 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     Objects are sorted by (namespace, name), whatever order they were read in, so that the same cluster gives
     the same plan. `kinds`: the kinds that were read, be it with no object. Objects of other kinds are
-    unknown, not absent. `refused`: kinds that were asked for but may not be read. A file cannot say that: it
-    just has no objects of the kind. `read_namespaces`: the only ones whose objects were read; empty = all.
-    `now`: the time that every age is computed from, in seconds since the epoch. `reads`: how each kind was
-    read; no decision depends on it.
+    unknown, not absent. `refused`: kinds that were asked for but may not be read, and those that are
+    `unclear`. A file cannot say the former: it just has no objects of the kind. `read_namespaces`: the only
+    ones whose objects were read; empty = all. `now`: the time that every age is computed from, in seconds
+    since the epoch. `reads`: how each kind was read; no decision depends on it.
     """
 
     nodes: tuple[Node, ...]
@@ -133,6 +134,15 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         if named is not None and reference.uid and named.metadata.uid:
             return None
         return named
+
+
+def unclear(reads: Iterable[KindRead]) -> frozenset[str]:
+    """The add-ons of which an object could not be read: they count as refused.
+
+    What such an object asks for is not known, and the API server does not keep it, as it does budgets and
+    quotas.
+    """
+    return frozenset(r.kind for r in reads if r.unreadable and r.kind in ADD_ONS)
 
 
 def build_snapshot(

@@ -20,7 +20,7 @@ from rebalancer.kube.read.transfer import Begun, Items, ReadOptions, Transfer
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
-from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot
+from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
 
 log = logging.getLogger(__name__)
 _STREAMS = (1, 33)
@@ -101,7 +101,7 @@ def read_snapshot(
             source=f"cluster {connection.who}",
             server_version=version,
             kinds=(r.kind for r in reads if r.known),
-            refused=(r.kind for r in reads if not r.known),
+            refused=unclear(reads).union(r.kind for r in reads if not r.known),
             read_namespaces=options.namespaces,
             warnings=warnings,
             reads=reads,

@@ -30,7 +30,7 @@ from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble
+from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
 
 T = TypeVar("T")
@@ -201,26 +201,26 @@ class WatchCache:
         state = tuple((s.generation, s.synced, s.warnings()) for s in self._stores.values()), self._version
         with self._reading:
             last = self._last
+        reads = self._reads()
         if last is None or last[0] != state:
-            last = state, self._assembled(now)
+            last = state, self._assembled(now, unclear(reads))
             with self._reading:
                 self._last = last
-        return replace(
-            last[1],
-            now=now,
-            reads=tuple(
-                KindRead(
-                    kind=s.kind,
-                    objects=s.objects,
-                    unreadable=s.malformed,
-                    known=not s.denied,
-                    age=s.age or 0.0,
-                )
-                for s in self.status()
-            ),
+        return replace(last[1], now=now, reads=reads)
+
+    def _reads(self) -> tuple[KindRead, ...]:
+        return tuple(
+            KindRead(
+                kind=s.kind,
+                objects=s.objects,
+                unreadable=s.malformed,
+                known=not s.denied,
+                age=s.age or 0.0,
+            )
+            for s in self.status()
         )
 
-    def _assembled(self, now: float) -> Snapshot:
+    def _assembled(self, now: float, doubted: frozenset[str]) -> Snapshot:
         known: list[str] = []
         by: dict[type, Mapping[Identity, Any]] = {}
         workloads: list[tuple[int, Mapping[Identity, Object]]] = []
@@ -240,7 +240,7 @@ class WatchCache:
             source=f"cluster {self._source.who}",
             server_version=self._version,
             kinds=known,
-            refused=self._stores.keys() - set(known),
+            refused=(self._stores.keys() - set(known)) | doubted,
             read_namespaces=self._namespaces,
             warnings=(w for s in self._stores.values() for w in s.warnings()),
         )

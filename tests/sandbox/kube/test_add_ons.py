@@ -19,6 +19,7 @@ from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.servers.api import QUICK, connected
 from tests.support.servers.watching import watching
 from tests.support.waiting import until
+from tests.unit.policy.test_vertical_autoscalers import vpa
 
 ALL = frozenset(RESOURCES)
 CLUSTER = (node("a-0").zone("a"), workload("web").placed({"a-0": 1}))
@@ -85,6 +86,18 @@ def test_where_they_cannot_be_read_the_snapshot_says_so(resource: str, fault: An
     assert len(snapshot.refused) == 1
     (warning,) = snapshot.warnings
     assert warning.startswith(SAYS[resource])
+
+
+@BOTH
+@pytest.mark.usefixtures("add_ons")
+def test_if_one_of_them_is_malformed_they_count_as_refused(read: Any) -> None:
+    """What it would size, and how, is not known."""
+    with ApiServer(objects(*CLUSTER, vpa("ReplicaSet", cpu="lots"), CLAIM)) as server, connected(server) as c:
+        snapshot = read(c)
+    assert snapshot.refused == {"VerticalPodAutoscaler"}
+    assert len(snapshot.node_claims) == 1
+    (warning,) = snapshot.warnings
+    assert "malformed" in warning
 
 
 def test_as_long_as_they_are_not_served_nothing_changes() -> None:

@@ -358,6 +358,21 @@ def test_every_kind_but_nodes_and_pods_has_a_consequence() -> None:
     assert list(absences(KINDS)) == []
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"spec": {"updatePolicy": {"updateMode": 3}}},
+        {"spec": {"targetRef": {"name": "web"}}},
+        {"metadata": {"name": 3}},
+    ],
+    ids=["mode", "target", "head"],
+)
+def test_vertical_autoscalers_of_which_one_is_malformed_count_as_refused(broken: Object) -> None:
+    good = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "v"}}
+    assert snapshot_of(*CLUSTER, good).refused == frozenset()
+    assert snapshot_of(*CLUSTER, good, good | broken).refused == {"VerticalPodAutoscaler"}
+
+
 def test_node_claims_are_missed_only_where_karpenter_is() -> None:
     may = {"type": "Consolidatable", "status": "True"}
     claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
