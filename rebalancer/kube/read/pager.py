@@ -56,9 +56,10 @@ def pages(
     limit: int = 500,
     backoff: Backoff = DEFAULT_BACKOFF,
     gzip: bool = False,
+    read_timeout: float | None = None,
 ) -> Iterator[Page]:
     """The pages of a list in the server's order. `labels`, `fields`: selectors as kubectl's -l and
-    --field-selector take them.
+    --field-selector take them. `read_timeout`: seconds of silence; None: the connection's.
 
     Each page is retried by itself. Raises ExpiredError when the state that the list began with is compacted
     away, else what `Connection.request` raises once `backoff` is used up.
@@ -71,7 +72,9 @@ def pages(
         query["fieldSelector"] = fields
     while True:
         page = retry(
-            lambda: _page(connection, resource, target, namespace, query, gzip), wait=wait, backoff=backoff
+            lambda: _page(connection, resource, target, namespace, query, gzip, read_timeout),
+            wait=wait,
+            backoff=backoff,
         )
         yield page
         if not page.metadata.resume:
@@ -86,9 +89,16 @@ def _page(
     namespace: str,
     query: dict[str, str | int],
     gzip: bool,
+    read_timeout: float | None,
 ) -> Page:
     answer = connection.request(
-        "GET", resource.path(namespace), target, query=query, accept=resource.accept, gzip=gzip
+        "GET",
+        resource.path(namespace),
+        target,
+        query=query,
+        accept=resource.accept,
+        gzip=gzip,
+        read_timeout=read_timeout,
     )
     try:
         page = _DECODER.decode(answer.body)

@@ -31,6 +31,8 @@ _AHEAD = 4
 """Pages: a megabyte each out of the server's cache, some five megabytes with 500 pods."""
 _LOOK = 0.2
 """Seconds after which a thread that nobody reads from any more notices it."""
+_FOR_ADD_ONS = 10.0
+"""Seconds of silence in an add-on's list, and after which it is not tried again: no plan waits for it."""
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -145,12 +147,17 @@ class Transfer:
             self._pass_on(
                 resource,
                 meter,
-                lambda part: whole(self._connection, part, gzip=self._connection.options.gzip),
+                lambda part: whole(
+                    self._connection,
+                    part,
+                    gzip=self._connection.options.gzip,
+                    read_timeout=self._silence(resource),
+                ),
             )
             meter.requests += 1
 
         try:
-            retry(once, wait=meter.counting(self._wait), backoff=self._options.backoff)
+            retry(once, wait=self._waiting(resource, meter), backoff=self._options.backoff)
         except UndividedError:
             log.info("%s: one body that cannot be cut; pages instead", resource.qualified)
             self._paged(resource, meter)
@@ -160,10 +167,11 @@ class Transfer:
             for page in pages(
                 self._connection,
                 part,
-                wait=meter.counting(self._wait),
+                wait=self._waiting(resource, meter),
                 limit=self._options.page_size,
                 backoff=self._options.backoff,
                 gzip=self._connection.options.gzip,
+                read_timeout=self._silence(resource),
             ):
                 meter.requests += 1
                 yield page
@@ -191,6 +199,20 @@ class Transfer:
                 continue
         raise _AbandonedError
 
+    def _silence(self, resource: Resource) -> float:
+        """Seconds after which a list is taken for dead."""
+        patience = self._connection.options.read_timeout
+        return min(patience, _FOR_ADD_ONS) if resource.add_on else patience
+
+    def _waiting(self, resource: Resource, meter: _Meter) -> Wait:
+        """Waits before each further try, and counts it; of an add-on there is none once it has taken long."""
+
+        def wait(seconds: float) -> bool:
+            late = resource.add_on and meter.seconds() + seconds > _FOR_ADD_ONS
+            return late or self._wait(seconds)
+
+        return meter.counting(wait)
+
     def _wait(self, seconds: float) -> bool:
         return self._abandoned.is_set() or self._sleep(seconds)
 
@@ -200,7 +222,7 @@ class _AbandonedError(Exception):
 
 
 class _Meter:
-    """Counts what one kind takes; by the machine's clock, as nothing depends on it."""
+    """Counts what one kind takes; by the machine's clock, on which only the patience with add-ons depends."""
 
     def __init__(self, kind: str, started: float) -> None:
         self.requests = self.bytes = self.retries = self.objects = 0
@@ -217,6 +239,10 @@ class _Meter:
 
         return counted
 
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began
+
     def read(self, *, known: bool = True) -> KindRead:
         """The figures."""
         return KindRead(
@@ -226,6 +252,6 @@ class _Meter:
             bytes=self.bytes,
             retries=self.retries,
             started=self._started,
-            seconds=time.monotonic() - self._began,
+            seconds=self.seconds(),
             known=known,
         )

@@ -39,8 +39,11 @@ class UndividedError(Exception):
     """The body is large and cannot be cut: it has to be asked for in pages."""
 
 
-def whole(connection: Connection, resource: Resource, *, gzip: bool = False) -> Iterator[Page]:
-    """The pages of a list in the server's order; the version is in the last one only.
+def whole(
+    connection: Connection, resource: Resource, *, gzip: bool = False, read_timeout: float | None = None
+) -> Iterator[Page]:
+    """The pages of a list in the server's order; the version is in the last one only. `read_timeout`:
+    seconds of silence; None: the connection's.
 
     Nothing is retried: what was handed out cannot be taken back. Raises UndividedError, and what
     `Connection.stream` and reading from it raise.
@@ -52,7 +55,7 @@ def whole(connection: Connection, resource: Resource, *, gzip: bool = False) -> 
         query={"resourceVersion": 0},
         accept=resource.accept,
         gzip=gzip,
-        read_timeout=connection.options.read_timeout,
+        read_timeout=read_timeout or connection.options.read_timeout,
     )
     body = ListBody(target, connection.who)
     try:

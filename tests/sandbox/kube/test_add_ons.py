@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.read import transfer
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.read.transfer import ReadOptions
 from rebalancer.kube.resources import RESOURCES
@@ -16,6 +19,7 @@ from rebalancer.model.snapshot import Snapshot
 from tests.support.build import node, node_claim, objects, workload
 from tests.support.sandbox import ApiServer, Garbage, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
+from tests.support.sandbox.faults import Delay
 from tests.support.servers.api import QUICK, connected
 from tests.support.servers.watching import watching
 from tests.support.waiting import until
@@ -98,6 +102,20 @@ def test_if_one_of_them_is_malformed_they_count_as_refused(read: Any) -> None:
     assert len(snapshot.node_claims) == 1
     (warning,) = snapshot.warnings
     assert "malformed" in warning
+
+
+@pytest.mark.parametrize("may_be_old", [False, True], ids=["pages", "whole"])
+@pytest.mark.usefixtures("add_ons")
+def test_one_that_hangs_is_not_asked_again(may_be_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_FOR_ADD_ONS", 0.5)
+    patient = ClusterOptions(connect_timeout=30.0, read_timeout=60.0)
+    with ApiServer(objects(*CLUSTER)) as server, connected(server, options=patient) as c:
+        hanging = server.faults.add(Delay(math.inf), resource="nodeclaims")
+        options = ReadOptions(may_be_old=may_be_old)
+        snapshot = read_snapshot(c, now=lambda: 0.0, wait=threading.Event().wait, options=options)
+    assert hanging.hits == 1
+    assert "NodeClaim" in snapshot.refused
+    assert len(snapshot.pods) == 1
 
 
 def test_as_long_as_they_are_not_served_nothing_changes() -> None:
