@@ -177,7 +177,8 @@ class EvictionRequests:
             answer = self._connection.request(
                 "GET", EVICTION_REQUESTS.path(namespace, name), target, read_timeout=_READ_TIMEOUT
             )
-        except NotFoundError:
+        except NotFoundError as e:
+            _no_such_request(e)
             return None
         return self._decode(answer.body, target)
 
@@ -193,7 +194,8 @@ class EvictionRequests:
                 content_type="application/merge-patch+json",
                 read_timeout=_READ_TIMEOUT,
             )
-        except NotFoundError:
+        except NotFoundError as e:
+            _no_such_request(e)
             return None
         return self._decode(answer.body, target)
 
@@ -219,8 +221,8 @@ class EvictionRequests:
         try:
             path = EVICTION_REQUESTS.path(namespace, name)
             self._connection.request("DELETE", path, target, read_timeout=_READ_TIMEOUT)
-        except NotFoundError:
-            return
+        except NotFoundError as e:
+            _no_such_request(e)
 
     def _readable(self, raw: bytes) -> EvictionRequest | None:
         try:
@@ -252,6 +254,16 @@ def key_of(pod: Pod) -> Key:
 
 def _name(uid: str) -> str:
     return f"rebalancer-{uid}"
+
+
+def _no_such_request(e: NotFoundError) -> None:
+    """Raises the error unless it says that it is the request that is missing.
+
+    An API server that does not serve the API says not found too, while the others of its control plane
+    work on the request.
+    """
+    if e.kind != EVICTION_REQUESTS.plural:
+        raise e
 
 
 def _target(verb: str, namespace: str = "", name: str = "") -> Target:

@@ -112,10 +112,14 @@ class Leftovers:
     def _as_now(self, left: dict[Key, EvictionRequest]) -> dict[Key, EvictionRequest]:
         """The same requests as they are now; those that are not there any more are gone."""
         try:
-            now = {r.key: r for r in self._requests.ours() or ()}
+            found = self._requests.ours()
         except KubeError as e:
             log.info("looking for what is left of requests: %s", e.message)
             return left
+        if found is None:
+            # The API was served a moment ago: another API server has answered.
+            return left
+        now = {r.key: r for r in found}
         self._gone |= left.keys() - now.keys()
         return {key: now.get(key, r) for key, r in left.items()}
 

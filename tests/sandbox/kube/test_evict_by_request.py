@@ -198,6 +198,18 @@ def test_an_api_server_that_is_gone_leaves_it_unknown(server: ApiServer, connect
     assert "not known" in ended.message
 
 
+def test_an_api_server_that_does_not_serve_requests_leaves_it_unknown(
+    server: ApiServer, connection: Connection
+) -> None:
+    """It is one of several, and the request stands with the others."""
+    time = FakeTime()
+    made, pod = asked(connection, time)
+    for verb in ("get", "patch", "delete"):
+        server.faults.add(Reply(404, b"404 page not found"), resource="evictionrequests", verb=verb)
+    assert followed(made, pod, time, every=30.0).result is Result.UNKNOWN
+    assert len(server.store.list(REQUESTS)) == 1
+
+
 def test_an_answer_that_is_lost_makes_no_second_request(server: ApiServer, connection: Connection) -> None:
     server.faults.add(action=Cut("after"), resource="evictionrequests", verb="create", times=1)
     asked(connection, FakeTime())

@@ -141,6 +141,16 @@ def test_a_stop_ends_the_wait(server: ApiServer, connection: Connection) -> None
     assert made.evict(victim(objects_of(connection, time))).result is Result.HELD
 
 
+def test_an_api_server_that_does_not_serve_them_does_not_say_that_they_are_gone(
+    server: ApiServer, connection: Connection
+) -> None:
+    """It is one of several: the first of them has listed the requests."""
+    time = FakeTime()
+    server.faults.add(Reply(404, b"404 page not found"), resource="evictionrequests", verb="list", skip=1)
+    made = evictor(connection, time)
+    assert made.evict(victim(objects_of(connection, time))).result is Result.HELD
+
+
 def test_one_that_may_not_be_deleted_is_over_all_the_same(server: ApiServer, connection: Connection) -> None:
     time, controller = FakeTime(), EvictionController(server, slow=10_000)
     time.during = controller.step
