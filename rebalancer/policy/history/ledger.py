@@ -1,7 +1,8 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited; the oldest entries are dropped first, and then only counted (`tally`).
+limited; the oldest entries are dropped first, and then only counted (`tally`). Before any entry goes, it is
+forgotten since when workloads cannot be replaced: cool-downs rest on entries, and only a finding on that.
 """
 
 from __future__ import annotations
@@ -164,9 +165,21 @@ def encode(ledger: Ledger) -> bytes:
     )
     while True:
         data = msgspec.json.encode(_written(small), order="sorted")
-        if len(data) - len(msgspec.json.encode(small.counted)) <= MOST_BYTES or not small.entries:
+        over = len(data) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
+        if over > 0 and small.irreplaceable:
+            small = msgspec.structs.replace(small, irreplaceable=_shorter(small.irreplaceable, over))
+        elif over > 0 and small.entries:
+            small = _without(small, len(small.entries) // 10 + 1)
+        else:
             return data
-        small = _without(small, len(small.entries) // 10 + 1)
+
+
+def _shorter(irreplaceable: dict[str, float], over: int) -> dict[str, float]:
+    """Without as many of the last as have so many bytes."""
+    kept = dict(irreplaceable)
+    while kept and over > 0:
+        over -= len(msgspec.json.encode(dict([kept.popitem()])))
+    return kept
 
 
 def _without(ledger: Ledger, oldest: int) -> Ledger:

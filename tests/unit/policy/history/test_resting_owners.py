@@ -215,6 +215,19 @@ def test_of_workloads_that_cannot_be_replaced_the_first_are_kept() -> None:
     assert set(decode(data).irreplaceable.values()) == set(map(float, range(MOST_IRREPLACEABLE)))
 
 
+def test_workloads_that_cannot_be_replaced_push_no_evictions_out() -> None:
+    """Both at their limits. Cool-downs rest on evictions, and on the since-times only what a finding says."""
+    names = {f"Deployment/{'n' * 60}/{i:0200}": float(i) for i in range(MOST_IRREPLACEABLE)}
+    entries = tuple(entry(i, message="x" * 250) for i in range(MOST_ENTRIES, 0, -1))
+    assert decode(encode(Ledger(entries=entries))).entries == entries
+    data = encode(Ledger(entries=entries, irreplaceable=names))
+    read = decode(data)
+    assert read.entries == entries
+    assert len(data) <= MOST_BYTES
+    assert len(data) > MOST_BYTES - 300, "no more of them went than had to"
+    assert set(read.irreplaceable.values()) == set(map(float, range(len(read.irreplaceable))))
+
+
 @pytest.mark.parametrize(("age", "counted"), [a[1:] for a in AGES], ids=[a[0] for a in AGES])
 def test_caps_forget_by_time_and_not_because_the_ledger_is_full(age: float, counted: tuple[int, int]) -> None:
     """Three times as many evictions as entries have room, written and read in five goes."""
