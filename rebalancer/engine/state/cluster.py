@@ -1,95 +1,50 @@
-"""The scheduler's view of the cluster, changed pod by pod.
+"""The scheduler's view of the cluster: its nodes with their pods, and the constraints of a pod over them.
 
-`add`, `terminate`, `remove` and their inverses touch one node's entries; nothing is recomputed for the
-cluster. `stamp` says when each node changed last, so that what is remembered per template can be brought
-up to date for exactly the nodes that changed.
+Other rooms import from here what they need of the state.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import repeat
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import Self
 
 import msgspec
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.resource_names import is_counted
-from rebalancer.engine.state.host_ports import HostPorts
-from rebalancer.engine.state.interpod_terms import TermIndex
-from rebalancer.engine.state.storage import Storage
-from rebalancer.engine.state.volume_use import VolumeUse
-from rebalancer.engine.template_rules import peculiarities, scored_requests
-from rebalancer.engine.version import DECISIVE, Change, ServerVersion
+from rebalancer.engine.state.for_a_while import PodsForAWhile
+from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, PODS, Placed
+from rebalancer.engine.version import DECISIVE, ServerVersion
 from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools, Columns, Ints, frozen, int64
+from rebalancer.spread.arrays import Bools, Ints, frozen
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.defaults import DefaultSelectors
 from rebalancer.spread.layout import Layout
 from rebalancer.spread.nodes import ByIdentity, NodeTable
-from rebalancer.spread.tally import SpreadMeasure, Tally
+from rebalancer.spread.tally import SpreadMeasure
 
-PODS = "pods"
-"""Also the name of the node's limit; a request of this name is not counted."""
-NONZERO_CPU = "nonzero cpu"
-NONZERO_MEMORY = "nonzero memory"
+__all__ = ["NONZERO_CPU", "NONZERO_MEMORY", "PODS", "ClusterState", "Placed"]
+
 _FEW = 100
 """Domains whose counts are small enough to be kept for thousands of constraints: zones, not nodes."""
 
 
-def _held(template: PodTemplate, version: ServerVersion) -> tuple[tuple[str, int], ...]:
-    """What a pod adds to `requested`; resources that the scheduler does not know are left out."""
-    counted = {name: int64(v) for name, v in template.requests.items() if v and is_counted(name)}
-    cpu, memory = scored_requests(template, version)
-    return tuple({PODS: 1, **counted, NONZERO_CPU: cpu, NONZERO_MEMORY: memory}.items())
+class ClusterState(PodsForAWhile):
+    """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration.
 
-
-class Placed(NamedTuple):
-    """A pod on a node."""
-
-    template: PodTemplate
-    row: int
-    terminating: bool
-
-
-class ClusterState:
-    """Pods on nodes as the scheduler's cache holds them. Keys are the caller's (a pod's uid, say).
-
-    `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: host ports that
-    are taken. `nominated`: pods that wait for room on a node. `doubts`: decisive changes between versions of
-    the scheduler that this one may or may not have, and why; `peculiar`: those of them that matter to a pod
-    which is placed, or was. `lowest_priority`: of all pods that are placed, or were.
+    `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and why.
     """
 
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
         """The snapshot's nodes without any pod."""
+        super().__init__(snapshot, ServerVersion.parse(snapshot.server_version))
         self.snapshot = snapshot
         self.config = config
         self.table = NodeTable.of(snapshot)
-        self.version = ServerVersion.parse(snapshot.server_version)
         self.doubts = {change: why for change in DECISIVE if (why := self.version.doubt(change))}
-        self.storage = Storage(snapshot)
-        n = self.table.size
-        self.pods: dict[Hashable, Placed] = {}
-        self.nominated: dict[Hashable, Placed] = {}
-        self.guests: tuple[int, tuple[PodTemplate, ...]] | None = None
-        self.requested: Columns[str] = Columns(n)
-        self.tally = Tally(n)
-        self.ports = HostPorts(n, self.version)
-        self.volumes = VolumeUse(self.storage, n)
-        self.terms = TermIndex(snapshot, self.version)
-        self.peculiar: set[Change] = set()
-        self.lowest_priority = sys.maxsize
-        self.clock = 0
-        self.stamp: Ints = np.zeros(n, dtype=np.int64)
-        self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
         self._allocatable: dict[str, Ints] = {}
         self._selectors = DefaultSelectors(snapshot)
         self._constraints: ByIdentity[tuple[tuple[Constraint, ...], tuple[Constraint, ...]]] = ByIdentity()
@@ -147,134 +102,18 @@ class ClusterState:
         elif key in self.nominated:
             self.unnominate(key)
 
-    def copy(self) -> ClusterState:
+    def copy(self) -> Self:
         """A branch that changes independently; arrays are shared until written."""
-        other = ClusterState.__new__(ClusterState)
-        other.__dict__.update(self.__dict__)
-        other.pods = dict(self.pods)
-        other.nominated = dict(self.nominated)
-        other.requested = self.requested.copy()
-        other.tally = self.tally.copy()
-        other.ports = self.ports.copy()
-        other.volumes = self.volumes.copy()
-        other.stamp = self.stamp.copy()
+        other = super().copy()
         other._by_domain = {}
         return other
 
-    def over(self, table: NodeTable) -> ClusterState:
+    def over(self, table: NodeTable) -> Self:
         """A branch over the same nodes with other taints or labels, in the same order."""
         other = self.copy()
         other.table = table
         other._eligible = ByIdentity()
         return other
-
-    def add(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
-        """Places a pod on a node. Raises KeyError if the key is placed already."""
-        if key in self.pods:
-            raise KeyError(f"{key!r} is placed already")
-        self.pods[key] = Placed(template, node_index, False)
-        self.lowest_priority = min(self.lowest_priority, template.priority)
-        if template.affinity is not None:
-            self.terms.learn(template)
-        self.tally.add(template, node_index)
-        self._hold(template, node_index, 1)
-
-    def add_all(self, template: PodTemplate, rows: Mapping[Hashable, int]) -> None:
-        """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
-        if not self.pods.keys().isdisjoint(rows):
-            raise KeyError("one of the pods is placed already")
-        self.pods.update(zip(rows, map(Placed, repeat(template), rows.values(), repeat(False)), strict=False))
-        self.lowest_priority = min(self.lowest_priority, template.priority)
-        if template.affinity is not None:
-            self.terms.learn(template)
-        self.tally.add_all(template, rows.values())
-        there = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
-        for name, amount in self._takes(template):
-            self.requested.add_all(name, there, amount)
-        for row in rows.values() if template.host_ports or template.volumes else ():
-            self._occupy(template, row, 1)
-        self.clock += 1
-        self.stamp[there] = self.clock
-
-    def remove(self, key: Hashable) -> None:
-        """The pod is gone. Raises KeyError if it is not placed."""
-        template, row, terminating = self.pods.pop(key)
-        self.tally.remove(template, row, terminating)
-        self._hold(template, row, -1)
-
-    def terminate(self, key: Hashable) -> None:
-        """The pod gets a deletionTimestamp: not counted for spread any more, still holding its room."""
-        template, row, terminating = self.pods[key]
-        if not terminating:
-            self.pods[key] = Placed(template, row, True)
-            self.tally.terminate(template, row)
-            self._touch(row)
-
-    def restore(self, key: Hashable) -> None:
-        """Undoes `terminate`."""
-        template, row, terminating = self.pods[key]
-        if terminating:
-            self.pods[key] = Placed(template, row, False)
-            self.tally.terminate(template, row, -1)
-            self._touch(row)
-
-    def nominate(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
-        """A waiting pod has a claim on a node's room."""
-        self.nominated[key] = Placed(template, node_index, False)
-
-    def unnominate(self, key: Hashable) -> None:
-        """The claim is gone. Raises KeyError if there is none."""
-        del self.nominated[key]
-
-    @contextmanager
-    def unhindered(self, key: Hashable) -> Iterator[None]:
-        """While it lasts, this pod is not in its own way: what it is nominated for is free to it."""
-        placed = self.nominated.pop(key, None)
-        try:
-            yield
-        finally:
-            if placed is not None:
-                self.nominated[key] = placed
-
-    @contextmanager
-    def assumed(self, row: int, pods: Iterable[tuple[Hashable, PodTemplate]]) -> Iterator[None]:
-        """While it lasts, these waiting pods run on the node: they are its `guests`."""
-        added = [(("nominated", key), template, row) for key, template in pods]
-        self.guests = row, tuple(template for _, template, _ in added)
-        try:
-            with self.also(added):
-                yield
-        finally:
-            self.guests = None
-
-    @contextmanager
-    def also(self, pods: Sequence[tuple[Hashable, PodTemplate, int]]) -> Iterator[None]:
-        """While it lasts, these pods, by their keys, are on these nodes (rows) too."""
-        ports = self.ports.before(template for _, template, _ in pods)
-        for key, template, row in pods:
-            self.add(key, template, row)
-        try:
-            yield
-        finally:
-            for key, _, _ in pods:
-                self.remove(key)
-            self.ports = ports
-
-    @contextmanager
-    def removed(self, keys: Iterable[Hashable]) -> Iterator[None]:
-        """While it lasts, these pods are gone."""
-        gone = [(key, self.pods[key]) for key in keys]
-        ports = self.ports.before(placed.template for _, placed in gone)
-        for key, _ in gone:
-            self.remove(key)
-        try:
-            yield
-        finally:
-            for key, placed in gone:
-                self.add(key, placed.template, placed.row)
-                if placed.terminating:
-                    self.terminate(key)
-            self.ports = ports
 
     def counts(self, namespace: str, selector: Selector | None) -> Ints:
         """int64[N]: pods that a spread constraint counts on each node. Read-only, before the next change."""
@@ -373,29 +212,3 @@ class ClusterState:
             )
             self._allocatable[resource] = found
         return found
-
-    def _takes(self, template: PodTemplate) -> tuple[tuple[str, int], ...]:
-        """What a pod adds to `requested`."""
-        held = self._held.get(template)
-        if held is None:
-            held = self._held.put(_held(template, self.version), template)
-            self.peculiar |= peculiarities(template)
-        return held
-
-    def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
-        add = self.requested.add
-        for name, amount in self._takes(template):
-            add(name, row, sign * amount)
-        self._occupy(template, row, sign)
-        self._touch(row)
-
-    def _occupy(self, template: PodTemplate, row: int, sign: int) -> None:
-        """Ports and volumes."""
-        if template.host_ports:
-            self.ports.hold(template, row, held=sign > 0)
-        if template.volumes:
-            self.volumes.hold(template, row, sign)
-
-    def _touch(self, row: int) -> None:
-        self.clock += 1
-        self.stamp[row] = self.clock

@@ -1,0 +1,174 @@
+"""Pods on nodes, and what they hold there, changed pod by pod.
+
+`add`, `terminate`, `remove` and their inverses touch one node's entries; nothing is recomputed for the
+cluster. `stamp` says when each node changed last, so that what is remembered per template can be brought
+up to date for exactly the nodes that changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping
+from itertools import repeat
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from rebalancer.engine.resource_names import is_counted
+from rebalancer.engine.state.host_ports import HostPorts
+from rebalancer.engine.state.interpod_terms import TermIndex
+from rebalancer.engine.state.storage import Storage
+from rebalancer.engine.state.volume_use import VolumeUse
+from rebalancer.engine.template_rules import peculiarities, scored_requests
+from rebalancer.engine.version import Change, ServerVersion
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.spread.arrays import Columns, Ints, int64
+from rebalancer.spread.nodes import ByIdentity
+from rebalancer.spread.tally import Tally
+
+PODS = "pods"
+"""Also the name of the node's limit; a request of this name is not counted."""
+NONZERO_CPU = "nonzero cpu"
+NONZERO_MEMORY = "nonzero memory"
+
+
+def _held(template: PodTemplate, version: ServerVersion) -> tuple[tuple[str, int], ...]:
+    """What a pod adds to `requested`; resources that the scheduler does not know are left out."""
+    counted = {name: int64(v) for name, v in template.requests.items() if v and is_counted(name)}
+    cpu, memory = scored_requests(template, version)
+    return tuple({PODS: 1, **counted, NONZERO_CPU: cpu, NONZERO_MEMORY: memory}.items())
+
+
+class Placed(NamedTuple):
+    """A pod on a node."""
+
+    template: PodTemplate
+    row: int
+    terminating: bool
+
+
+class PodsOnNodes:
+    """What the nodes hold. Keys are the caller's (a pod's uid, say).
+
+    `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
+    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: host ports that
+    are taken. `nominated`: pods that wait for room on a node. `peculiar`: decisive changes between versions
+    of the scheduler that matter to a pod which is placed, or was. `lowest_priority`: of all pods that are
+    placed, or were.
+    """
+
+    def __init__(self, snapshot: Snapshot, version: ServerVersion) -> None:
+        """The snapshot's nodes without any pod."""
+        n = len(snapshot.nodes)
+        self.version = version
+        self.storage = Storage(snapshot)
+        self.pods: dict[Hashable, Placed] = {}
+        self.nominated: dict[Hashable, Placed] = {}
+        self.requested: Columns[str] = Columns(n)
+        self.tally = Tally(n)
+        self.ports = HostPorts(n, version)
+        self.volumes = VolumeUse(self.storage, n)
+        self.terms = TermIndex(snapshot, version)
+        self.peculiar: set[Change] = set()
+        self.lowest_priority = sys.maxsize
+        self.clock = 0
+        self.stamp: Ints = np.zeros(n, dtype=np.int64)
+        self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
+
+    def copy(self) -> Self:
+        """A branch that changes independently; arrays are shared until written."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.pods = dict(self.pods)
+        other.nominated = dict(self.nominated)
+        other.requested = self.requested.copy()
+        other.tally = self.tally.copy()
+        other.ports = self.ports.copy()
+        other.volumes = self.volumes.copy()
+        other.stamp = self.stamp.copy()
+        return other
+
+    def add(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
+        """Places a pod on a node. Raises KeyError if the key is placed already."""
+        if key in self.pods:
+            raise KeyError(f"{key!r} is placed already")
+        self.pods[key] = Placed(template, node_index, False)
+        self.lowest_priority = min(self.lowest_priority, template.priority)
+        if template.affinity is not None:
+            self.terms.learn(template)
+        self.tally.add(template, node_index)
+        self._hold(template, node_index, 1)
+
+    def add_all(self, template: PodTemplate, rows: Mapping[Hashable, int]) -> None:
+        """`add` of pods of one template, by key. Raises KeyError if one of the keys is placed already."""
+        if not self.pods.keys().isdisjoint(rows):
+            raise KeyError("one of the pods is placed already")
+        self.pods.update(zip(rows, map(Placed, repeat(template), rows.values(), repeat(False)), strict=False))
+        self.lowest_priority = min(self.lowest_priority, template.priority)
+        if template.affinity is not None:
+            self.terms.learn(template)
+        self.tally.add_all(template, rows.values())
+        there = np.fromiter(rows.values(), dtype=np.intp, count=len(rows))
+        for name, amount in self._takes(template):
+            self.requested.add_all(name, there, amount)
+        for row in rows.values() if template.host_ports or template.volumes else ():
+            self._occupy(template, row, 1)
+        self.clock += 1
+        self.stamp[there] = self.clock
+
+    def remove(self, key: Hashable) -> None:
+        """The pod is gone. Raises KeyError if it is not placed."""
+        template, row, terminating = self.pods.pop(key)
+        self.tally.remove(template, row, terminating)
+        self._hold(template, row, -1)
+
+    def terminate(self, key: Hashable) -> None:
+        """The pod gets a deletionTimestamp: not counted for spread any more, still holding its room."""
+        template, row, terminating = self.pods[key]
+        if not terminating:
+            self.pods[key] = Placed(template, row, True)
+            self.tally.terminate(template, row)
+            self._touch(row)
+
+    def restore(self, key: Hashable) -> None:
+        """Undoes `terminate`."""
+        template, row, terminating = self.pods[key]
+        if terminating:
+            self.pods[key] = Placed(template, row, False)
+            self.tally.terminate(template, row, -1)
+            self._touch(row)
+
+    def nominate(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
+        """A waiting pod has a claim on a node's room."""
+        self.nominated[key] = Placed(template, node_index, False)
+
+    def unnominate(self, key: Hashable) -> None:
+        """The claim is gone. Raises KeyError if there is none."""
+        del self.nominated[key]
+
+    def _takes(self, template: PodTemplate) -> tuple[tuple[str, int], ...]:
+        """What a pod adds to `requested`."""
+        held = self._held.get(template)
+        if held is None:
+            held = self._held.put(_held(template, self.version), template)
+            self.peculiar |= peculiarities(template)
+        return held
+
+    def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
+        add = self.requested.add
+        for name, amount in self._takes(template):
+            add(name, row, sign * amount)
+        self._occupy(template, row, sign)
+        self._touch(row)
+
+    def _occupy(self, template: PodTemplate, row: int, sign: int) -> None:
+        """Ports and volumes."""
+        if template.host_ports:
+            self.ports.hold(template, row, held=sign > 0)
+        if template.volumes:
+            self.volumes.hold(template, row, sign)
+
+    def _touch(self, row: int) -> None:
+        self.clock += 1
+        self.stamp[row] = self.clock
