@@ -1,6 +1,7 @@
 """A plan as something to read: terminal, JSON, YAML, HTML, Markdown and more.
 
-document   builds the content of the report; its JSON is a public interface
+document   the content of the report; its JSON is a public interface
+building   builds it from a plan
 wording/   figures and sentences that every format shares, and the escaping of hostile names
 terminal/  the report for a terminal
 html/      the report as a page
@@ -19,7 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebalancer.report.document import Report, build_report
+    from rebalancer.report.building import build_report
+    from rebalancer.report.document import Report
     from rebalancer.report.output import render, write
 
 __all__ = ["Report", "build_report", "render", "write"]
@@ -27,10 +29,14 @@ __all__ = ["Report", "build_report", "render", "write"]
 
 def __getattr__(name: str) -> Any:
     """Imports the report when it is used, because the command line needs only the names of the formats."""
-    if name in ("Report", "build_report"):
-        from rebalancer.report import document
+    if name == "Report":
+        from rebalancer.report.document import Report
 
-        return getattr(document, name)
+        return Report
+    if name == "build_report":
+        from rebalancer.report.building import build_report
+
+        return build_report
     if name in ("render", "write"):
         from rebalancer.report import output
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from rebalancer.report.api_version import API_VERSION
-from rebalancer.report.document import Report, rfc3339
+from rebalancer.report.document import Report
 from rebalancer.report.wording import text, words
+from rebalancer.report.wording.times import rfc3339
 
 
 class FleetSummary(Struct, frozen=True, rename="camel"):

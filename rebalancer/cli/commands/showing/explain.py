@@ -98,11 +98,11 @@ def explain(
     from msgspec.structs import replace
 
     from rebalancer.planner import plan
-    from rebalancer.report.document import rfc3339
     from rebalancer.report.explain.placement import explain_pod
     from rebalancer.report.explain.pod_in_plan import pod_in_plan
     from rebalancer.report.explain.table import to_table
     from rebalancer.report.output import to_json
+    from rebalancer.report.wording.times import rfc3339
     from rebalancer.runtime.commands.explain.find_pod import find_pod
     from rebalancer.runtime.commands.explain.pod_file import choose, read_pods
     from rebalancer.runtime.commands.remembered import remembered

@@ -1,0 +1,209 @@
+"""The report of a plan: its content, built once for all formats.
+
+Everything except `generatedAt` and `summary.seconds` follows from the snapshot and the settings alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from heapq import merge
+
+from msgspec import UNSET
+
+from rebalancer.findings import order
+from rebalancer.model.finding import Finding
+from rebalancer.model.node import Node
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.planner.results.pace import AT_ONCE, Gait, pace
+from rebalancer.report.document import (
+    BetweenReport,
+    BlockedReport,
+    ConstraintReport,
+    Destination,
+    EvictionReport,
+    FindingReport,
+    Fix,
+    JointReport,
+    Report,
+    Summary,
+    Why,
+)
+from rebalancer.report.drilled.document import DrillReport
+from rebalancer.report.failing_domains.grades import grades
+from rebalancer.report.failing_domains.risk import risks
+from rebalancer.report.failing_domains.workload_pods import workload_pods
+from rebalancer.report.failing_domains.zones import domain_losses
+from rebalancer.report.pace import waves
+from rebalancer.report.room.document import RoomReport
+from rebalancer.report.wording.times import rfc3339
+from rebalancer.spread.constraint import resolve
+
+
+def build_report(
+    plan: Plan,
+    snapshot: Snapshot,
+    *,
+    generated_at: float,
+    seconds: float,
+    cluster: str = "",
+    around: Iterable[Finding] = (),
+    namespaces: Collection[str] = (),
+    drill: DrillReport | None = None,
+    gait: Gait = AT_ONCE,
+    room: RoomReport | None = None,
+) -> Report:
+    """The report of a plan for a snapshot.
+
+    `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
+    name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
+    of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
+    failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan. `room`:
+    what room is missing, where it was looked for.
+    """
+    domains = _DomainsOfNodes(snapshot.nodes)
+    workloads = workload_pods(plan, snapshot)
+    at_risk = risks(workloads, snapshot)
+    took = pace(plan, snapshot, gait)
+    in_view = [w for w in workloads if not namespaces or w.namespace in namespaces]
+    return Report(
+        generated_at=rfc3339(generated_at),
+        cluster=cluster,
+        source=snapshot.source,
+        assumptions=plan.assumptions,
+        warnings=snapshot.warnings,
+        summary=Summary(
+            nodes=len(snapshot.nodes),
+            pods=len(snapshot.pods),
+            constraints=len(plan.constraints),
+            violated=plan.violated,
+            excess=plan.excess,
+            evictions=len(plan.moves),
+            lower_bound=plan.lower_bound,
+            optimal=plan.optimal,
+            residual_excess=plan.residual_excess,
+            seconds=round(seconds, 3),
+            unreadable=sum(r.unreadable for r in snapshot.reads),
+            soft_ignored=_soft_ignored(plan, snapshot),
+            expected_seconds=took.seconds,
+            waves=len(took.waves),
+            waves_bound=plan.waves_bound,
+            takes_longest=took.longest,
+            least_excess=plan.least_excess,
+            least_exact=plan.least_exact,
+            between=tuple(BetweenReport(b.cause.value, b.excess, b.cause.words) for b in plan.between),
+        ),
+        constraints=tuple(map(_constraint, plan.constraints)),
+        evictions=tuple(
+            _eviction(move, plan, domains)
+            for move in sorted(plan.moves, key=lambda m: (m.wave, m.pod.namespace, m.pod.name))
+        ),
+        blocked=tuple(
+            BlockedReport(b.pod.namespace, b.pod.name, b.reason.code.value, b.reason.message, b.reason.remedy)
+            for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
+        ),
+        findings=tuple(_finding(f) for f in merge(plan.findings, sorted(around, key=order), key=order)),
+        risks=at_risk,
+        cluster_id=snapshot.cluster_id,
+        captured_at=rfc3339(snapshot.now) if snapshot.now else "",
+        waves=waves(took),
+        domains=domain_losses(in_view, snapshot),
+        namespaces=grades(at_risk, plan.constraints),
+        drill=drill if drill is not None else UNSET,
+        room=room if room is not None and room.missing else UNSET,
+    )
+
+
+def _soft_ignored(plan: Plan, snapshot: Snapshot) -> int:
+    """How many soft constraints pods carry themselves, unless the plan looked at them."""
+    if any(not c.constraint.hard for c in plan.constraints):
+        return 0
+    templates = {id(p.template): p.template for p in snapshot.pods if not p.finished}
+    return len(
+        {
+            resolve(c, t)
+            for t in templates.values()
+            for c in t.spread
+            if c.when_unsatisfiable == "ScheduleAnyway"
+        }
+    )
+
+
+def _finding(f: Finding) -> FindingReport:
+    since = rfc3339(f.since) if f.since is not None else UNSET
+    return FindingReport(
+        f.severity, f.code, f.object, f.message, f.remedy, f.field, f.numbers or UNSET, since
+    )
+
+
+def _constraint(result: ConstraintResult) -> ConstraintReport:
+    c = result.constraint
+    return ConstraintReport(
+        namespace=c.namespace,
+        workloads=result.workloads,
+        selector=str(c.selector) if c.selector is not None else None,
+        topology_key=c.topology_key,
+        max_skew=c.max_skew,
+        min_domains=c.min_domains,
+        when_unsatisfiable=c.when_unsatisfiable,
+        domains=result.domains,
+        after=result.after,
+        skew=result.skew,
+        excess=result.excess,
+        residual_excess=result.residual_excess,
+        status=result.status,
+        reasons=tuple(map(_why, result.reasons)),
+        worst_domain_loss=round(result.worst_domain_loss, 4),
+        best_domain_loss=round(result.best_domain_loss, 4),
+        in_scope=result.in_scope,
+        least_excess=result.least_excess if result.least_excess is not None else UNSET,
+    )
+
+
+def _why(reason: Reason) -> Why:
+    return Why(reason.code.value, reason.message, dict(reason.numbers), reason.remedy)
+
+
+class _DomainsOfNodes:
+    """The domains of nodes by a key; "" for a node that has none. Thousands of moves have thousands of
+    nodes each."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = tuple(nodes)
+        self._by_key: dict[str, defaultdict[str, str]] = {}
+
+    def among(self, nodes: Iterable[str], key: str) -> tuple[str, ...]:
+        """Each once, in the order of the nodes."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = defaultdict(str)
+            found.update((n.name, n.labels.get(key, "")) for n in self._nodes)
+        return tuple(dict.fromkeys(map(found.__getitem__, nodes)))
+
+
+def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionReport:
+    keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
+    landing = (move.predicted, *move.destinations)
+    return EvictionReport(
+        namespace=move.pod.namespace,
+        pod=move.pod.name,
+        uid=move.pod.uid,
+        owner=f"{move.owner.kind}/{move.owner.name}",
+        node=move.pod.node_name,
+        destination=Destination(move.destinations, move.certain, move.predicted),
+        wave=move.wave,
+        fixes=tuple(
+            Fix(
+                i,
+                key,
+                domains.among((move.pod.node_name,), key)[0],
+                domains.among(landing, key),
+            )
+            for i, key in keys
+        ),
+        reason=move.reason,
+        waits=_why(move.waits) if move.waits is not None else UNSET,
+        joint=JointReport(j.number, j.pods, j.waiting, j.gain) if (j := move.joint) is not None else UNSET,
+    )
