@@ -20,7 +20,7 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.errors import ExpiredError, ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.read.pager import Page, pages
-from rebalancer.kube.read.served import with_discovery
+from rebalancer.kube.read.served import ADD_ON_PATIENCE, with_discovery
 from rebalancer.kube.read.whole import UndividedError, whole
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.snapshot import KindRead
@@ -31,8 +31,6 @@ _AHEAD = 4
 """Pages: a megabyte each out of the server's cache, some five megabytes with 500 pods."""
 _LOOK = 0.2
 """Seconds after which a thread that nobody reads from any more notices it."""
-_FOR_ADD_ONS = 10.0
-"""Seconds of silence in an add-on's list, and after which it is not tried again: no plan waits for it."""
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -41,7 +39,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     `page_size` objects a page (500 to 2,000 are sensible: 8 kB a pod), `backoff` between tries, `kinds` what
     to read, `namespaces` restricts namespaced kinds to these (all if empty). `may_be_old`: lists may come out
     of the API server's cache, some moments old, which is three times as fast; never where evictions rest on
-    it.
+    it. `add_on_patience`: seconds of silence in an add-on's list, and after which it is not tried again.
     """
 
     page_size: int = 500
@@ -49,6 +47,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     kinds: frozenset[str] = frozenset(RESOURCES)
     namespaces: tuple[str, ...] = ()
     may_be_old: bool = False
+    add_on_patience: float = ADD_ON_PATIENCE
 
 
 class Begun(Struct, frozen=True):
@@ -118,7 +117,7 @@ class Transfer:
         try:
             self._again(resource, meter)
         except KubeError as failed:
-            e = with_discovery(self._connection, resource, failed)
+            e = with_discovery(self._connection, resource, failed, self._options.add_on_patience)
             if resource.add_on and isinstance(e, NotFoundError):
                 self._put(Ended(meter.read()))
             elif resource.add_on or (resource.without and isinstance(e, ForbiddenError | NotFoundError)):
@@ -202,13 +201,13 @@ class Transfer:
     def _silence(self, resource: Resource) -> float:
         """Seconds after which a list is taken for dead."""
         patience = self._connection.options.read_timeout
-        return min(patience, _FOR_ADD_ONS) if resource.add_on else patience
+        return min(patience, self._options.add_on_patience) if resource.add_on else patience
 
     def _waiting(self, resource: Resource, meter: _Meter) -> Wait:
         """Waits before each further try, and counts it; of an add-on there is none once it has taken long."""
 
         def wait(seconds: float) -> bool:
-            late = resource.add_on and meter.seconds() + seconds > _FOR_ADD_ONS
+            late = resource.add_on and meter.seconds() + seconds > self._options.add_on_patience
             return late or self._wait(seconds)
 
         return meter.counting(wait)

@@ -21,8 +21,10 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Backoff
 from rebalancer.kube.errors import (
     ExpiredError,
     ForbiddenError,
@@ -43,6 +45,7 @@ from rebalancer.model.kinds import Object
 from rebalancer.model.snapshot import Identity
 
 log = logging.getLogger(__name__)
+_ONCE = Backoff(tries=1)
 _LOUD = 3
 """Failures in a row after which it is no hiccup any more."""
 
@@ -95,7 +98,7 @@ class Reflector:
             try:
                 self._session()
             except KubeError as e:
-                error = with_discovery(self._connection, self._resource, e)
+                error = with_discovery(self._connection, self._resource, e, self._options.add_on_patience)
             except Exception as e:
                 log.exception("watching %s", self._resource.qualified)
                 error = KubeError(
@@ -117,7 +120,7 @@ class Reflector:
                 self._resume()
         elif self._offer.streaming and self._failures < 2:
             try:
-                with self._turns.turn():
+                with self._turn():
                     self._watch("")
                 return
             except StatusError as e:
@@ -142,8 +145,12 @@ class Reflector:
             message += ": its history was lost; everything is listed again"
         raise KubeError(message, "was etcd restored from a backup?")
 
+    def _turn(self) -> AbstractContextManager[None]:
+        """While it lasts, others do not list. An add-on's list is short, and if it hangs nobody waits."""
+        return nullcontext() if self._resource.add_on else self._turns.turn()
+
     def _list(self) -> None:
-        with self._turns.turn():
+        with self._turn():
             self._list_in_turn()
 
     def _list_in_turn(self) -> None:
@@ -157,8 +164,9 @@ class Reflector:
             self._resource,
             wait=self._stop.wait,
             limit=self._options.page_size,
-            backoff=self._options.backoff,
+            backoff=_ONCE if self._resource.add_on else self._options.backoff,
             gzip=self._connection.options.gzip,
+            read_timeout=self._options.add_on_patience if self._resource.add_on else None,
         ):
             version = page.metadata.resource_version
             self._collect((self._changes.listed(raw) for raw in page.items or ()), objects, broken)
@@ -167,13 +175,12 @@ class Reflector:
     def _watch(self, version: str) -> None:
         """Until its end. From "" it is a streaming list, which ends with the last of what there is."""
         close, began = bool(version) and self._attention.close(), self._monotonic()
-        silence = self._options.silence if version else min(self._options.silence, self._options.list_silence)
         watch = Watch(
             self._connection,
             self._resource,
             version,
             timeout=self._options.close_timeout if close else self._rng.randint(*self._options.timeout),
-            silence=self._options.close_silence if close else silence,
+            silence=self._options.close_silence if close else self._silence(lists=not version),
         )
         try:
             if not version:
@@ -195,6 +202,15 @@ class Reflector:
             self._orderly |= self._confirmed or self._attention.cut(watch)
             self._attention.over()
             watch.close()
+
+    def _silence(self, *, lists: bool) -> float:
+        """Seconds without a byte after which a watch is taken for dead; `lists`: one that lists."""
+        bounds = [self._options.silence]
+        if lists:
+            bounds.append(self._options.list_silence)
+            if self._resource.add_on:
+                bounds.append(self._options.add_on_patience)
+        return min(bounds)
 
     def _follow(self, watch: Watch, batches: Iterable[list[WatchEvent]], began: float) -> None:
         """Events until a bookmark, or the end in time: there is nothing more of the time before the watch."""

@@ -269,7 +269,7 @@ class KindStore:
         with self._lock:
             lacking = self._denied or (self.resource.add_on and not self._synced)
             if lacking and self.resource.without:
-                return () if self._absent else (self.resource.unknown(self._error),)
+                return () if self._absent else (self.resource.unknown(self._error or "not listed yet"),)
             return first_of([text for _, text in sorted(self._broken.items())])
 
     def status(self) -> KindStatus:

@@ -1,4 +1,5 @@
-"""Lists of all kinds, one after the other: the server's flow control and memory see one list of ours."""
+"""Lists of all kinds but add-ons, one after the other: the server's flow control and memory see one long list
+of ours."""
 
 from __future__ import annotations
 

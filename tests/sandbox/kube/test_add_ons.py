@@ -11,10 +11,10 @@ import pytest
 
 from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.read import transfer
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.read.transfer import ReadOptions
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch.options import WatchOptions
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import node, node_claim, objects, workload
 from tests.support.sandbox import ApiServer, Garbage, Reply
@@ -106,15 +106,43 @@ def test_if_one_of_them_is_malformed_they_count_as_refused(read: Any) -> None:
 
 @pytest.mark.parametrize("may_be_old", [False, True], ids=["pages", "whole"])
 @pytest.mark.usefixtures("add_ons")
-def test_one_that_hangs_is_not_asked_again(may_be_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_FOR_ADD_ONS", 0.5)
+def test_one_that_hangs_is_not_asked_again(may_be_old: bool) -> None:
     patient = ClusterOptions(connect_timeout=30.0, read_timeout=60.0)
     with ApiServer(objects(*CLUSTER)) as server, connected(server, options=patient) as c:
         hanging = server.faults.add(Delay(math.inf), resource="nodeclaims")
-        options = ReadOptions(may_be_old=may_be_old)
+        options = ReadOptions(may_be_old=may_be_old, add_on_patience=0.5)
         snapshot = read_snapshot(c, now=lambda: 0.0, wait=threading.Event().wait, options=options)
     assert hanging.hits == 1
     assert "NodeClaim" in snapshot.refused
+    assert len(snapshot.pods) == 1
+
+
+HANGS = {
+    "its lists": ("/nodeclaims",),
+    "the lists of two": ("/nodeclaims", "/verticalpodautoscalers"),
+    "what says whether it is served": ("/apis/karpenter.sh/v1$",),
+}
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "pages"])
+@pytest.mark.parametrize("paths", HANGS.values(), ids=HANGS)
+@pytest.mark.usefixtures("add_ons")
+def test_a_cache_that_begins_waits_for_one_that_hangs_as_long_as_a_list_does(
+    paths: tuple[str, ...], streaming: bool
+) -> None:
+    """And for no turn of theirs: neither those behind it in the line nor the plan."""
+    patient = ClusterOptions(connect_timeout=30.0, read_timeout=120.0)
+    options = WatchOptions(streaming=streaming, add_on_patience=0.5, list_silence=120.0, turn=120.0)
+    with ApiServer(objects(*CLUSTER)) as server, connected(server, options=patient) as c:
+        for path in paths:
+            server.faults.add(Delay(math.inf), path=path)
+        if "/nodeclaims" not in paths:
+            server.faults.add(Reply(403), resource="nodeclaims")
+        with watching(c, options, ready=False, kinds=ALL, stale_after=600.0) as cache:
+            assert cache.wait_ready(60)
+            snapshot = cache.snapshot(0.0)
+    assert "NodeClaim" in snapshot.refused
+    assert any(w.startswith(SAYS["nodeclaims"]) and "(None)" not in w for w in snapshot.warnings)
     assert len(snapshot.pods) == 1
 
 
