@@ -268,9 +268,11 @@ class Service:
         self._scale_in = steering_options(new, self._live)
         self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
-            memory_rules(new, attended=False), circuit_limits(new), read_only=not new.evictions.enabled
+            memory_rules(new, attended=False),
+            circuit_limits(new),
+            read_only=not new.evictions.enabled,
+            silent=silence_of(new),
         )
-        self.memory.silent = silence_of(new)
         if new.schedule != before.schedule:
             self._daemon.reschedule(trigger_of(new))
         self._stand_for_election()

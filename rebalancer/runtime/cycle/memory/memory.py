@@ -6,15 +6,13 @@ So a process that is killed in between leaves a trace, and a second process that
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.findings.checks.replacing.since import dated, first_seen
-from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
-from rebalancer.kube.errors import KubeError
+from rebalancer.kube.coordination.ledger import Ledgers
 from rebalancer.model.finding import Finding
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
@@ -22,32 +20,23 @@ from rebalancer.outcome.cycle import Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.history.digests import Fingerprints, constraint_id
 from rebalancer.policy.history.earlier import earlier
-from rebalancer.policy.history.fence import Claim, claimed, rival
-from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, cut_off, within_limits
-from rebalancer.policy.history.merged import merged
+from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, cut_off
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.tally import DAY, recent
-from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.limits import circuit_breaker as breaker
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Earlier
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory.fates import counted_in, fate_of
+from rebalancer.runtime.cycle.memory.shared_ledger import SharedLedger
 from rebalancer.runtime.cycle.memory.stabilization import young
 from rebalancer.runtime.cycle.memory.undone import same_keys, undone
 from rebalancer.runtime.cycle.memory.verdicts import Verdicts, release_beyond
 
-log = logging.getLogger(__name__)
-
 
 class Memory:
-    """The memory of one process. Without a `store` it lasts as long as the process.
-
-    `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
-    `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
-    nothing although it is there.
-    """
+    """The memory of one process; `store`, `writer`, `read_only`, `term`, `silent` as in `SharedLedger`."""
 
     def __init__(
         self,
@@ -62,31 +51,36 @@ class Memory:
         term: Callable[[], int] = lambda: 0,
         silent: float = 3600.0,
     ) -> None:
-        self.ledger = Ledger()
+        self._shared = SharedLedger(
+            clock, store, writer=writer, read_only=read_only, term=term, silent=silent
+        )
         self._clock = clock
         self.rules = rules
-        self._store = store
         self._limits = limits
-        self._writer = writer
-        self._read_only = read_only
         self._ignore_circuit = ignore_circuit
-        self._term = term
-        self.silent = silent
-        self._rival: Reason | None = None
         self._cycle = ""
         self._began = 0
         self._looked = False
         self._release = ""
         self._nodes: Mapping[str, Mapping[str, str]] = {}
         """The labels of each node when the cluster was read first in this cycle."""
-        self._saved = self.ledger
         self._verdicts = Verdicts()
-        self._failed: Ledger | None = None
-        """What could not be written: it is tried again once there is more."""
 
-    def reconfigure(self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool) -> None:
+    @property
+    def ledger(self) -> Ledger:
+        """What is known now, whether it has been written or not."""
+        return self._shared.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._shared.ledger = ledger
+
+    def reconfigure(
+        self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool, silent: float
+    ) -> None:
         """Takes over other rules. Called between cycles."""
-        self.rules, self._limits, self._read_only = rules, limits, read_only
+        self.rules, self._limits = rules, limits
+        self._shared.read_only, self._shared.silent = read_only, silent
 
     # -- a cycle
 
@@ -94,24 +88,8 @@ class Memory:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
         self._looked = False
-        self._cycle = f"{self._writer}-{self._began}-{int(self._clock.now())}"
-        if self._store is None:
-            self.ledger = self._as_of_now(within_limits(self.ledger))
-            return
-        if self._read_only and self._began > 1:
-            return
-        try:
-            self._saved = self._store.load()
-        except KubeError as e:
-            if not self._read_only:
-                raise
-            log.warning("going on without the ledger, as nothing is evicted: %s", e)
-            return
-        self.ledger = self._as_of_now(self._saved)
-        self._look_for_rival(self.ledger)
-        if self._rival is not None:
-            # The other one finds this claim before its next eviction.
-            self._try_to_save()
+        self._cycle = f"{self._shared.writer}-{self._began}-{int(self._clock.now())}"
+        self._shared.load()
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
@@ -233,17 +211,7 @@ class Memory:
             )
             for m, left in zip(moves, leaves, strict=True)
         )
-        intended = replace(self.ledger, entries=(*self.ledger.entries, *new))
-        if self._store is not None and not self._read_only:
-            # Where this fails nothing of it is evicted, so nothing of it may be written later.
-            try:
-                intended = self._saved = self._store.save(self._with_claim(intended))
-            except LedgerConflictError as e:
-                self._meet()
-                if self._rival is None:
-                    raise
-                raise LedgerConflictError(self._rival.message, self._rival.remedy, target=e.target) from e
-        self.ledger = intended
+        self._shared.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
 
     def landed(self, outcomes: Sequence[Outcome]) -> None:
         """Takes down outcomes, and removes what was intended and not sent. `save` or `intend` writes it."""
@@ -281,8 +249,7 @@ class Memory:
 
     def save(self) -> None:
         """Writes what has not been written yet. Never raises."""
-        if self.ledger != self._saved:
-            self._try_to_save()
+        self._shared.save()
 
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
@@ -294,45 +261,11 @@ class Memory:
 
     def leave(self) -> None:
         """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
-        if self._store is None or self._read_only or self._writer not in self._saved.claims:
-            return
-        try:
-            there = self._store.load()
-            others = {name: c for name, c in there.claims.items() if name != self._writer}
-            if others != there.claims:
-                self._store.save(replace(there, claims=others))
-        except KubeError as e:
-            log.info("the claim on the ledger runs out by itself: %s", e.message)
-
-    def _as_of_now(self, ledger: Ledger) -> Ledger:
-        return as_of(ledger, self._clock.now(), self.silent)
-
-    # -- the fence
+        self._shared.leave()
 
     def rival(self) -> Reason | None:
         """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
-        return self._rival
-
-    def _with_claim(self, ledger: Ledger) -> Ledger:
-        now = self._clock.now()
-        mine = Claim(until=now + self.silent, term=self._term(), made=now)
-        return replace(ledger, claims=claimed(ledger.claims, self._writer, mine, now))
-
-    def _look_for_rival(self, ledger: Ledger) -> None:
-        before = self._rival
-        self._rival = rival(ledger.claims, self._writer, self._term(), self._clock.now())
-        if self._rival is not None and before is None:
-            log.warning("%s", self._rival.message)
-
-    def _meet(self) -> None:
-        """Somebody else has written: takes over what they know, and says that this process is here."""
-        assert self._store is not None
-        try:
-            self.ledger = merged(self._as_of_now(self._store.load()), self.ledger)
-            self._look_for_rival(self.ledger)
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
-        except KubeError as e:
-            log.warning("the ledger could not be written: %s", e)
+        return self._shared.rival
 
     # -- the breaker
 
@@ -355,16 +288,3 @@ class Memory:
     def limits(self) -> CircuitLimits | None:
         """Limits of the circuit breaker."""
         return self._limits
-
-    # -- within
-
-    def _try_to_save(self) -> None:
-        if self._store is None or self._read_only:
-            return
-        try:
-            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
-        except LedgerConflictError as e:
-            log.warning("%s; both accounts are kept", e)
-            self._meet()
-        except KubeError as e:
-            log.warning("the ledger could not be written; it is tried again later: %s", e)

@@ -1,0 +1,139 @@
+"""The ledger as this process has it, and as it stands in the cluster: read, written and claimed.
+
+Where somebody else has written it in between, the two accounts become one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
+from rebalancer.kube.errors import KubeError
+from rebalancer.model.reason import Reason
+from rebalancer.policy.history.fence import Claim, claimed, rival
+from rebalancer.policy.history.ledger import Ledger, within_limits
+from rebalancer.policy.history.merged import merged
+from rebalancer.policy.history.times_ahead import as_of
+from rebalancer.runtime.cycle.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class SharedLedger:
+    """`ledger` is what this process knows; without a `store` it lasts as long as the process.
+
+    `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
+    `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
+    nothing although it is there. `rival`: another rebalancer that acts on this ledger, as far as known.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Ledgers | None,
+        *,
+        writer: str,
+        read_only: bool,
+        term: Callable[[], int],
+        silent: float,
+    ) -> None:
+        self.ledger = Ledger()
+        self.writer = writer
+        self.read_only = read_only
+        self.silent = silent
+        self.rival: Reason | None = None
+        self._clock = clock
+        self._store = store
+        self._term = term
+        self._saved = self.ledger
+        self._asked = False
+
+    def load(self) -> None:
+        """Reads what others have written. Raises KubeError if it cannot be read and pods may go; a dry run
+        reads once."""
+        again, self._asked = self._asked, True
+        if self._store is None:
+            self.ledger = self._as_of_now(within_limits(self.ledger))
+            return
+        if self.read_only and again:
+            return
+        try:
+            self._saved = self._store.load()
+        except KubeError as e:
+            if not self.read_only:
+                raise
+            log.warning("going on without the ledger, as nothing is evicted: %s", e)
+            return
+        self.ledger = self._as_of_now(self._saved)
+        self._look_for_rival(self.ledger)
+        if self.rival is not None:
+            # The other one finds this claim before its next eviction.
+            self._try_to_save()
+
+    def write(self, ledger: Ledger) -> None:
+        """From now on this is the ledger, in the store too. Raises KubeError."""
+        if self._store is not None and not self.read_only:
+            # Where this fails nothing of it is evicted, so nothing of it may be written later.
+            try:
+                ledger = self._saved = self._store.save(self._with_claim(ledger))
+            except LedgerConflictError as e:
+                self._meet()
+                if self.rival is None:
+                    raise
+                raise LedgerConflictError(self.rival.message, self.rival.remedy, target=e.target) from e
+        self.ledger = ledger
+
+    def save(self) -> None:
+        """Writes what has not been written yet. Never raises."""
+        if self.ledger != self._saved:
+            self._try_to_save()
+
+    def leave(self) -> None:
+        """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
+        if self._store is None or self.read_only or self.writer not in self._saved.claims:
+            return
+        try:
+            there = self._store.load()
+            others = {name: c for name, c in there.claims.items() if name != self.writer}
+            if others != there.claims:
+                self._store.save(replace(there, claims=others))
+        except KubeError as e:
+            log.info("the claim on the ledger runs out by itself: %s", e.message)
+
+    def _try_to_save(self) -> None:
+        if self._store is None or self.read_only:
+            return
+        try:
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except LedgerConflictError as e:
+            log.warning("%s; both accounts are kept", e)
+            self._meet()
+        except KubeError as e:
+            log.warning("the ledger could not be written; it is tried again later: %s", e)
+
+    def _meet(self) -> None:
+        """Somebody else has written: takes over what they know, and says that this process is here."""
+        assert self._store is not None
+        try:
+            self.ledger = merged(self._as_of_now(self._store.load()), self.ledger)
+            self._look_for_rival(self.ledger)
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except KubeError as e:
+            log.warning("the ledger could not be written: %s", e)
+
+    def _with_claim(self, ledger: Ledger) -> Ledger:
+        now = self._clock.now()
+        mine = Claim(until=now + self.silent, term=self._term(), made=now)
+        return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, now))
+
+    def _look_for_rival(self, ledger: Ledger) -> None:
+        before = self.rival
+        self.rival = rival(ledger.claims, self.writer, self._term(), self._clock.now())
+        if self.rival is not None and before is None:
+            log.warning("%s", self.rival.message)
+
+    def _as_of_now(self, ledger: Ledger) -> Ledger:
+        return as_of(ledger, self._clock.now(), self.silent)
