@@ -16,7 +16,8 @@ from rebalancer.outcome.observer import Observer
 from rebalancer.outcome.steering import CostResult, SteeringReport
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.room.advice import Room
-from rebalancer.telemetry.metrics.gauges import State, register
+from rebalancer.telemetry.metrics.gauges import register
+from rebalancer.telemetry.metrics.state import State
 
 CYCLE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 PHASE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
