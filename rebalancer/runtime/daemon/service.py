@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.kube.client.connection import Connection
@@ -20,12 +19,8 @@ from rebalancer.kube.coordination.election import Elector
 from rebalancer.kube.patch.deletion_cost import CostWriter
 from rebalancer.kube.policy_reports import PolicyReports
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import CycleReport
 from rebalancer.outcome.observer import Observer, Observers
-from rebalancer.planner.plan import Plan
 from rebalancer.planner.results.pace import Gait
-from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.events.events import Events
 from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
@@ -33,7 +28,7 @@ from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from rebalancer.runtime.daemon.steering import SteeringThread
-from rebalancer.runtime.daemon.trigger import CronTrigger, every
+from rebalancer.runtime.daemon.trigger import silence_of, trigger_of
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.configured import (
@@ -50,6 +45,7 @@ from rebalancer.runtime.live.newest import NewestGate
 from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
+from rebalancer.runtime.observers.planning import PlanningWatch
 from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
 from rebalancer.runtime.observers.room import RoomWatch
 from rebalancer.runtime.prevention.pause import Unpaused
@@ -89,7 +85,7 @@ class Service:
         self._heart = Heartbeat(SystemClock(stop), settings.health.hung_after)
         self._clock = BeatingClock(SystemClock(stop), self._heart)
         self.observer = Observers(observers)
-        self._planning = _PlanningWatch()
+        self._planning = PlanningWatch()
         self._observers = [
             self.observer,
             NeighbourWatch(self.observer),
@@ -297,43 +293,3 @@ class Service:
         self.observer.on_leading(leading)
         if leading and not self._reloader.settings.schedule.cron:
             self._daemon.run_now()
-
-
-class _PlanningWatch(Observer):
-    """Whether a plan is being made."""
-
-    def __init__(self) -> None:
-        self.on = False
-
-    def on_snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        self.on = True
-
-    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
-        self.on = False
-
-    def on_report(self, report: CycleReport) -> None:  # noqa: ARG002
-        self.on = False
-
-    def on_error(self, error: Exception) -> None:  # noqa: ARG002
-        self.on = False
-
-
-def trigger_of(settings: Settings) -> Any:
-    """When cycles start."""
-    s = settings.schedule
-    if s.cron:
-        return CronTrigger(parse_cron(s.cron), ZoneInfo(s.time_zone), s.jitter)
-    return every(s.interval, s.jitter)
-
-
-def silence_of(settings: Settings) -> float:
-    """For how many seconds a daemon may write nothing to the ledger: two intervals, and its longest cycle."""
-    s = settings.schedule
-    between = s.interval
-    if s.cron:
-        cron, zone = parse_cron(s.cron), ZoneInfo(s.time_zone)
-        first = cron.after(time.time(), zone)
-        second = cron.after(first, zone) if first is not None else None
-        if first is not None and second is not None:
-            between = second - first
-    return 2 * (between + s.jitter) + s.max_cycle_time

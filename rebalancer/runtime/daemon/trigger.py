@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from rebalancer.policy.limits.cron import Cron
+from rebalancer.policy.limits.cron import Cron, parse_cron
+from rebalancer.settings import Settings
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]
@@ -33,3 +36,24 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]
 def every(seconds: float, jitter: float = 0.0) -> Any:
     """A trigger every so many seconds, from start to start."""
     return IntervalTrigger(seconds=seconds, jitter=jitter or None, timezone=UTC)
+
+
+def trigger_of(settings: Settings) -> Any:
+    """When cycles start."""
+    s = settings.schedule
+    if s.cron:
+        return CronTrigger(parse_cron(s.cron), ZoneInfo(s.time_zone), s.jitter)
+    return every(s.interval, s.jitter)
+
+
+def silence_of(settings: Settings) -> float:
+    """For how many seconds a daemon may write nothing to the ledger: two intervals, and its longest cycle."""
+    s = settings.schedule
+    between = s.interval
+    if s.cron:
+        cron, zone = parse_cron(s.cron), ZoneInfo(s.time_zone)
+        first = cron.after(time.time(), zone)
+        second = cron.after(first, zone) if first is not None else None
+        if first is not None and second is not None:
+            between = second - first
+    return 2 * (between + s.jitter) + s.max_cycle_time

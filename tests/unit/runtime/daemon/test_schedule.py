@@ -16,8 +16,7 @@ from apscheduler.schedulers.base import BaseScheduler
 
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.daemon.schedule import Daemon
-from rebalancer.runtime.daemon.service import trigger_of
-from rebalancer.runtime.daemon.trigger import every
+from rebalancer.runtime.daemon.trigger import every, trigger_of
 from rebalancer.settings import load_settings
 
 
