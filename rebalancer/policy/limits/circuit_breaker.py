@@ -15,12 +15,15 @@ from msgspec import Struct
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.history.ledger import Circuit
+from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.options import Limit
 
-_LONGEST = 8
-"""Each further trip in a row doubles the pause, up to this many times the first."""
+_DOUBLINGS = 3
+"""Each further trip in a row doubles the pause, so many times at most."""
 _FEW = 3
 """So many displaced pods are allowed where a percentage of a small cluster would be less."""
+_SKEW = 60.0
+"""Seconds that the clocks of two machines may well differ."""
 
 
 class CircuitLimits(Struct, frozen=True, kw_only=True):
@@ -31,6 +34,10 @@ class CircuitLimits(Struct, frozen=True, kw_only=True):
     not_ready: Limit = Limit(percent=20)
     displaced: Limit = Limit(percent=1)
     pause: float = 600.0
+
+    def pause_after(self, trips: int) -> float:
+        """Seconds without evictions after so many trips in a row."""
+        return float(self.pause * 2 ** min(max(trips - 1, 0), _DOUBLINGS))
 
     def most_displaced(self, pods: int) -> int:
         """How many displaced pods a cluster of so many may have."""
@@ -66,16 +73,29 @@ def too_many_displaced(displaced: Collection[str], most: int) -> Reason | None:
 
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:
     """The circuit after another trip."""
-    pause = limits.pause * min(2**circuit.trips, _LONGEST)
-    return Circuit(until=now + pause, trips=circuit.trips + 1, reason=why)
+    trips = circuit.trips + 1
+    return Circuit(until=now + limits.pause_after(trips), trips=trips, reason=why)
 
 
-def still_open(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Reason | None:
-    """Why nothing is evicted yet, and when evicting is tried again; None if the breaker is closed.
+def from_now(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Circuit:
+    """The circuit; one that would be open for longer than any trip can have meant opens now.
 
-    A clock that was set back by more than the longest pause does not keep the breaker open.
+    It was opened by a clock that was ahead, or this one was set back. It is neither closed for that, nor open
+    until such a time comes.
     """
-    if not circuit.trips or now >= circuit.until or circuit.until - now > _LONGEST * limits.pause:
+    pause, left = limits.pause_after(circuit.trips), circuit.until - now
+    if not circuit.trips or left <= pause + _SKEW:
+        return circuit
+    say = (
+        f"{circuit.reason} (its end lay {left / HOUR:,.1f} h ahead, by a clock that was wrong or a longer "
+        f"breaker.pause; shortened to {pause:,.0f} s)"
+    )
+    return Circuit(until=now + pause, trips=circuit.trips, reason=say)
+
+
+def still_open(circuit: Circuit, *, now: float) -> Reason | None:
+    """Why nothing is evicted yet, and when evicting is tried again; None if the breaker is closed."""
+    if not circuit.trips or now >= circuit.until:
         return None
     again = datetime.fromtimestamp(circuit.until, UTC)
     return Reason(

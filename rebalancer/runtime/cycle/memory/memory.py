@@ -276,13 +276,18 @@ class Memory:
         now = self._clock.now()
         opened = breaker.tripped(self.ledger.circuit, why, now=now, limits=self._limits)
         self.ledger = replace(self.ledger, circuit=opened)
-        return breaker.still_open(opened, now=now, limits=self._limits)
+        return breaker.still_open(opened, now=now)
 
     def circuit_open(self) -> Reason | None:
-        """Why the circuit breaker, opened by an earlier cycle, is still open."""
+        """Why the circuit breaker, opened by an earlier cycle, is still open. Where a clock far ahead opened
+        it, it is open from the first time that this is asked."""
         if self._limits is None or self._ignore_circuit:
             return None
-        return breaker.still_open(self.ledger.circuit, now=self._clock.now(), limits=self._limits)
+        now, circuit = self._clock.now(), self.ledger.circuit
+        shortened = breaker.from_now(circuit, now=now, limits=self._limits)
+        if shortened != circuit:
+            self.ledger = replace(self.ledger, circuit=shortened)
+        return breaker.still_open(shortened, now=now)
 
     @property
     def limits(self) -> CircuitLimits | None:

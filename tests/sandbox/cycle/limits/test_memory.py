@@ -38,6 +38,7 @@ ZONE = ZoneInfo("UTC")
 
 ONE = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_total=Limit(number=1))))
 """One eviction a cycle."""
+YEAR = 365 * 86_400.0
 
 
 def test_evictions_are_written_down_with_what_was_predicted_and_what_happened() -> None:
@@ -426,6 +427,29 @@ def test_a_failed_cycle_opens_the_breaker_and_says_when_it_is_tried_again() -> N
     assert "the circuit breaker is open: the API server is unwell" in second.report.message
     assert third.report.end is End.COMPLETE
     assert ledger.circuit.trips == 0
+
+
+def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        fault = m.server.faults.add(Reply(500), subresource="eviction")
+        m.time.at += YEAR
+        m.cycle(limits=limits)
+        m.server.faults.remove(fault)
+        m.time.at -= YEAR
+        held = [m.cycle(limits=limits)]
+        m.time.at += 540
+        held.append(m.cycle(limits=limits))
+        m.time.at += 60
+        last = m.cycle(limits=limits)
+    for run in held:
+        assert run.report.end is End.HELD
+        assert "the circuit breaker is open: the API server is unwell" in run.report.message
+        assert "its end lay 8,760" in run.report.message
+        assert "shortened to 600 s" in run.report.message
+        assert run.report.evicted == 0
+    assert last.report.end is End.COMPLETE
+    assert last.report.evicted > 0
 
 
 def test_events_tell_pod_and_owner() -> None:

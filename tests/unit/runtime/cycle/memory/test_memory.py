@@ -157,6 +157,31 @@ def test_the_breaker_opens_for_longer_each_time_and_closes_when_a_cycle_ends_wel
     assert memory.ledger.circuit.trips == 0
 
 
+def test_a_breaker_is_open_for_its_pause_although_the_clock_is_set_back() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    memory.trip("two replacements failed")
+    time.at -= 86_400
+    assert memory.circuit_open() is not None
+    time.at += 599
+    memory.begin()
+    reason = memory.circuit_open()
+    assert reason is not None
+    assert reason.message.count("its end lay 24.2 h ahead") == 1
+    time.at += 1
+    assert memory.circuit_open() is None
+
+
+def test_a_breaker_of_clocks_that_differ_a_little_is_left_as_it_is() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    memory.trip("two replacements failed")
+    before = memory.ledger
+    time.at -= 59
+    assert memory.circuit_open() is not None
+    assert memory.ledger == before
+
+
 def test_without_limits_there_is_no_breaker() -> None:
     memory = Memory(FakeTime(), HistoryRules())
     assert memory.trip("anything") is None
