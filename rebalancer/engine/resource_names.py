@@ -6,6 +6,8 @@ Rule: framework.Resource.Add and pkg/apis/core/v1/helper (``IsScalarResourceName
 
 from __future__ import annotations
 
+PODS = "pods"
+"""How many pods a node takes, among its resources; a request of this name is not counted."""
 NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rebalancer.engine.config import Profile
+from rebalancer.engine.resource_names import PODS, is_counted, is_extended
 from rebalancer.engine.version import (
     INIT_IMAGES,
     POD_LEVEL_RESOURCES,
@@ -12,6 +14,11 @@ from rebalancer.engine.version import (
 )
 from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
 from rebalancer.model.pod import HostPort, PodTemplate
+from rebalancer.spread.arrays import int64
+
+Amounts = tuple[tuple[str, int], ...]
+"""(resource, amount); one of `PODS` is the pod itself."""
+_FIT = "NodeResourcesFit"
 
 
 def host_ports(template: PodTemplate, version: ServerVersion) -> tuple[HostPort, ...]:
@@ -19,6 +26,32 @@ def host_ports(template: PodTemplate, version: ServerVersion) -> tuple[HostPort,
     if not template.host_ports or version.has(SIDECAR_PORTS):
         return template.host_ports
     return _ports_of_containers(template)
+
+
+def held_requests(template: PodTemplate) -> Amounts:
+    """What a pod takes of its node, whoever asks for it there.
+
+    Resources that the scheduler does not know are left out. Rule: framework.Resource.Add.
+    """
+    counted = ((name, int64(v)) for name, v in template.requests.items() if v and is_counted(name))
+    return (*counted, (PODS, 1))
+
+
+def asked_requests(template: PodTemplate, profile: Profile) -> Amounts:
+    """What the profile's filter wants a node to have left for the pod: what it holds less what is ignored.
+
+    Rule: plugins/noderesources/fit.go, ``fitsRequest``; a profile without that filter wants nothing.
+    """
+    if _FIT not in profile.filters:
+        return ()
+    return tuple((r, v) for r, v in held_requests(template) if v > 0 and not _ignored(r, profile))
+
+
+def _ignored(resource: str, profile: Profile) -> bool:
+    """Only resources of others can be ignored."""
+    group = resource.split("/", 1)[0]
+    named = resource in profile.ignored_resources or group in profile.ignored_groups
+    return named and is_extended(resource)
 
 
 def scored_requests(template: PodTemplate, version: ServerVersion) -> tuple[int, int]:

@@ -25,8 +25,8 @@ def instead(
     if not best.everywhere:
         return None
     placed = best.placed[:, best.nodes[0]]
-    needed = wanted([(c, int(n)) for c, n in zip(posed.component.classes, placed, strict=True) if n])
     state = first.simulation.state
+    needed = wanted(state, [(c, int(n)) for c, n in zip(posed.component.classes, placed, strict=True) if n])
     where = posed.kind_of(best.nodes[0]).labels.items()
     near = [
         row
@@ -59,13 +59,13 @@ def instead(
 
 
 def _comes(first: Posed, posed: Posed, best: Added, row: int, resource: str) -> int:
-    """How much more the pods ask for that are on an existing node beside the new one."""
+    """How much more the pods take that are on an existing node beside the new one."""
     there = posed.simulation.state.table.index[first.simulation.state.table.names[row]]
-    asked = (
-        1 if resource == PODS else c.replacement.requests.get(resource, 0) for c in posed.component.classes
+    held = (
+        dict(posed.simulation.state.holds(c.replacement)).get(resource, 0) for c in posed.component.classes
     )
     more = best.placed[:, there] - posed.component.start[:, there]
-    return sum(amount * int(n) for amount, n in zip(asked, more, strict=True))
+    return sum(amount * int(n) for amount, n in zip(held, more, strict=True))
 
 
 def _does(

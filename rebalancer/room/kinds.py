@@ -96,10 +96,9 @@ def useful(
 ) -> list[int]:
     """Of nodes that could be added those (by place in `rows`) that take pods: of two that take the same in
     the same domains the larger one."""
-    resources = sorted({r for c in classes for r, amount in c.replacement.requests.items() if amount > 0})
-    free = np.stack(
-        [simulation.state.allocatable(r) - simulation.state.requested[r] for r in (*resources, PODS)]
-    )
+    state = simulation.state
+    resources = sorted({PODS, *(r for c in classes for r, _ in state.asks(c.replacement))})
+    free = np.stack([state.allocatable(r) - state.requested[r] for r in resources])
     kept: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         takes = tuple(bool(c.static[row]) for c in classes)

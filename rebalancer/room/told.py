@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from rebalancer.engine.state.cluster import PODS
+from rebalancer.engine.state.cluster import PODS, ClusterState
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added
 from rebalancer.planner.cluster.pod_classes import PodClass
@@ -54,19 +54,19 @@ def bare_node(snapshot: Snapshot, kind: NodeKind) -> NewNodes:
     )
 
 
-def wanted(pods: Sequence[tuple[PodClass, int]]) -> dict[str, int]:
+def wanted(state: ClusterState, pods: Sequence[tuple[PodClass, int]]) -> dict[str, int]:
     """What these pods ask for in all, by resource."""
     total: dict[str, int] = {}
     for c, number in pods:
-        for resource, amount in (*c.replacement.requests.items(), (PODS, 1)):
+        for resource, amount in state.asks(c.replacement):
             total[resource] = total.get(resource, 0) + number * amount
-    return {resource: amount for resource, amount in total.items() if amount}
+    return total
 
 
 def _node(
     posed: Posed, kind: NodeKind, pods: Sequence[tuple[PodClass, int]], every: Sequence[NodeKind]
 ) -> NewNodes:
-    free = wanted(pods)
+    free = wanted(posed.simulation.state, pods)
     smaller = [
         k
         for k in every
@@ -93,7 +93,7 @@ def _left(posed: Posed, kind: NodeKind) -> Mapping[str, int]:
     left = dict(kind.like.allocatable)
     for pod in posed.snapshot.pods:
         if pod.node_name == kind.like.name and belongs_to_node(pod):
-            for resource, amount in (*pod.template.requests.items(), (PODS, 1)):
+            for resource, amount in posed.simulation.state.holds(pod.template):
                 left[resource] = left.get(resource, 0) - amount
     return left
 

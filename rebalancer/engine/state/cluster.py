@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.engine.resource_names import PODS
 from rebalancer.engine.state.for_a_while import PodsForAWhile
-from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, PODS, Placed
+from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, Placed
+from rebalancer.engine.template_rules import Amounts, asked_requests
 from rebalancer.engine.version import DECISIVE, ServerVersion
 from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Pod, PodTemplate
@@ -46,6 +48,7 @@ class ClusterState(PodsForAWhile):
         self.table = NodeTable.of(snapshot)
         self.doubts = {change: why for change in DECISIVE if (why := self.version.doubt(change))}
         self._allocatable: dict[str, Ints] = {}
+        self._asked: ByIdentity[Amounts] = ByIdentity()
         self._selectors = DefaultSelectors(snapshot)
         self._constraints: ByIdentity[tuple[tuple[Constraint, ...], tuple[Constraint, ...]]] = ByIdentity()
         self._eligible: ByIdentity[Bools] = ByIdentity()
@@ -199,6 +202,14 @@ class ClusterState(PodsForAWhile):
             affinity.required if honored and affinity is not None else None,
             template.tolerations if constraint.node_taints_policy == "Honor" else None,
         )
+
+    def asks(self, template: PodTemplate) -> Amounts:
+        """What a node must have left for the pod, by the profile that places it: see `asked_requests`."""
+        found = self._asked.get(template)
+        if found is None:
+            profile = self.config.profile(template.scheduler_name)
+            found = self._asked.put(asked_requests(template, profile), template)
+        return found
 
     def allocatable(self, resource: str) -> Ints:
         """int64[N]: what pods may request of a resource in all (`PODS`: how many pods).

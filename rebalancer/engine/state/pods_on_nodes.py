@@ -14,30 +14,26 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from rebalancer.engine.resource_names import is_counted
 from rebalancer.engine.state.host_ports import HostPorts
 from rebalancer.engine.state.interpod_terms import TermIndex
 from rebalancer.engine.state.storage import Storage
 from rebalancer.engine.state.volume_use import VolumeUse
-from rebalancer.engine.template_rules import peculiarities, scored_requests
+from rebalancer.engine.template_rules import Amounts, held_requests, peculiarities, scored_requests
 from rebalancer.engine.version import Change, ServerVersion
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Columns, Ints, int64
+from rebalancer.spread.arrays import Columns, Ints
 from rebalancer.spread.nodes import ByIdentity
 from rebalancer.spread.tally import Tally
 
-PODS = "pods"
-"""Also the name of the node's limit; a request of this name is not counted."""
 NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"
 
 
-def _held(template: PodTemplate, version: ServerVersion) -> tuple[tuple[str, int], ...]:
-    """What a pod adds to `requested`; resources that the scheduler does not know are left out."""
-    counted = {name: int64(v) for name, v in template.requests.items() if v and is_counted(name)}
+def _taken(template: PodTemplate, version: ServerVersion) -> Amounts:
+    """What a pod adds to `requested`."""
     cpu, memory = scored_requests(template, version)
-    return tuple({PODS: 1, **counted, NONZERO_CPU: cpu, NONZERO_MEMORY: memory}.items())
+    return (*held_requests(template), (NONZERO_CPU, cpu), (NONZERO_MEMORY, memory))
 
 
 class Placed(NamedTuple):
@@ -74,7 +70,8 @@ class PodsOnNodes:
         self.lowest_priority = sys.maxsize
         self.clock = 0
         self.stamp: Ints = np.zeros(n, dtype=np.int64)
-        self._held: ByIdentity[tuple[tuple[str, int], ...]] = ByIdentity()
+        self._taken: ByIdentity[Amounts] = ByIdentity()
+        self._held: ByIdentity[Amounts] = ByIdentity()
 
     def copy(self) -> Self:
         """A branch that changes independently; arrays are shared until written."""
@@ -147,13 +144,18 @@ class PodsOnNodes:
         """The claim is gone. Raises KeyError if there is none."""
         del self.nominated[key]
 
-    def _takes(self, template: PodTemplate) -> tuple[tuple[str, int], ...]:
+    def holds(self, template: PodTemplate) -> Amounts:
+        """What a pod takes of its node: see `held_requests`."""
+        found = self._held.get(template)
+        return found if found is not None else self._held.put(held_requests(template), template)
+
+    def _takes(self, template: PodTemplate) -> Amounts:
         """What a pod adds to `requested`."""
-        held = self._held.get(template)
-        if held is None:
-            held = self._held.put(_held(template, self.version), template)
+        taken = self._taken.get(template)
+        if taken is None:
+            taken = self._taken.put(_taken(template, self.version), template)
             self.peculiar |= peculiarities(template)
-        return held
+        return taken
 
     def _hold(self, template: PodTemplate, row: int, sign: int) -> None:
         add = self.requested.add

@@ -37,10 +37,10 @@ class Component:
     """Groups, and the classes of pods that couple them.
 
     `fixed`: int64[Q, N], pods of each class per node that stay for policy's sake; `needs` int64[Q, R], `free`
-    int64[R, N]: what a pod asks for, what nodes have left; `room`: int64[Q, N], how many more a node could
-    take if the other classes' movable pods left it, as far as the component has so many. `classes` are those
-    with pods that may move; pods of other classes are part of `base`, the counts per domain that no move
-    changes. `given`: int64[N] by resource, what pods of other components could leave free.
+    int64[R, N]: what a pod asks a node for, what nodes have left; `room`: int64[Q, N], how many more a node
+    could take if the other classes' movable pods left it, as far as the component has so many. `classes` are
+    those with pods that may move; pods of other classes are part of `base`, the counts per domain that no
+    move changes. `given`: int64[N] by resource, what pods of other components could leave free.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: 
         nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
         pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
         movable = np.array(pods, dtype=np.int64)
-        for resource, amount in (*pod_class.replacement.requests.items(), (PODS, 1)):
+        for resource, amount in simulation.state.holds(pod_class.replacement):
             if resource not in given:
                 given[resource] = nothing.astype(np.int64)
             given[resource][nodes] += movable * amount
@@ -225,20 +225,29 @@ def _resources(
 ) -> tuple[Ints, Ints]:
     """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
     state = simulation.state
-    names = sorted(
-        {
-            name
-            for pod_class in classes
-            for name, amount in pod_class.replacement.requests.items()
-            if amount > 0
-        }
-    )
-    needs = [[*(pod_class.replacement.requests.get(name, 0) for name in names), 1] for pod_class in classes]
+    asked = [dict(state.asks(pod_class.replacement)) for pod_class in classes]
+    names = (*sorted({name for amounts in asked for name in amounts} - {PODS}), PODS)
+    needs = [[amounts.get(name, 0) for name in names] for amounts in asked]
+    given = _with_ignored(simulation, classes, given)
     free = [
-        np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0)
-        for name in (*names, PODS)
+        np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0) for name in names
     ]
-    return np.array(needs, dtype=np.int64).reshape(len(classes), len(names) + 1), np.stack(free)
+    return np.array(needs, dtype=np.int64).reshape(len(classes), len(names)), np.stack(free)
+
+
+def _with_ignored(
+    simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
+) -> Mapping[str, Ints]:
+    """`given`, with what pods of these classes hold that their profile ignores, though another's may not:
+    these may come last, and then they are in nobody's way."""
+    state, found = simulation.state, dict(given)
+    for pod_class in classes:
+        asked = dict(state.asks(pod_class.replacement))
+        if any(name not in asked for name, _ in state.holds(pod_class.replacement)):
+            taken: dict[str, Ints] = {}
+            add_yields(taken, (pod_class,), simulation)
+            found |= {name: found.get(name, 0) + taken[name] for name in taken if name not in asked}
+    return found
 
 
 def _room(
@@ -251,11 +260,11 @@ def _room(
     """int64[Q, N]: room for more pods of each class, no more than there are in all, with the movable pods of
     all others out of the way. Many components have as much, and share the array."""
     movable, most = start - fixed, start.sum()
-    asked = [(*pod_class.replacement.requests.items(), (PODS, 1)) for pod_class in classes]
+    held = [simulation.state.holds(pod_class.replacement) for pod_class in classes]
     room = np.zeros(movable.shape, dtype=np.int64)
     for index, pod_class in enumerate(classes):
         given: dict[str, Ints] = dict(others)
-        for other, amounts in enumerate(asked):
+        for other, amounts in enumerate(held):
             if other != index:
                 for resource, amount in amounts:
                     given[resource] = given.get(resource, 0) + movable[other] * amount

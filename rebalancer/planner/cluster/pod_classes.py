@@ -208,11 +208,12 @@ class Classes:
         carried: tuple[int, ...],
         counted: tuple[int, ...],
     ) -> tuple[object, ...]:
-        affinity = template.affinity
+        affinity, state = template.affinity, self._simulation.state
         return (
             carried,
             counted,
-            tuple(sorted(replacement.requests.items())),
+            frozenset(state.holds(replacement)),
+            frozenset(state.asks(replacement)),
             replacement.host_ports,
             replacement.priority,
             id(affinity) if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity) else 0,

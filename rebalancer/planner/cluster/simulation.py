@@ -18,6 +18,7 @@ from msgspec import Struct
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
+from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
@@ -141,7 +142,7 @@ class Simulation:
             tuple(c.topology_key for c in self._bare.constraints(t, hard=True)),
             frozenset(t.node_selector.items()),
             t.tolerations,
-            frozenset(t.requests.items()),
+            frozenset(self.state.asks(t)),
             t.host_ports,
         )
 
@@ -151,20 +152,18 @@ class Simulation:
         `given`: resources that others would give up. A host port is one pod's alone.
         """
         state = self.state
-        most = np.where(self.static(template), 1 if template.host_ports else np.iinfo(np.int64).max, 0)
-        for resource, amount in (*template.requests.items(), ("pods", 1)):
-            if amount > 0:
-                free = state.allocatable(resource) - state.requested[resource] + given.get(resource, 0)
-                most = np.minimum(most, np.maximum(free, 0) // amount)
+        most = np.where(self.static(template), 1 if template.host_ports else MOST, 0)
+        for resource, amount in state.asks(template):
+            free = state.allocatable(resource) - state.requested[resource] + given.get(resource, 0)
+            most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
     def has_room(self, template: PodTemplate, rows: Rows) -> Bools:
         """bool[len(rows)]: which of these nodes have resources for one more pod of this template."""
         state = self.state
         fits = self.static(template)[rows]
-        for resource, amount in (*template.requests.items(), ("pods", 1)):
-            if amount > 0:
-                fits &= state.allocatable(resource)[rows] - state.requested[resource][rows] >= amount
+        for resource, amount in state.asks(template):
+            fits &= state.allocatable(resource)[rows] - state.requested[resource][rows] >= amount
         return fits
 
     def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.conflicts import can_conflict
@@ -146,12 +145,11 @@ class Waiting:
             open_ = self._simulation.framework(t).feasible(t)
             if can_conflict(t, replacement):
                 nodes = nodes & ~open_
-            for resource, amount in (*t.requests.items(), (PODS, 1)):
+            for resource, amount in state.holds(t):
                 load[resource] = load.get(resource, 0) + open_ * (amount * self._waiting[id(t)])
-        for resource, amount in (*replacement.requests.items(), (PODS, 1)):
-            if amount > 0:
-                free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
-                nodes = nodes & (free >= amount)
+        for resource, amount in state.asks(replacement):
+            free = state.allocatable(resource) - state.requested[resource] - load.get(resource, 0)
+            nodes = nodes & (free >= amount)
         return bool(nodes.any())
 
     def _raises(self, waiting: PodTemplate, nodes: Bools) -> bool:
@@ -180,9 +178,10 @@ class Waiting:
         if (a := victim.affinity) is not None and a.pod_anti_affinity:
             return True
         state = self._simulation.state
+        freed = dict(state.holds(victim))
         return bool(self._simulation.static(waiting)[node]) and all(
-            amount <= state.allocatable(r)[node] - state.requested[r][node] + victim.requests.get(r, 0)
-            for r, amount in waiting.requests.items()
+            amount <= state.allocatable(r)[node] - state.requested[r][node] + freed.get(r, 0)
+            for r, amount in state.asks(waiting)
         )
 
     def _leaves_room(self, waiting: PodTemplate, node: int, replacement: PodTemplate) -> bool:

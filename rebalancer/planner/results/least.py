@@ -8,19 +8,17 @@ first of these the program is asked again, for what the scheduler could come to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.state.cluster import PODS
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.bounds.admitted import AdmittedProgram
 from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import CellStructure
 from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
 from rebalancer.planner.bounds.program import LeastExcess, Program, least_excess
-from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.components import Component, add_yields
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -68,7 +66,8 @@ def least(
     whose excess counts."""
     if not stays:
         return Least()
-    asked = _requests(simulation, (c for c in every if c.carried))
+    asked: dict[str, Ints] = {}
+    add_yields(asked, (c for c in every if c.carried), simulation)
     found = [_of(simulation, s, asked) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
     together = _together(simulation, every, groups, in_view)
@@ -102,7 +101,8 @@ def _component(
 ) -> Component:
     """Groups with their classes, the pods of all other classes out of their way. `asked`: what all of them
     ask for that may move."""
-    own = _requests(simulation, classes)
+    own: dict[str, Ints] = {}
+    add_yields(own, classes, simulation)
     others = {resource: amount - own.get(resource, 0) for resource, amount in asked.items()}
     return Component(groups, classes, simulation, others)
 
@@ -190,17 +190,3 @@ def _cause(stay: Stays, bound: LeastExcess) -> Cause:
 def _movable(pods: PodClass) -> dict[int, int]:
     """How many of a class's pods on each node may be evicted."""
     return {node: len(there) - pods.pinned.get(node, 0) for node, there in pods.by_node.items()}
-
-
-def _requests(simulation: Simulation, classes: Iterable[PodClass]) -> dict[str, Ints]:
-    """int64[N] by resource: what the pods of these classes that may move ask for."""
-    given: dict[str, Ints] = {}
-    for c in classes:
-        movable = _movable(c)
-        rows = np.fromiter(movable, dtype=np.intp)
-        number = np.fromiter(movable.values(), dtype=np.int64)
-        for resource, amount in (*c.replacement.requests.items(), (PODS, 1)):
-            if resource not in given:
-                given[resource] = np.zeros(simulation.state.table.size, dtype=np.int64)
-            given[resource][rows] += number * amount
-    return given

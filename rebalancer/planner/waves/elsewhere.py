@@ -16,7 +16,6 @@ from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.planner.waves.load import needs
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
 
@@ -43,7 +42,7 @@ class Elsewhere:
         if not len(others):
             return
         replacement = move.replacement
-        for resource, amount in needs(replacement):
+        for resource, amount in self._simulation.state.holds(replacement):
             self._needs[resource][others] += amount
             self._taken[resource][move.landed] += amount
             self._total[resource] += amount
@@ -59,7 +58,7 @@ class Elsewhere:
     def opens(self, move: JudgedMove, anywhere: Bools, free: Mapping[str, Ints]) -> Bools:
         """bool[N]: nodes beyond `anywhere` that are open if replacements of others landed elsewhere."""
         replacement = move.replacement
-        asked = [(resource, amount) for resource, amount in needs(replacement) if resource in free]
+        asked = self._simulation.state.asks(replacement)
         room = np.zeros_like(anywhere)
         for resource, amount in asked:
             room |= free[resource] < amount
@@ -100,7 +99,7 @@ class Elsewhere:
         """
         conflicts = self._conflicts(move)
         open_ = safe = nodes if conflicts is self._simulation.state.table.none else nodes[~conflicts[nodes]]
-        asked = [(r, amount) for r, amount in needs(move.replacement) if r in free]
+        asked = self._simulation.state.asks(move.replacement)
         for resource, amount in asked:
             room = free[resource][safe] - amount
             safe = safe[room >= self._needs[resource][safe] + own * amount]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebalancer.engine.state.cluster import PODS
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.spread.arrays import Bools, Ints
@@ -20,11 +20,14 @@ class Load:
     """Counts the replacements of each component on every node where one of them may land.
 
     That is no more than its constraints let a node get (`most`, int64[N]), nor than fits there by itself.
-    Replacements of one component are equal, and each may take the place of another.
+    Replacements of one component are equal, and each may take the place of another. What none of them asks a
+    node for is not looked at, however much they take of it.
     """
 
-    def __init__(self, nothing: Ints) -> None:
+    def __init__(self, state: ClusterState, nothing: Ints) -> None:
+        self._state = state
         self._nothing = nothing
+        self._asked: set[str] = set()
         self._total: Amounts = defaultdict(nothing.copy)
         self._members: dict[int, tuple[int, Bools]] = {}
         self._own: dict[int, Amounts] = {}
@@ -38,8 +41,10 @@ class Load:
         after = self._amounts(move.replacement, number + 1, there, most, free)
         more = after if before is None else {r: taken - before[r] for r, taken in after.items()}
         total = {r: self._total[r] + amounts for r, amounts in more.items()}
-        if any(((taken > free.get(r, self._nothing)) & there).any() for r, taken in total.items()):
+        asked = self._asked.union(r for r, _ in self._state.asks(move.replacement))
+        if any(((total[r] > free[r]) & there).any() for r in asked.intersection(total)):
             return False
+        self._asked = asked
         self._total.update(total)
         self._members[component], self._own[component] = (number + 1, there), after
         return True
@@ -53,18 +58,12 @@ class Load:
         self, replacement: PodTemplate, number: int, there: Bools, most: Ints, free: Mapping[str, Ints]
     ) -> Amounts:
         """What so many of these take of each node at most, if they may land `there`."""
-        asked = needs(replacement)
         taken: Ints = number * there
         if number > 1:
             taken = np.minimum(taken, np.maximum(most, 1))
-            room = [(free.get(r, self._nothing), amount) for r, amount in asked]
+            room = [(free[r], amount) for r, amount in self._state.asks(replacement)]
             if any((here < taken * amount).any() for here, amount in room):
                 # One that does not fit by itself is counted all the same, so that it is seen.
                 fit = np.minimum.reduce([here // amount for here, amount in room])
                 taken = np.minimum(taken, np.maximum(fit, 1))
-        return {r: taken * amount for r, amount in asked}
-
-
-def needs(replacement: PodTemplate) -> list[tuple[str, int]]:
-    """What a replacement takes of each resource."""
-    return [(r, a) for r, a in (*replacement.requests.items(), (PODS, 1)) if a > 0]
+        return {r: taken * amount for r, amount in self._state.holds(replacement)}

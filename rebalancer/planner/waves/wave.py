@@ -22,7 +22,7 @@ from rebalancer.planner.cluster.terminating import Terminating, key_of
 from rebalancer.planner.moves.move import JudgedMove
 from rebalancer.planner.waves.elsewhere import Elsewhere
 from rebalancer.planner.waves.limits import Limits
-from rebalancer.planner.waves.load import Load, needs
+from rebalancer.planner.waves.load import Load
 from rebalancer.planner.waves.together import Together
 from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
 
@@ -45,7 +45,7 @@ class WaveInTheMaking:
         self._terminating = terminating
         self._size = simulation.state.table.size
         self._nothing = np.zeros(self._size, dtype=np.int64)
-        self._load = Load(self._nothing)
+        self._load = Load(simulation.state, self._nothing)
         self._together: dict[int, Together] = {}
         self._members: list[Member] = []
         self._by_component: dict[int, list[JudgedMove]] = defaultdict(list)
@@ -95,7 +95,7 @@ class WaveInTheMaking:
         does so only if it stays certain.
         """
         self._terminating.let_go()
-        self._load = Load(self._nothing)
+        self._load = Load(self._simulation.state, self._nothing)
         # The same for all members: between them the state is as it is now.
         room: dict[str, Ints] = {}
         fitting: list[tuple[JudgedMove, Bools, Bools]] = []
@@ -196,15 +196,15 @@ class WaveInTheMaking:
                 state.remove(("replacement", key_of(move.pod)))
 
     def _free(self, move: JudgedMove, known: dict[str, Ints] | None = None) -> dict[str, Ints]:
-        """What is left of the resources that the replacement asks for, as far as any pod takes of them;
-        `known`: of some of them, to which the others are added."""
+        """What is left of the resources that the replacement takes; `known`: of some of them, to which the
+        others are added."""
         state = self._simulation.state
         found = known if known is not None else {}
-        asked = [r for r, _ in needs(move.replacement) if r in state.requested]
-        for r in asked:
+        taken = [r for r, _ in state.holds(move.replacement)]
+        for r in taken:
             if r not in found:
                 found[r] = state.allocatable(r) - state.requested[r]
-        return {r: found[r] for r in asked}
+        return {r: found[r] for r in taken}
 
     def _fits(
         self, move: JudgedMove, nodes: Bools, own: Sequence[JudgedMove], free: Mapping[str, Ints]
@@ -212,7 +212,8 @@ class WaveInTheMaking:
         """Whether all that may land on any of the nodes fits there together; reserves it if so."""
         if own:
             # Any of them may land where another was predicted, as far as there is room.
-            room = np.logical_and.reduce([free[r] >= a for r, a in needs(move.replacement) if r in free])
+            asked = self._simulation.state.asks(move.replacement)
+            room = np.logical_and.reduce([free[r] >= amount for r, amount in asked])
             destinations = [m.destinations for m in (*own, move)]
             judged = among(self._size, *destinations, *self._together[id(move.component)].nodes)
             nodes = nodes | (judged & room)

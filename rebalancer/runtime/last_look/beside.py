@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 from rebalancer.planner.cluster.conflicts import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.plan import Move
-from rebalancer.planner.waves.load import needs
 
 
 def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
@@ -25,7 +24,7 @@ def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced
             return False
     state, table = simulation.state, simulation.state.table
     coming = [o for o in others if o.pod.uid in unplaced]
-    asked = needs(move.replacement)
+    taken = state.holds(move.replacement)
     for node in move.destinations:
         there = [o for o in coming if node in o.destinations]
         if not there:
@@ -33,9 +32,11 @@ def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced
         row = table.index.get(node)
         if row is None:
             return False
-        for resource, amount in asked:
-            taken = sum(dict(needs(o.replacement)).get(resource, 0) for o in there)
-            if int(state.allocatable(resource)[row] - state.requested[resource][row]) < amount + taken:
+        asked = {r for m in (move, *there) for r, _ in state.asks(m.replacement)}
+        for resource, amount in taken:
+            theirs = sum(dict(state.holds(o.replacement)).get(resource, 0) for o in there)
+            free = int(state.allocatable(resource)[row] - state.requested[resource][row])
+            if resource in asked and free < amount + theirs:
                 return False
     return True
 

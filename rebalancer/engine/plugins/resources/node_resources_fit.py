@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.plugin import (
     UNRESOLVABLE,
@@ -14,13 +16,14 @@ from rebalancer.engine.plugins.plugin import (
 )
 from rebalancer.engine.plugins.resources.resource_score import ResourceScore, asked
 from rebalancer.engine.plugins.resources.scoring_strategy import STRATEGIES
-from rebalancer.engine.resource_names import is_counted, is_extended
 from rebalancer.engine.state.cluster import PODS, ClusterState
+from rebalancer.engine.template_rules import Amounts, asked_requests
 from rebalancer.engine.version import TOO_SMALL_UNRESOLVABLE
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Rows, int64
+from rebalancer.spread.arrays import Bools, Rows
 
-NATIVE_ORDER = ("cpu", "memory", "ephemeral-storage")
+ORDER = (PODS, "cpu", "memory", "ephemeral-storage")
+"""In which reasons are told, before those of other resources."""
 
 
 class NodeResourcesFit(Plugin):
@@ -36,47 +39,34 @@ class NodeResourcesFit(Plugin):
 
     def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
         """Rejects nodes without enough of a requested resource."""
-        wanted = {
-            name: int64(amount)
-            for name, amount in template.requests.items()
-            if amount > 0 and is_counted(name) and not self._ignored(name)
-        }
-        return self._filters.of(tuple(wanted.items()), lambda: _Filter(self.state, wanted))
+        wanted = asked_requests(template, self.profile)
+        return self._filters.of(wanted, lambda: _Filter(self.state, wanted))
 
     def score(self, template: PodTemplate) -> Score | None:
         """By the profile's scoring strategy."""
         strategy = STRATEGIES[self.profile.fit_strategy]
         return self._scores.of(asked(template), lambda: strategy(self.state, template, self.profile))
 
-    def _ignored(self, resource: str) -> bool:
-        if not is_extended(resource):
-            return False
-        group = resource.split("/", 1)[0]
-        return resource in self.profile.ignored_resources or group in self.profile.ignored_groups
-
 
 class _Filter(NodeFilter):
-    def __init__(self, state: ClusterState, wanted: dict[str, int]) -> None:
+    def __init__(self, state: ClusterState, wanted: Amounts) -> None:
         self._state = state
-        order = [n for n in NATIVE_ORDER if n in wanted] + [n for n in wanted if n not in NATIVE_ORDER]
-        self._wanted = tuple((name, wanted[name], state.allocatable(name)) for name in order)
-        self._pods = state.allocatable(PODS)
+        in_order = sorted(wanted, key=lambda w: ORDER.index(w[0]) if w[0] in ORDER else len(ORDER))
+        self._wanted = tuple((name, amount, state.allocatable(name)) for name, amount in in_order)
         super().__init__(state.table.size)
 
     def fits(self, rows: Rows) -> Bools:
-        requested = self._state.requested
-        fits: Bools = requested[PODS][rows] < self._pods[rows]
+        requested, fits = self._state.requested, np.ones(len(rows), dtype=np.bool_)
         for name, amount, allocatable in self._wanted:
             fits &= requested[name][rows] <= allocatable[rows] - amount
         return fits
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
-        requested = self._state.requested
-        reasons = ["Too many pods"] if requested[PODS][row] >= self._pods[row] else []
-        unresolvable = False
+        requested, reasons, unresolvable = self._state.requested, [], False
         for name, amount, allocatable in self._wanted:
             has = int(allocatable[row])
             if amount > has - int(requested[name][row]):
-                reasons.append(f"Insufficient {name}")
-                unresolvable |= amount > has and self._state.version.has(TOO_SMALL_UNRESOLVABLE)
+                reasons.append("Too many pods" if name == PODS else f"Insufficient {name}")
+                too_small = name != PODS and amount > has
+                unresolvable |= too_small and self._state.version.has(TOO_SMALL_UNRESOLVABLE)
         return UNRESOLVABLE if unresolvable else UNSCHEDULABLE, tuple(reasons)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.plugins.node_unschedulable import CORDON
-from rebalancer.engine.state.cluster import PODS, ClusterState
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.interpod_terms import Carries
 from rebalancer.findings.checks.replacing.kept import Kept
 from rebalancer.model.pod import PodTemplate
@@ -49,17 +49,16 @@ class BackAgain:
     def all(self, kept: Kept) -> bool:
         """Whether every one of them surely could, asked of domains and not of nodes."""
         new, own = kept.replacement, kept.template
-        nodes = self._state.tally.nodes(own)
+        nodes, held = self._state.tally.nodes(own), dict(self._state.holds(own))
         return (
             not self._nominated
             and not self.minds_others(new)
             and not set(new.host_ports) - set(own.host_ports)
             and bool(self._usable(new)[nodes].all())
             and all(
-                own.requests.get(resource, 0) >= amount and not self._overcommitted(resource)
-                for resource, amount in new.requests.items()
+                held.get(resource, 0) >= amount and not self._overcommitted(resource)
+                for resource, amount in self._state.asks(new)
             )
-            and not self._overcommitted(PODS)
             and all(self._holds(c, kept, nodes) for c in self._state.constraints(new, hard=True))
         )
 
@@ -71,9 +70,9 @@ class BackAgain:
             fits = fits & ~np.isin(rows, list(self._nominated))
         if self.minds_others(new) or set(new.host_ports) - set(kept.template.host_ports):
             fits = np.zeros(len(rows), dtype=np.bool_)
-        for resource, amount in (*new.requests.items(), (PODS, 1)):
-            own = kept.template.requests.get(resource, 0) if resource != PODS else 1
-            free = state.allocatable(resource)[rows] - state.requested[resource][rows] + own
+        held = dict(state.holds(kept.template))
+        for resource, amount in state.asks(new):
+            free = state.allocatable(resource)[rows] - state.requested[resource][rows] + held.get(resource, 0)
             fits = fits & (free >= amount)
         lowers = []
         for constraint in state.constraints(new, hard=True):
