@@ -1,7 +1,8 @@
 """kube-scheduler's filters and scores over all nodes at once. Pure.
 
 state/      the scheduler's view of a cluster, changed pod by pod
-framework   a profile's plugins over it; preemption and explain: what follows where nothing fits
+framework   a profile's plugins over it; scheduling_cycles: what it remembers of the templates asked about
+preemption, explain  what follows where nothing fits
 plugins/    the plugins
 config      the scheduler's configuration, read by config_file
 version     where versions differ; template_rules: what they read out of a pod

@@ -6,7 +6,6 @@ Rule: pkg/scheduler/framework/runtime/framework.go (``RunPreFilterPlugins``, ``R
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -14,16 +13,12 @@ from msgspec import Struct
 
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection
 from rebalancer.engine.plugins.registry import PLUGINS
+from rebalancer.engine.scheduling_cycles import Cycle, Cycles
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
-
-CACHED_BYTES = 64 * 1024 * 1024
-"""About what the framework remembers of the templates it was asked about."""
-_FILTERED, _SCORED = 30, 100
-"""About the bytes for each node that the filters of a template take, and its scores with them."""
 
 NARROWED = Rejection("", "PreFilterResult", ("node(s) didn't satisfy plugin(s) PreFilterResult",))
 """A node that a PreFilter plugin left out of the search."""
@@ -75,57 +70,6 @@ class Frameworks:
         return self._by_profile[id(self.state.config.profile(template.scheduler_name))]
 
 
-class _Cycle:
-    """What is remembered of one template: the plugins' filters and scores, up to date at `clock`."""
-
-    def __init__(self, framework: Framework, template: PodTemplate, node_name: str) -> None:
-        profile = framework.profile
-        self.template = template
-        self.filters: dict[str, Filter] = {}
-        wanted = dict.fromkeys((*profile.pre_filters, *profile.filters))
-        for name in wanted:
-            found = framework.plugins[name].filter(template, node_name)
-            if found is not None:
-                self.filters[name] = found
-        self.scores: dict[str, Score] | None = None
-        self.scored_at = self.clock = framework.state.clock
-        active = [self.filters[n] for n in profile.filters if n in self.filters]
-        self.rowwise = [f for f in active if f.rowwise]
-        self.whole = [f for f in active if not f.rowwise]
-        self.narrow = [
-            f.only for n in profile.pre_filters if (f := self.filters.get(n)) and f.only is not None
-        ]
-        self.joined: Bools = framework.state.table.every.copy()
-        for f in self.rowwise:
-            self.joined &= f.mask()
-        for only in self.narrow:
-            self.joined &= only
-
-    def refresh(self, state: ClusterState) -> None:
-        if self.clock == state.clock:
-            return
-        rows = (state.stamp > self.clock).nonzero()[0]
-        self.clock = state.clock
-        for found in self.filters.values():
-            found.update(rows)
-        joined = np.ones(len(rows), dtype=np.bool_)
-        for f in self.rowwise:
-            joined &= f.mask()[rows]
-        for only in self.narrow:
-            joined &= only[rows]
-        self.joined[rows] = joined
-
-    def refresh_scores(self, state: ClusterState) -> dict[str, Score]:
-        """The scores, brought up to date only when they are asked for: most verdicts need none."""
-        assert self.scores is not None, "made by the framework first"
-        if self.scored_at != state.clock:
-            rows = (state.stamp > self.scored_at).nonzero()[0]
-            self.scored_at = state.clock
-            for score in self.scores.values():
-                score.update(rows)
-        return self.scores
-
-
 class Framework:
     """A profile bound to a state. The state may change between calls, through its own methods."""
 
@@ -136,16 +80,11 @@ class Framework:
         self.plugins: dict[str, Plugin] = {
             name: type_(state, self.profile) for name, type_ in PLUGINS.items()
         }
-        self._cycles: OrderedDict[tuple[int, str], _Cycle] = OrderedDict()
-        self._scored: OrderedDict[tuple[int, str], _Cycle] = OrderedDict()
-        """Those of them with scores: these take more, and are asked for less often."""
-        self._room, self._room_scored = (
-            max(16, CACHED_BYTES // (size * max(1, state.table.size))) for size in (_FILTERED, _SCORED)
-        )
+        self._cycles = Cycles(state, self.profile, self.plugins)
 
     def feasible(self, template: PodTemplate, node_name: str = "") -> Bools:
         """bool[N]: nodes that take the pod. The array is the caller's."""
-        cycle = self._cycle(template, node_name)
+        cycle = self._cycles.of(template, node_name)
         if self._blocked(cycle) is not None:
             return self.state.table.none.copy()
         mask = cycle.joined.copy()
@@ -159,7 +98,7 @@ class Framework:
 
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""
-        cycle = self._cycle(template, node_name)
+        cycle = self._cycles.of(template, node_name)
         nominated = self._with_nominated(cycle)
         by_plugin = {name: self._alone(name, cycle, nominated) for name in self.profile.filters}
         blocked = self._blocked(cycle)
@@ -180,7 +119,7 @@ class Framework:
     def rejections(self, template: PodTemplate, rows: Rows) -> list[Rejection | None]:
         """What `diagnose` says of these nodes, for many pods and nodes: no plugin is asked after the first
         that rejects a node."""
-        cycle = self._cycle(template, "")
+        cycle = self._cycles.of(template, "")
         if (blocked := self._blocked(cycle)) is not None:
             return [blocked] * len(rows)
         nominated = self._with_nominated(cycle)
@@ -205,7 +144,7 @@ class Framework:
 
         `diagnose` says the same node by node; this is for many thousand nodes.
         """
-        cycle = self._cycle(template, "")
+        cycle = self._cycles.of(template, "")
         table = self.state.table
         found: list[Question] = []
         for name in dict.fromkeys((*self.profile.pre_filters, *self.profile.filters)):
@@ -223,7 +162,7 @@ class Framework:
 
     def diagnose_node(self, template: PodTemplate, row: int, node_name: str = "") -> Rejection | None:
         """The verdict on one node; None = it takes the pod."""
-        cycle = self._cycle(template, node_name)
+        cycle = self._cycles.of(template, node_name)
         blocked = self._blocked(cycle)
         if blocked is not None:
             return blocked
@@ -241,29 +180,12 @@ class Framework:
         """What every verdict rests on, in sentences; and every plan, for want of kinds that were not read."""
         return (*assumptions(self.state, self.profile), *unread(self.state))
 
-    def _cycle(self, template: PodTemplate, node_name: str) -> _Cycle:
-        """What is remembered of the template, its filters up to date."""
-        cycle = self._known(template, node_name)
-        cycle.refresh(self.state)
-        return cycle
-
-    def _known(self, template: PodTemplate, node_name: str) -> _Cycle:
-        key = id(template), node_name
-        cycle = self._cycles.get(key)
-        if cycle is None:
-            cycle = self._cycles[key] = _Cycle(self, template, node_name)
-            if len(self._cycles) > self._room:
-                self._scored.pop(self._cycles.popitem(last=False)[0], None)
-        else:
-            self._cycles.move_to_end(key)
-        return cycle
-
-    def _blocked(self, cycle: _Cycle) -> Rejection | None:
+    def _blocked(self, cycle: Cycle) -> Rejection | None:
         """PreFilter in profile order: the first unresolvable rejection, or else the first at all."""
         blocked = [f.blocked for n in self.profile.pre_filters if (f := cycle.filters.get(n)) and f.blocked]
         return next((b for b in blocked if b.code == UNRESOLVABLE), blocked[0] if blocked else None)
 
-    def _rejections(self, cycle: _Cycle, row: int) -> dict[str, Rejection]:
+    def _rejections(self, cycle: Cycle, row: int) -> dict[str, Rejection]:
         """What rejects one node, in profile order."""
         asked = ((n, cycle.filters.get(n)) for n in self.profile.filters)
         return {
@@ -272,7 +194,7 @@ class Framework:
             if f is not None and not f.skipped and not f.mask()[row]
         }
 
-    def _with_nominated(self, cycle: _Cycle, only: int | None = None) -> dict[int, dict[str, Rejection]]:
+    def _with_nominated(self, cycle: Cycle, only: int | None = None) -> dict[int, dict[str, Rejection]]:
         """For each node that pods of at least equal priority wait for: what rejects it if these ran there."""
         waiting: dict[int, list[tuple[Hashable, PodTemplate]]] = {}
         for key, placed in self.state.nominated.items():
@@ -289,7 +211,7 @@ class Framework:
         return verdicts
 
     def _alone(
-        self, name: str, cycle: _Cycle, nominated: dict[int, dict[str, Rejection]]
+        self, name: str, cycle: Cycle, nominated: dict[int, dict[str, Rejection]]
     ) -> dict[int, Rejection]:
         """What one plugin rejects, asked alone."""
         f = cycle.filters.get(name)
@@ -311,19 +233,7 @@ class Framework:
 
     def score(self, template: PodTemplate, feasible: Bools, node_name: str = "") -> Scores:
         """Weighted scores over the feasible nodes."""
-        cycle = self._known(template, node_name)
-        if cycle.scores is None:
-            cycle.scores = {
-                name: found
-                for name, _ in self.profile.scores
-                if (found := self.plugins[name].score(template)) is not None
-            }
-            cycle.scored_at = self.state.clock
-            self._scored[id(template), node_name] = cycle
-            if len(self._scored) > self._room_scored:
-                self._scored.popitem(last=False)[1].scores = None
-        self._scored.move_to_end((id(template), node_name))
-        scores = cycle.refresh_scores(self.state)
+        scores = self._cycles.scores(template, node_name)
         by_plugin: dict[str, Ints] = {}
         totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)
         for name, weight in self.profile.scores:
