@@ -60,7 +60,7 @@ def expired(lease: str, holder: str, renewed: str) -> Reason:
         f"no scheduler works: nobody renews lease {lease}, last {holder or 'nobody'}, {renewed or 'never'}",
         {},
         "look whether kube-scheduler runs; a lease that it does not use any more counts until a pod that is "
-        "younger has been scheduled, or for a day: delete it",
+        "younger has been scheduled: delete it",
     )
 
 

@@ -36,8 +36,6 @@ _SHARE = 4
 """A lease is renewed four times or more while it lasts: client-go's defaults, OpenShift's."""
 _SKEW = 60.0
 """Seconds that the clocks of scheduler and API server may differ."""
-_ABANDONED = 86_400.0
-"""Seconds after which a lease that nobody renews is nobody's, as far as the pods say nothing else."""
 
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
 
@@ -138,9 +136,8 @@ class HealthGate(Gate):
         # A time ahead of ours says nothing: then it has to be seen renewed.
         if seen < lasts and (self._beats or -_SKEW <= age < lasts):
             return None
-        if age >= _ABANDONED:
-            return None
         # The scheduler's pods tell whether it works without this lease, by the control plane's own clocks.
+        # Age does not: a scheduler that has been down for days leaves the same lease as one that uses none.
         ours = (p for p in self._watched.pods().values() if self._config.places(p.template.scheduler_name))
         if judged_since(ours, renewed + lasts + _SKEW):
             return None

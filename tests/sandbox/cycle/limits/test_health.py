@@ -198,12 +198,23 @@ def test_a_lease_of_the_scheduler_that_nobody_renews_stops_everything() -> None:
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
 
 
-def test_a_clock_that_is_wrong_does_not_make_the_scheduler_dead() -> None:
-    """It renews the lease, an hour ago by our clock."""
+def test_a_scheduler_that_has_been_down_for_days_costs_no_pod() -> None:
+    with Machine() as m:
+        lease(m.server, m.time.at - 2 * 86_400)
+        m.hands._schedule = lambda _: None  # type: ignore[method-assign, assignment]
+        run = m.cycle(limits=LIMITS)
+    assert run.report.evicted == 0, run.report.message
+    assert held(run, ReasonCode.SCHEDULER_SILENT)
+    assert "no scheduler works" in run.report.message
+
+
+@pytest.mark.parametrize("ahead", [3600.0, 2 * 86_400.0], ids=["an hour", "two days"])
+def test_a_clock_that_is_wrong_does_not_make_the_scheduler_dead(ahead: float) -> None:
+    """It renews the lease, so long ago by our clock."""
     with Machine() as m:
         beat = iter(range(1, 10_000))
-        lease(m.server, m.time.at - 3600)
-        m.time.during = lambda _: lease(m.server, m.time.at - 3600 + next(beat))
+        lease(m.server, m.time.at - ahead)
+        m.time.during = lambda _: lease(m.server, m.time.at - ahead + next(beat))
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
 
 
@@ -216,9 +227,14 @@ YOUNG = objects(workload("young").placed({"b-0": 1}))
         (3600.0, None, True),
         (3600.0, 60.0, False),
         (3600.0, 3590.0, True),
-        (2 * 86_400.0, None, False),
+        (2 * 86_400.0, 3600.0, False),
     ],
-    ids=["nothing was scheduled since", "a pod was", "a pod was, just before it ran out", "two days ago"],
+    ids=[
+        "nothing was scheduled since",
+        "a pod was",
+        "a pod was, just before it ran out",
+        "a pod was, on the second day",
+    ],
 )
 def test_a_lease_that_another_scheduler_left_behind_does_not_hold_for_ever(
     since: float, created: float | None, stops: bool
