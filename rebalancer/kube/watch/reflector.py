@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff
 from rebalancer.kube.errors import (
     ExpiredError,
     ForbiddenError,
@@ -33,19 +32,16 @@ from rebalancer.kube.errors import (
     ResponseError,
     StatusError,
 )
-from rebalancer.kube.read.pager import pages
 from rebalancer.kube.read.served import with_discovery
 from rebalancer.kube.watch.attention import Attention
 from rebalancer.kube.watch.changes import Changes
+from rebalancer.kube.watch.listing import Listing, paged, streamed
 from rebalancer.kube.watch.options import Offer, WatchOptions
-from rebalancer.kube.watch.request import Watch, WatchEvent, initial_end, version_known
+from rebalancer.kube.watch.request import Watch, WatchEvent, version_known
 from rebalancer.kube.watch.store import Change, KindStore
 from rebalancer.kube.watch.turns import Turns
-from rebalancer.model.kinds import Object
-from rebalancer.model.snapshot import Identity
 
 log = logging.getLogger(__name__)
-_ONCE = Backoff(tries=1)
 _LOUD = 3
 """Failures in a row after which it is no hiccup any more."""
 
@@ -151,26 +147,10 @@ class Reflector:
 
     def _list(self) -> None:
         with self._turn():
-            self._list_in_turn()
-
-    def _list_in_turn(self) -> None:
-        self._store.listing()
-        began = self._monotonic()
-        objects: dict[Identity, Object] = {}
-        broken: dict[Identity, str] = {}
-        version = ""
-        for page in pages(
-            self._connection,
-            self._resource,
-            wait=self._stop.wait,
-            limit=self._options.page_size,
-            backoff=_ONCE if self._resource.add_on else self._options.backoff,
-            gzip=self._connection.options.gzip,
-            read_timeout=self._options.add_on_patience if self._resource.add_on else None,
-        ):
-            version = page.metadata.resource_version
-            self._collect((self._changes.listed(raw) for raw in page.items or ()), objects, broken)
-        self._swap(objects, broken, version, began)
+            self._store.listing()
+            began = self._monotonic()
+            found = paged(self._connection, self._resource, self._options, self._changes, self._stop.wait)
+            self._swap(found, began)
 
     def _watch(self, version: str) -> None:
         """Until its end. From "" it is a streaming list, which ends with the last of what there is."""
@@ -228,17 +208,11 @@ class Reflector:
     def _streamed(self, watch: Watch, began: float) -> None:
         """Reads a streaming list to its end. What comes after it is for a watch, whose silence may last."""
         self._store.listing()
-        objects: dict[Identity, Object] = {}
-        broken: dict[Identity, str] = {}
-        for batch in watch.batches():
-            end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
-            changes = (self._changes.event(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
-            self._collect(changes, objects, broken)
-            if end < len(batch):
-                self._swap(objects, broken, self._changes.bookmark(watch, batch[end]), began)
-                return
-        self._offer.streaming = False
-        raise watch.garbage("the end of a streaming list that was none")
+        found = streamed(watch, self._changes)
+        if found is None:
+            self._offer.streaming = False
+            raise watch.garbage("the end of a streaming list that was none")
+        self._swap(found, began)
 
     def _apply(self, watch: Watch, batch: Iterable[WatchEvent]) -> bool:
         """Puts events into the store; whether a bookmark was among them."""
@@ -269,24 +243,9 @@ class Reflector:
         self._told = ""
         self._store.failed(None, 0)
 
-    @staticmethod
-    def _collect(
-        changes: Iterable[Change], objects: dict[Identity, Object], broken: dict[Identity, str]
-    ) -> None:
-        for key, value, text in changes:
-            if value is not None:
-                objects[key] = value
-                broken.pop(key, None)
-            else:
-                objects.pop(key, None)
-                if text:
-                    broken[key] = text
-
-    def _swap(
-        self, objects: dict[Identity, Object], broken: dict[Identity, str], version: str, as_of: float
-    ) -> None:
-        self._store.swap(objects, broken, version, as_of)
-        self._version, self._garbage = version, 0
+    def _swap(self, found: Listing, as_of: float) -> None:
+        self._store.swap(found.objects, found.broken, found.version, as_of)
+        self._version, self._garbage = found.version, 0
         self._changes.forget(self._store.every)
 
     def _tell(self, error: KubeError) -> None:

@@ -16,8 +16,8 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch import listing, reflector
 from rebalancer.kube.watch.options import WatchOptions
-from rebalancer.kube.watch.reflector import Reflector
 from rebalancer.model.decode import Decoder
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import deployment, objects, pdb, stateful_set
@@ -84,20 +84,20 @@ def test_one_list_goes_on_at_a_time(
     going: list[str] = []
     together: list[int] = []
 
-    def alone(list_: Callable[..., None]) -> Callable[..., None]:
-        def counted(self: Reflector, *arguments: object) -> None:
+    def alone(list_: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object) -> object:
             going.append("")
             together.append(len(going))
             time.sleep(0.02)
             try:
-                list_(self, *arguments)
+                return list_(*arguments)
             finally:
                 going.pop()
 
         return counted
 
-    for name in ("_list_in_turn", "_streamed"):
-        monkeypatch.setattr(Reflector, name, alone(getattr(Reflector, name)))
+    for name in ("paged", "streamed"):
+        monkeypatch.setattr(reflector, name, alone(getattr(listing, name)))
     patient = msgspec.structs.replace(options, turn=600.0)
     # Add-ons take no turn, so that nobody waits for one that hangs.
     with watching(connection, patient, kinds=frozenset(k for k, r in RESOURCES.items() if not r.add_on)):
