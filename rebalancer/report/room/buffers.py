@@ -17,6 +17,8 @@ API_VERSION = "autoscaling.x-k8s.io/v1beta1"
 STRATEGY = "buffer.x-k8s.io/active-capacity"
 LABEL = "rebalancer.io/room"
 _MANAGED = {"app.kubernetes.io/managed-by": "rebalancer"}
+SELECTOR = ",".join((*(f"{key}={value}" for key, value in _MANAGED.items()), LABEL))
+"""Selects buffers and templates that were made here."""
 _IMAGE = "registry.k8s.io/pause:3.10"
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -40,7 +42,7 @@ def to_buffers(room: RoomReport) -> tuple[list[Json], list[str]]:
 
 def _objects(name: str, new: NewNodesReport) -> list[Json]:
     namespace = new.pods[0].workload.split("/")[1]
-    metadata: Json = {"name": name, "namespace": namespace, "labels": dict(_MANAGED)}
+    metadata: Json = {"name": name, "namespace": namespace, "labels": {**_MANAGED, LABEL: name}}
     requests = {r: q for r, q in new.free.items() if r != "pods"}
     spec: Json = {
         "nodeSelector": dict(new.domains),

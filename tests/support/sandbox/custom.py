@@ -38,6 +38,15 @@ ADD_ONS = tuple(
         ("autoscaling.k8s.io", "VerticalPodAutoscaler", True),
     )
 )
+CAPACITY_BUFFERS = Resource(
+    group="autoscaling.x-k8s.io",
+    version="v1beta1",
+    kind="CapacityBuffer",
+    plural="capacitybuffers",
+    singular="capacitybuffer",
+    namespaced=True,
+    storage="capacitybuffers.autoscaling.x-k8s.io",
+)
 
 
 @contextmanager

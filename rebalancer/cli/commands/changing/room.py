@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,8 @@ Examples:
   # The same for a cluster in a file, for a script
   rebalancer room --snapshot cluster.json.gz -o json
 \b
-  # As objects that ask an autoscaler to hold this room ready; --apply creates them in the cluster
+  # As objects that ask an autoscaler to hold this room ready; --apply creates them in the cluster,
+  # and removes what an earlier one created once it is not needed any more
   rebalancer room -o capacitybuffer
   rebalancer room --apply
 """
@@ -41,7 +42,12 @@ def room(
     snapshot: options.Snapshots = None,
     output: Annotated[Form, typer.Option("--output", "-o")] = Form.TEXT,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Create the CapacityBuffers in the cluster. Needs that right.")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Create the CapacityBuffers in the cluster, and remove those of before that are not needed "
+            "any more. Needs these rights.",
+        ),
     ] = False,
     now: options.Now = None,
     namespace: options.Namespaces = None,
@@ -60,8 +66,8 @@ def room(
     from rebalancer.report.room.buffers import to_buffers
     from rebalancer.report.room.words import section
     from rebalancer.report.wording.text import clean
-    from rebalancer.runtime.commands.room import missing_room
-    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.commands.room import apply_buffers, left_over, missing_room, why_kept
+    from rebalancer.runtime.commands.source import connected, load_snapshot
     from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
     from rebalancer.settings import load_settings, plan_options
     from rebalancer.yaml import to_yaml
@@ -91,19 +97,13 @@ def room(
     if apply or output is Form.CAPACITYBUFFER:
         for sentence in left_out:
             typer.echo(clean(f"not asked for: {sentence}"), err=True)
-    if apply:
-        _apply(reach, objects)
-
-
-def _apply(reach: Reach, objects: list[dict[str, Any]]) -> None:
-    from rebalancer.cli import acting
-    from rebalancer.kube.client.connection import Connection
-    from rebalancer.report.wording.text import clean
-    from rebalancer.runtime.commands.room import apply_buffers
-
-    connection = Connection(acting.cluster_options(reach))
-    try:
-        for line in apply_buffers(connection, objects):
+    if source.snapshots:
+        return
+    kept = why_kept(found, planned, left_out)
+    with connected(source) as connection:
+        for line in apply_buffers(connection, objects) if apply else ():
             typer.echo(clean(line), err=True)
-    finally:
-        connection.close()
+        for line in left_over(
+            connection, objects, namespaces=planning.policy.namespaces_include, kept=kept, remove=apply
+        ):
+            typer.echo(clean(line), err=True)
