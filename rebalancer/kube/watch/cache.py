@@ -11,10 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from operator import itemgetter
-from typing import Any, TypeVar
-
-from msgspec.structs import replace
+from typing import TypeVar
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
@@ -24,13 +21,13 @@ from rebalancer.kube.steady_clock import steady
 from rebalancer.kube.watch.joined import JoinedStore
 from rebalancer.kube.watch.options import Offer, WatchOptions
 from rebalancer.kube.watch.reflector import Reflector
+from rebalancer.kube.watch.snapshots import Snapshots
 from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
 from rebalancer.kube.watch.turns import Turns
-from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
-from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
+from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
 
 T = TypeVar("T")
@@ -72,9 +69,8 @@ class WatchCache:
         watched = kinds & kinds_within(namespaces)
         self._stores = {k: self._store(r) for k, r in RESOURCES.items() if k in watched}
         self._version = ""
-        self._merged: tuple[tuple[int, ...], dict[Identity, Object]] = ((), {})
+        self._snapshots = Snapshots(self._stores, lambda: f"cluster {connection.who}", self._namespaces)
         self._nodes: tuple[int, tuple[Node, ...]] = (-1, ())
-        self._last: tuple[object, Snapshot] | None = None
         self._reading = threading.Lock()
 
     def start(self) -> WatchCache:
@@ -198,52 +194,7 @@ class WatchCache:
         and `reads`.
         """
         self.check()
-        state = tuple((s.generation, s.synced, s.warnings()) for s in self._stores.values()), self._version
-        with self._reading:
-            last = self._last
-        reads = self._reads()
-        if last is None or last[0] != state:
-            last = state, self._assembled(now, unclear(reads))
-            with self._reading:
-                self._last = last
-        return replace(last[1], now=now, reads=reads)
-
-    def _reads(self) -> tuple[KindRead, ...]:
-        return tuple(
-            KindRead(
-                kind=s.kind,
-                objects=s.objects,
-                unreadable=s.malformed,
-                known=not s.denied,
-                age=s.age or 0.0,
-            )
-            for s in self.status()
-        )
-
-    def _assembled(self, now: float, doubted: frozenset[str]) -> Snapshot:
-        known: list[str] = []
-        by: dict[type, Mapping[Identity, Any]] = {}
-        workloads: list[tuple[int, Mapping[Identity, Object]]] = []
-        for kind, store in self._stores.items():
-            generation, objects = store.sorted()
-            if objects is None:
-                continue
-            known.append(kind)
-            if kind in WORKLOADS:
-                workloads.append((generation, objects))
-            else:
-                by[_type_of(kind)] = objects
-        by[Workload] = self._workloads(workloads)
-        return assemble(
-            by,
-            now=now,
-            source=f"cluster {self._source.who}",
-            server_version=self._version,
-            kinds=known,
-            refused=(self._stores.keys() - set(known)) | doubted,
-            read_namespaces=self._namespaces,
-            warnings=(w for s in self._stores.values() for w in s.warnings()),
-        )
+        return self._snapshots.of(now, self._version)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name. Raises CacheNotReadyError, as all of these."""
@@ -313,18 +264,3 @@ class WatchCache:
     def _find(self, kind: str, key: Identity) -> Object | None:
         self.check()
         return self._stores[kind].find(key)
-
-    def _workloads(self, parts: list[tuple[int, Mapping[Identity, Object]]]) -> Mapping[Identity, Object]:
-        """Six kinds in one order, kept as long as none of them changes."""
-        generations = tuple(g for g, _ in parts)
-        with self._reading:
-            if self._merged[0] != generations:
-                every = [item for _, objects in parts for item in objects.items()]
-                self._merged = generations, dict(sorted(every, key=itemgetter(0)))
-            return self._merged[1]
-
-
-def _type_of(kind: str) -> type:
-    if kind == "Pod":
-        return Pod
-    return ObjectMeta if kind == "ControllerRevision" else PLAIN[kind]
