@@ -142,7 +142,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made.
+    made. `by_spec`: the template as the pod's spec has it, where it takes something else of its node for now.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -176,6 +176,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     autosized: bool = False
+    by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None
 
     @property

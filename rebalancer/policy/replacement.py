@@ -29,7 +29,8 @@ class Replacements:
         key = (owner.key, id(template))
         found = self._memo.get(key)
         if found is None:
-            built = _build(template, owner.template)
+            # What a resize has it take for now is no part of the new pod.
+            built = _build(template.by_spec or template, owner.template)
             if self._autoscalers is not None:
                 built = self._autoscalers.applied(built, owner)
             found = self._memo[key] = (template, built)

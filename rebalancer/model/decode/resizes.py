@@ -100,6 +100,7 @@ def _taking(template: PodTemplate, given: Given, *, infeasible: bool) -> PodTemp
     cpu, memory = scored.get("cpu", 0), scored.get("memory", 0)
     return replace(
         template,
+        by_spec=template,
         requests=requests,
         nonzero_cpu=cpu,
         nonzero_memory=memory,

@@ -218,6 +218,7 @@ def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: 
             if resource not in given:
                 given[resource] = nothing.astype(np.int64)
             given[resource][nodes] += movable * amount
+        _add(given, pod_class.surplus)
 
 
 def _resources(
@@ -228,26 +229,32 @@ def _resources(
     asked = [dict(state.asks(pod_class.replacement)) for pod_class in classes]
     names = (*sorted({name for amounts in asked for name in amounts} - {PODS}), PODS)
     needs = [[amounts.get(name, 0) for name in names] for amounts in asked]
-    given = _with_ignored(simulation, classes, given)
+    given = _with_spare(simulation, classes, given)
     free = [
         np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0) for name in names
     ]
     return np.array(needs, dtype=np.int64).reshape(len(classes), len(names)), np.stack(free)
 
 
-def _with_ignored(
+def _with_spare(
     simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
 ) -> Mapping[str, Ints]:
-    """`given`, with what pods of these classes hold that their profile ignores, though another's may not:
-    these may come last, and then they are in nobody's way."""
+    """`given`, with what pods of these classes hold beyond their `needs`: while they are resized, and what
+    their profile ignores, though another's may not. These may come last: then they are in nobody's way."""
     state, found = simulation.state, dict(given)
     for pod_class in classes:
-        asked = dict(state.asks(pod_class.replacement))
+        spare, asked = dict(pod_class.surplus), dict(state.asks(pod_class.replacement))
         if any(name not in asked for name, _ in state.holds(pod_class.replacement)):
             taken: dict[str, Ints] = {}
             add_yields(taken, (pod_class,), simulation)
-            found |= {name: found.get(name, 0) + taken[name] for name in taken if name not in asked}
+            spare |= {name: amounts for name, amounts in taken.items() if name not in asked}
+        _add(found, spare)
     return found
+
+
+def _add(total: dict[str, Ints], more: Mapping[str, Ints]) -> None:
+    for resource, amounts in more.items():
+        total[resource] = total.get(resource, 0) + amounts
 
 
 def _room(
@@ -264,6 +271,8 @@ def _room(
     room = np.zeros(movable.shape, dtype=np.int64)
     for index, pod_class in enumerate(classes):
         given: dict[str, Ints] = dict(others)
+        for one in classes:
+            _add(given, one.surplus)
         for other, amounts in enumerate(held):
             if other != index:
                 for resource, amount in amounts:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
+from rebalancer.engine.template_rules import Amounts
 from rebalancer.model.alike import Alike
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
@@ -19,7 +22,7 @@ from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.replacement import edited
-from rebalancer.spread.arrays import Bools
+from rebalancer.spread.arrays import Bools, Ints
 
 
 @dataclass(eq=False)
@@ -29,6 +32,8 @@ class PodClass:
     `template`, `replacement`: of one of them, for all. `counted`: groups that count them; `carried`: groups
     of their own constraints. `static`: bool[N], nodes for their replacements on an empty cluster.
     `stays`: why policy keeps a pod where it is, if it does. `arranged` makes `by_node` of the `pods`.
+    `beyond`: what one of them takes of its node beyond what a replacement does, while it is resized, by the
+    id of its template.
     """
 
     index: int
@@ -41,6 +46,7 @@ class PodClass:
     stays: Callable[[Pod], Reason | None]
     arranged: Callable[[Iterable[Pod]], dict[int, list[Pod]]]
     pods: list[Pod] = field(default_factory=list)
+    beyond: dict[int, Amounts] = field(default_factory=dict)
 
     @cached_property
     def by_node(self) -> dict[int, list[Pod]]:
@@ -55,6 +61,18 @@ class PodClass:
         """
         kept = {node: sum(self.stays(p) is not None for p in pods) for node, pods in self.by_node.items()}
         return {node: number for node, number in kept.items() if number}
+
+    @cached_property
+    def surplus(self) -> Mapping[str, Ints]:
+        """int64[N] by resource: what those that may go take beyond what as many replacements would."""
+        found: dict[str, Ints] = {}
+        for node, pods in self.by_node.items() if self.beyond else ():
+            for pod in pods:
+                for resource, amount in self.beyond.get(id(pod.template), ()):
+                    if self.stays(pod) is None:
+                        there = found.setdefault(resource, np.zeros(len(self.static), dtype=np.int64))
+                        there[node] += amount
+        return found
 
     @property
     def stateful(self) -> bool:
@@ -148,6 +166,8 @@ class Classes:
             found = self._class(group.template, evictable.owners.of(group.one))
             if found is not None:
                 found.pods += group.pods
+                if beyond := self._beyond(group.template, found.replacement):
+                    found.beyond[id(group.template)] = beyond
 
     @cached_property
     def counted_by(self) -> Mapping[int, Sequence[PodClass]]:
@@ -190,6 +210,15 @@ class Classes:
             self._index[signature] = found
             self.all.append(found)
         return found
+
+    def _beyond(self, template: PodTemplate, replacement: PodTemplate) -> Amounts:
+        """What a pod of the template holds and its replacement does not."""
+        if template is replacement:
+            return ()
+        holds = self._simulation.state.holds
+        new = dict(holds(replacement))
+        more = ((resource, amount - new.get(resource, 0)) for resource, amount in holds(template))
+        return tuple((resource, amount) for resource, amount in more if amount > 0)
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""

@@ -158,6 +158,15 @@ class Simulation:
             most = np.minimum(most, np.maximum(free, 0) // amount)
         return most
 
+    def held_by(self, pods: Iterable[Pod]) -> dict[str, Ints]:
+        """int64[N] by resource: what these pods take of their nodes."""
+        index, found = self.state.table.index, dict[str, Ints]()
+        for pod in pods:
+            for resource, amount in self.state.holds(pod.template):
+                there = found.setdefault(resource, np.zeros(len(index), dtype=np.int64))
+                there[index[pod.node_name]] += amount
+        return found
+
     def has_room(self, template: PodTemplate, rows: Rows) -> Bools:
         """bool[len(rows)]: which of these nodes have resources for one more pod of this template."""
         state = self.state

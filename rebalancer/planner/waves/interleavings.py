@@ -60,7 +60,8 @@ class Interleavings:
         held = simulation.room(first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
         self._sure_room: Ints = held
-        self._room: Ints = held + victims
+        freed = simulation.room(first.replacement, simulation.held_by([m.pod for m in moves]))
+        self._room: Ints = np.maximum(held + victims, freed)
         self._static: Bools = first.candidate.members.static
         start = component.start
         self._start = _Moment(tuple(component.counts(group, start) for group in component.counted[pod_class]))
