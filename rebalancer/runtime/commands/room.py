@@ -71,7 +71,7 @@ def left_over(
         return
     for one in (o for o in there if str(o) not in wanted):
         if not one.ours:
-            yield f"not asked for any more, and made by somebody else, so it stays: {one}"
+            yield f"not asked for any more, and applied by somebody else, so it stays: {one}"
         elif kept:
             yield f"not asked for any more, but kept: {one}: {kept}"
         elif remove:

@@ -89,14 +89,14 @@ def buffers() -> Iterator[None]:
         yield
 
 
-def there(obj: Json, name: str, *, by: str = MANAGER, namespace: str = "default", **labels: str) -> Json:
-    """An object like this one, which somebody has applied."""
+def there(obj: Json, name: str, *by: str, namespace: str = "default", **labels: str) -> Json:
+    """An object like this one, which this command or somebody else has applied."""
     metadata = {
         **obj["metadata"],
         "name": name,
         "namespace": namespace,
         "labels": {**obj["metadata"]["labels"], **labels},
-        "managedFields": [{"manager": by, "operation": "Apply"}],
+        "managedFields": [{"manager": m, "operation": "Apply"} for m in by or (MANAGER,)],
     }
     return {**obj, "metadata": metadata}
 
@@ -118,7 +118,8 @@ def test_what_it_applied_and_is_not_needed_any_more_is_removed_and_nothing_else(
     buffer, template = advised()
     things = [
         *(there(o, name) for o in (buffer, template) for name in ("rebalancer-room-1", "rebalancer-room-2")),
-        there(buffer, "from-git", by="argocd"),
+        there(buffer, "from-git", "argocd"),
+        there(buffer, "shared", MANAGER, "argocd"),
         there(buffer, "mine", **{"app.kubernetes.io/managed-by": "me"}),
         there(buffer, "rebalancer-room-1", namespace="elsewhere"),
     ]
@@ -133,12 +134,15 @@ def test_what_it_applied_and_is_not_needed_any_more_is_removed_and_nothing_else(
             assert kept_of(server) == before
         lines = list(left_over(c, [buffer, template], namespaces=["default"], kept="", remove=True))
         assert sorted(lines) == [
-            "not asked for any more, and made by somebody else, so it stays: CapacityBuffer/default/from-git",
+            *(
+                f"not asked for any more, and applied by somebody else, so it stays: CapacityBuffer/{n}"
+                for n in ("default/from-git", "default/shared")
+            ),
             *(f"removed, as it is not needed any more: {name}" for name in BOTH_OF),
         ]
         assert before - kept_of(server) == {"C/default/rebalancer-room-2", "P/default/rebalancer-room-2"}
         list(left_over(c, [], namespaces=(), kept="", remove=True))
-        assert kept_of(server) == {"C/default/from-git", "C/default/mine"}
+        assert kept_of(server) == {"C/default/from-git", "C/default/mine", "C/default/shared"}
         assert asked(server) <= granted()
 
 
