@@ -16,7 +16,7 @@ from weakref import ref
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.state.cluster import PODS
+from rebalancer.planner.cluster.class_room import add_yields, needs_and_free, room_for_more
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -64,7 +64,7 @@ class Component:
             for node, number in pod_class.pinned.items():
                 self.fixed[index, node] = number
         self._given = given or {}
-        self.room: Ints = _room(simulation, classes, start, self.fixed, self._given)
+        self.room: Ints = room_for_more(simulation, classes, start, self.fixed, self._given)
         self.counted = tuple(tuple(self.local[group] for group in pod_class.counted) for pod_class in classes)
         self.carried = tuple(tuple(self.local[group] for group in pod_class.carried) for pod_class in classes)
         self.counters = tuple(
@@ -98,7 +98,7 @@ class Component:
     def resources(self) -> tuple[Ints, Ints]:
         """`needs` and `free`, as the simulation stands when they are first asked for. In closed form nobody
         asks."""
-        return _resources(self.simulation, self.classes, self._given)
+        return needs_and_free(self.simulation, self.classes, self._given)
 
     @property
     def needs(self) -> Ints:
@@ -141,7 +141,7 @@ class Component:
     def roomier(self, given: Mapping[str, Ints]) -> Component | None:
         """The component with more room, if that can matter to it."""
         pods = int(self.start.sum())
-        room = _room(self.simulation, self.classes, self.start, self.fixed, given)
+        room = room_for_more(self.simulation, self.classes, self.start, self.fixed, given)
         other = copy(self)
         other._given, other.room = given, room
         other._tallied = deque(maxlen=_TALLIED)
@@ -205,82 +205,6 @@ class Component:
 
     def _known(self, placed: Ints) -> GroupCounts | None:
         return next((found for known, found in self._tallied if known is placed), None)
-
-
-def add_yields(given: dict[str, Ints], classes: Iterable[PodClass], simulation: Simulation) -> None:
-    """Adds to `given`, int64[N] by resource, what the movable pods of these classes take."""
-    nothing = simulation.state.table.none
-    for pod_class in classes:
-        nodes = np.fromiter(pod_class.by_node, dtype=np.intp)
-        pods = [len(there) - pod_class.pinned.get(node, 0) for node, there in pod_class.by_node.items()]
-        movable = np.array(pods, dtype=np.int64)
-        for resource, amount in simulation.state.holds(pod_class.replacement):
-            if resource not in given:
-                given[resource] = nothing.astype(np.int64)
-            given[resource][nodes] += movable * amount
-        _add(given, pod_class.surplus)
-
-
-def _resources(
-    simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
-) -> tuple[Ints, Ints]:
-    """(int64[Q, R], int64[R, N]): what a pod of each class needs, and what is free on each node now."""
-    state = simulation.state
-    asked = [dict(state.asks(pod_class.replacement)) for pod_class in classes]
-    names = (*sorted({name for amounts in asked for name in amounts} - {PODS}), PODS)
-    needs = [[amounts.get(name, 0) for name in names] for amounts in asked]
-    given = _with_spare(simulation, classes, given)
-    free = [
-        np.maximum(state.allocatable(name) - state.requested[name] + given.get(name, 0), 0) for name in names
-    ]
-    return np.array(needs, dtype=np.int64).reshape(len(classes), len(names)), np.stack(free)
-
-
-def _with_spare(
-    simulation: Simulation, classes: tuple[PodClass, ...], given: Mapping[str, Ints]
-) -> Mapping[str, Ints]:
-    """`given`, with what pods of these classes hold beyond their `needs`: while they are resized, and what
-    their profile ignores, though another's may not. These may come last: then they are in nobody's way."""
-    state, found = simulation.state, dict(given)
-    for pod_class in classes:
-        spare, asked = dict(pod_class.surplus), dict(state.asks(pod_class.replacement))
-        if any(name not in asked for name, _ in state.holds(pod_class.replacement)):
-            taken: dict[str, Ints] = {}
-            add_yields(taken, (pod_class,), simulation)
-            spare |= {name: amounts for name, amounts in taken.items() if name not in asked}
-        _add(found, spare)
-    return found
-
-
-def _add(total: dict[str, Ints], more: Mapping[str, Ints]) -> None:
-    for resource, amounts in more.items():
-        total[resource] = total.get(resource, 0) + amounts
-
-
-def _room(
-    simulation: Simulation,
-    classes: tuple[PodClass, ...],
-    start: Ints,
-    fixed: Ints,
-    others: Mapping[str, Ints],
-) -> Ints:
-    """int64[Q, N]: room for more pods of each class, no more than there are in all, with the movable pods of
-    all others out of the way. Many components have as much, and share the array."""
-    movable, most = start - fixed, start.sum()
-    held = [simulation.state.holds(pod_class.replacement) for pod_class in classes]
-    room = np.zeros(movable.shape, dtype=np.int64)
-    for index, pod_class in enumerate(classes):
-        given: dict[str, Ints] = dict(others)
-        for one in classes:
-            _add(given, one.surplus)
-        for other, amounts in enumerate(held):
-            if other != index:
-                for resource, amount in amounts:
-                    given[resource] = given.get(resource, 0) + movable[other] * amount
-        more = np.minimum(simulation.room(pod_class.replacement, given), most)
-        # A host port is one pod's alone: where one of the class is, there is no room for another.
-        room[index] = np.where(start[index] > 0, 0, more) if pod_class.replacement.host_ports else more
-    return simulation.shared.of(room)
 
 
 def concerned(classes: Iterable[PodClass], groups: Collection[int]) -> list[PodClass]:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from rebalancer.planner import objective
 from rebalancer.planner.bounds import Effort, bounds_of
-from rebalancer.planner.cluster.components import Component, add_yields
+from rebalancer.planner.cluster.class_room import add_yields
+from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation
