@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct, field, to_builtins
@@ -16,6 +15,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
 from rebalancer.outcome.observer import Observer
 from rebalancer.report.wording.text import clean, duration, plural
+from rebalancer.report.wording.times import rfc3339
 
 WEBHOOK, SLACK = "webhook", "slack"
 _MOST_PODS = 100
@@ -124,7 +124,7 @@ class NoticeObserver(Observer):
             )
 
     def _at(self) -> str:
-        return datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self._now())
 
     def _tell(self, notice: CycleNotice) -> None:
         notice = replace(notice, text=say(notice))
