@@ -12,6 +12,7 @@ from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints
+from rebalancer.planner.hard_moves import hard_moves
 from rebalancer.planner.moves.move import JudgedMove, Wave, in_order
 from rebalancer.planner.moves.victims import victim_order
 from rebalancer.planner.options import PlanOptions
@@ -25,8 +26,6 @@ from rebalancer.planner.waves.demands import demands
 from rebalancer.planner.waves.limits import wave_limits
 from rebalancer.policy.limits.caps import Caps
 
-JOINT_MOVES = 8
-"""Joint moves of one plan."""
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
 )
@@ -62,12 +61,9 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
             made.enter_context(view.simulation.after(in_order(planned.waves)))
             return planned
 
-        given_up = [*take(hard.plan(waiting)).refused]
-        for number in range(1, JOINT_MOVES + 1) if _jointly(options) else ():
-            if not take(hard.joint(number, sure=not waves)).waves:
-                break
-            # For what it has made possible.
-            given_up += take(hard.plan(waiting)).refused
+        first = hard_moves(hard, view.simulation, waiting, jointly=_jointly(options))
+        take(Planned(first.waves))
+        given_up = [*first.refused]
         for _ in range(TURNS if soft is not None else 0):
             assert soft is not None
             more = take(soft.plan(waiting))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, combinations_with_replacement, islice
+from itertools import combinations_with_replacement, islice
 
 import numpy as np
 from msgspec import Struct
@@ -95,9 +95,9 @@ def sets(found: Sequence[Place], size: int) -> Iterator[Chosen]:
         yield from filter(None, (_chosen(s) for s in combinations_with_replacement(own, size)))
     if size > LARGEST - 1:
         return
-    for chosen in combinations(found, size):
+    for chosen in combinations_with_replacement(found, size):
         if any(p.over for p in chosen) and len({id(p.members) for p in chosen}) > 1:
-            yield tuple((p, p.pods[0]) for p in chosen)
+            yield from filter(None, (_chosen(chosen),))
 
 
 def _chosen(chosen: Sequence[Place]) -> Chosen | None:

@@ -7,7 +7,7 @@ few components are violated, all of them are searched together, for one may have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -39,7 +39,8 @@ Coupled = tuple[tuple[Group, ...], tuple[PodClass, ...]]
 
 
 class HardPhase(Phase):
-    """`solved`: what was found before, by the component's place in `violated`; this phase goes on from it."""
+    """`solved`: what was found before, by the component's place in `violated`; this phase goes on from it.
+    `late`: places of components that get no moves yet."""
 
     turns = TURNS
 
@@ -51,6 +52,7 @@ class HardPhase(Phase):
         violated: Sequence[Coupled],
         effort: int,
         solved: Mapping[int, Solved],
+        late: Collection[int] = (),
     ) -> None:
         super().__init__(simulation, evictable)
         self._judge = judge
@@ -58,6 +60,7 @@ class HardPhase(Phase):
         self._effort = effort
         self._again = bool(solved)
         self._solved = dict(solved)
+        self._late = late
         self._yields: dict[str, Ints] = {}
 
     def plan(self) -> Planned:
@@ -69,6 +72,8 @@ class HardPhase(Phase):
         if turn == 0:
             self._yields = self._movable()
         for i, (groups, classes) in enumerate(self._violated):
+            if i in self._late:
+                continue
             component = Component(groups, classes, self.simulation)
             if not any(component.excesses(component.start)):
                 continue
@@ -89,7 +94,7 @@ class HardPhase(Phase):
     def improved(self, found: Schedule) -> Schedule:
         """The best of what the turns gave, of that with further moves of all together, and of these alone."""
         waves = found.waves
-        if not 1 < len(self._violated) <= TOGETHER or not self._may_gain(self.left(waves)):
+        if self._late or not 1 < len(self._violated) <= TOGETHER or not self._may_gain(self.left(waves)):
             return found
         ends = (waves, waves + self._together(waves), self._together(()))
         best = min(ends, key=lambda w: objective.rank(sum(self.left(w)), in_order(w), len(w)))

@@ -33,6 +33,10 @@ class Solved(Struct, frozen=True, eq=False):
             ),
         )
 
+    def unmoved(self, residual: int) -> Solved:
+        """The component with so much excess, before any of its moves."""
+        return replace(self, walk=Walk((), self.walk.least, 0, residual, proved=False))
+
     def further(self, walk: Walk) -> Solved:
         """The component with a walk that goes on from where the first one led."""
         w = self.walk

@@ -15,6 +15,7 @@ from tests.support.clusters.scenarios import scenario
 from tests.support.clusters.stuck import FULL, LEFT, RIGHT, SEVEN
 
 HALF = PolicyOptions(in_flight_per_owner=Limit(percent=50))
+WHOLE = PolicyOptions(in_flight_per_owner=Limit(percent=100))
 
 
 def made(*things: Any, joint: Joint = "exchange", policy: PolicyOptions = HALF) -> Plan:
@@ -49,6 +50,35 @@ def test_seven_replicas_that_are_stuck_need_three_at_once() -> None:
     assert found.residual_excess == 0
     (joint,) = sets(found)
     assert (len(joint.pods), joint.waiting) == (3, 2)
+
+
+DEAD_END = [
+    [node(f"{rack[0]}-{rack[1]}").zone(rack[0]).label("rack", rack) for rack in ("a0", "a1", "b0", "c0")],
+    workload("web").labels(tier="t").requests(cpu="500m").spread("zone", 1).placed({"a-0": 1, "a-1": 2}),
+    workload("free").labels(tier="t").placed({"a-0": 2, "b-0": 1, "c-0": 1}),
+    workload("counts")
+    .labels(tier="t")
+    .spread("hostname", 3, selector={"tier": "t"})
+    .spread("rack", 1, selector={"tier": "t"})
+    .spread("zone", 2, selector={"tier": "t"}, min_domains=2)
+    .placed({"c-0": 3}),
+]
+"""The one single move that helps leads to where no set helps any more."""
+
+
+def test_joint_moves_come_first_where_single_ones_lead_to_a_dead_end() -> None:
+    single = made(*DEAD_END, joint="never", policy=WHOLE)
+    assert ([m.pod.name for m in single.moves], single.residual_excess) == (["counts-00000"], 3)
+    found = made(*DEAD_END, policy=WHOLE)
+    (joint,) = sets(found)
+    assert sorted(joint.pods) == ["default/counts-00000", "default/web-00000"]
+    assert (found.residual_excess, found.lower_bound, found.optimal) == (1, 2, False)
+
+
+def test_single_moves_come_first_where_they_end_as_low() -> None:
+    found = made(workload("web").spread("zone", 1).placed({"a-0": 5}), FULL, joint="all", policy=WHOLE)
+    assert found.residual_excess == 0
+    assert sets(found) == []
 
 
 NOT_MADE: list[tuple[str, list[Any], Joint, PolicyOptions]] = [
