@@ -136,7 +136,8 @@ _WORDS = {
     Cause.NOT_PLACED: "whatever is evicted, the scheduler keeps pods out of where they would have to go, or "
     "another constraint would end worse",
     Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
-    Cause.NOT_WALKABLE: "no order of single evictions was found in which none does harm",
+    Cause.NOT_WALKABLE: "no order of single evictions was found in which none does harm (planner.joint says "
+    "whether several may go together)",
     Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",
 }
 
