@@ -185,7 +185,7 @@ class HardConstraints(Constraints):
                 own = tuple(m for m in wave if m.component.groups == s.groups)
                 if own:
                     self.solved = {**self.solved, i: s.jointly(own, self._left(s.groups))}
-        return Planned((wave,) if wave else ())
+        return Planned((wave,) if wave else (), phase.refused)
 
     def _left(self, groups: Sequence[Group]) -> int:
         state = self.view.simulation.state

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.bounds import Effort
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group, Groups
@@ -23,8 +24,9 @@ from rebalancer.planner.joint.places import LARGEST
 from rebalancer.planner.joint.search import Found, JointSearch
 from rebalancer.planner.moves.judge import HardJudge
 from rebalancer.planner.moves.move import Candidate, JudgedMove, Wave
+from rebalancer.planner.moves.refusals import refused
 from rebalancer.planner.options import Joint
-from rebalancer.planner.plan import JointMove
+from rebalancer.planner.plan import JointMove, Refusal
 from rebalancer.planner.waves.limits import Limits, draining_budgets
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Rows
@@ -57,6 +59,8 @@ class JointPhase:
         one = 0 if autoscaled(simulation.snapshot.nodes) else 1
         self._most_waiting = {"never": 0, "exchange": one, "all": LARGEST}[joint]
         self._effort = effort
+        self.refused: tuple[Refusal, ...] = ()
+        """After `wave` has found none: pods of a set that would be good, and may not go together."""
 
     def wave(self, violated: Sequence[Coupled], number: int, *, sure: bool) -> Wave:
         """The best joint move, as moves of one wave; none if there is none. `number`: its own in the plan;
@@ -67,17 +71,44 @@ class JointPhase:
             return ()
         known = set(map(id, own))
         others = [c for c in self._classes.all if id(c) not in known and c.owner is not None]
+        limits = partial(Limits, self._evictable, draining_budgets(self._simulation, self._evictable.budgets))
         search = JointSearch(
             self._simulation,
             self._groups.all,
             tuple(self._judge.waiting.templates),
-            partial(Limits, self._evictable, draining_budgets(self._simulation, self._evictable.budgets)),
+            limits,
+            partial(limits, shares=False),
             self._most_waiting,
             Effort(EFFORT * self._effort),
             self._classes.replacement,
         )
         found = search.best(own, others, self._judge.foreseeable)
-        return self._moves(found, violated, number, sure=sure) if found is not None else ()
+        if found is None:
+            self.refused = self._held_back(search.held_back(), limits())
+            return ()
+        return self._moves(found, violated, number, sure=sure)
+
+    def _held_back(self, found: Found | None, limits: Limits) -> tuple[Refusal, ...]:
+        """The pods of a set that the share of their owner forbids."""
+        if found is None:
+            return ()
+        pods = [pod for _, pod in found.chosen]
+        owner = self._evictable.shares.top(pods[0])
+        assert owner is not None
+        together, gain, most = len(pods), found.ends.least, limits.of_owner(pods[0])
+        message = (
+            f"with {together - 1} others of {owner.kind} {owner.name} it would lower the excess by {gain}, "
+            f"but no more than {most} of its {owner.replicas} pods may be away together"
+        )
+        share = -(-100 * together // max(1, owner.replicas))
+        remedy = (
+            f"evictions.inFlightPerOwner: {share}%, if so many may be away; a Deployment's maxUnavailable "
+            "bounds it, too"
+        )
+        return tuple(
+            refused(pod, ReasonCode.JOINT_MOVE, message, remedy=remedy, together=together, most=most)
+            for pod in pods
+        )
 
     def _excess(self, groups: Iterable[Group]) -> int:
         return sum(g.excess(g.counts(self._simulation.state)) for g in groups)

@@ -41,8 +41,8 @@ class JointSearch:
     """Searches the simulation's present state.
 
     `groups`: all of hard constraints, by index. `waiting`: templates of pods that wait for a node. `limits`:
-    of a wave that has no move yet. `most_waiting`: how many may wait if a set is broken off. `replacement`:
-    what takes a pod's place.
+    of a wave that has no move yet; `unshared`: the same without the shares of owners. `most_waiting`: how
+    many may wait if a set is broken off. `replacement`: what takes a pod's place.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class JointSearch:
         groups: Sequence[Group],
         waiting: Sequence[PodTemplate],
         limits: Callable[[], Limits],
+        unshared: Callable[[], Limits],
         most_waiting: int,
         effort: Effort,
         replacement: Callable[[Pod, PodClass], PodTemplate],
@@ -60,6 +61,8 @@ class JointSearch:
         self._groups = groups
         self._waiting = waiting
         self._limits = limits
+        self._unshared = unshared
+        self._too_many: list[Chosen] = []
         self._most_waiting = most_waiting
         self._effort = effort
         self._replacement = replacement
@@ -85,9 +88,19 @@ class JointSearch:
                 break
         return None
 
+    def held_back(self) -> Found | None:
+        """After `best` has found none: a set of one owner's pods that would be good, and of which more pods
+        would be away together than the owner's share."""
+        return next((f for chosen in self._too_many for f in self._tried(chosen, self._unshared)), None)
+
     def _in_order(self, chosen: Chosen) -> Iterator[Found]:
         """The set in the orders of its evictions that differ, as far as limits allow it."""
-        if self._effort.gone or not self._within_limits(chosen):
+        if not _within(self._limits(), chosen) and len({id(p.members) for p, _ in chosen}) == 1:
+            self._too_many.append(chosen)
+        yield from self._tried(chosen, self._limits)
+
+    def _tried(self, chosen: Chosen, limits: Callable[[], Limits]) -> Iterator[Found]:
+        if self._effort.gone or not _within(limits(), chosen):
             return
         seen: set[tuple[tuple[int, int], ...]] = set()
         for order in permutations(chosen):
@@ -120,10 +133,10 @@ class JointSearch:
         finally:
             self._effort.candidates(every.moments)
 
-    def _within_limits(self, chosen: Chosen) -> bool:
-        limits = self._limits()
-        for place, pod in chosen:
-            if not limits.fits(pod, place.members.owner):
-                return False
-            limits.spend(pod, place.members.owner)
-        return True
+
+def _within(limits: Limits, chosen: Chosen) -> bool:
+    for place, pod in chosen:
+        if not limits.fits(pod, place.members.owner):
+            return False
+        limits.spend(pod, place.members.owner)
+    return True

@@ -14,16 +14,21 @@ from rebalancer.policy.limits.quota import Charged
 
 
 class Limits:
-    """How much of each one wave has used. `draining`: the budgets, by key, that a drain asks, too."""
+    """How much of each one wave has used. `draining`: the budgets, by key, that a drain asks, too.
 
-    def __init__(self, evictable: Evictable, draining: Iterable[str]) -> None:
+    `shares`: whether the shares of owners count.
+    """
+
+    def __init__(self, evictable: Evictable, draining: Iterable[str], *, shares: bool = True) -> None:
+        self._shares = shares
         self._allowance = Allowance(evictable.budgets, draining)
         self._in_flight = InFlight(evictable.shares)
         self._charged = Charged(evictable.quotas)
 
     def fits(self, pod: Pod, owner: Workload | None) -> bool:
         """Whether the pod may go in this wave as well."""
-        return self._allowance.fits(pod) and self._in_flight.fits(pod) and self._charged.fits(pod, owner)
+        shared = not self._shares or self._in_flight.fits(pod)
+        return shared and self._allowance.fits(pod) and self._charged.fits(pod, owner)
 
     def at_most(self, pod: Pod) -> int:
         """How many pods like this one may go together, in a wave without others."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.options import Joint, PlanOptions
 from rebalancer.planner.plan import JointMove, Plan, together
@@ -15,6 +16,7 @@ from tests.support.clusters.scenarios import scenario
 from tests.support.clusters.stuck import FULL, LEFT, RIGHT, SEVEN
 
 HALF = PolicyOptions(in_flight_per_owner=Limit(percent=50))
+FORTY_THREE = PolicyOptions(in_flight_per_owner=Limit(percent=43))
 WHOLE = PolicyOptions(in_flight_per_owner=Limit(percent=100))
 
 
@@ -64,6 +66,24 @@ DEAD_END = [
     .placed({"c-0": 3}),
 ]
 """The one single move that helps leads to where no set helps any more."""
+
+
+def test_a_set_that_the_share_of_its_owner_forbids_is_named() -> None:
+    found = made(SEVEN, joint="all", policy=PolicyOptions())
+    assert found.residual_excess == 5
+    said = [r for c in found.constraints for r in c.reasons if r.code == ReasonCode.JOINT_MOVE]
+    assert said
+    assert said[0].message == (
+        "3 pods: with 2 others of ReplicaSet web it would lower the excess by 5, but no more than 1 of its 7 "
+        "pods may be away together"
+    )
+    assert said[0].remedy.startswith("evictions.inFlightPerOwner: 43%")
+    assert [m.joint for m in made(SEVEN, joint="all", policy=FORTY_THREE).moves if m.joint]
+
+
+def test_a_set_that_a_budget_forbids_is_not_named() -> None:
+    found = made(SEVEN, pdb("web", {"app": "web"}, max_unavailable=2), joint="all", policy=PolicyOptions())
+    assert not [r for c in found.constraints for r in c.reasons if r.code == ReasonCode.JOINT_MOVE]
 
 
 def test_joint_moves_come_first_where_single_ones_lead_to_a_dead_end() -> None:
