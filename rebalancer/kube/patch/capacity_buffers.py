@@ -1,6 +1,7 @@
 """PodTemplates and CapacityBuffers, applied on the server's side under a field manager of their own.
 
-By it what was applied here is told from what somebody else made with the same labels: only that is deleted.
+By it what was applied here is told from what somebody else made, or changed, with the same labels: only what
+is nobody else's is deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ONCE = Backoff(tries=1)
 
 class _ManagedFields(Struct, frozen=True):
     manager: str = ""
-    operation: str = ""
+    subresource: str = ""
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
@@ -39,6 +40,7 @@ class _Metadata(Struct, frozen=True, rename="camel"):
     uid: str
     resource_version: str
     managed_fields: tuple[_ManagedFields, ...] = ()
+    owner_references: tuple[Raw, ...] = ()
 
 
 class _Object(Struct, frozen=True):
@@ -46,7 +48,8 @@ class _Object(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A buffer or template in the cluster. `ours`: it was applied here, and by nobody else."""
+    """A buffer or template in the cluster. `ours`: it was applied here, nobody else has written to it
+    but its status, and it has no owner."""
 
     kind: str
     namespace: str
@@ -110,13 +113,14 @@ def _of(connection: Connection, kind: str, labels: str, namespaces: Collection[s
 
 def _found(kind: str, raw: Raw) -> Found:
     meta = msgspec.json.decode(raw, type=_Object).metadata
+    writers = {f.manager for f in meta.managed_fields if f.subresource != "status"}
     return Found(
         kind=kind,
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        ours={f.manager for f in meta.managed_fields if f.operation == "Apply"} == {MANAGER},
+        ours=writers == {MANAGER} and not meta.owner_references,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rebalancer.model.snapshot import Snapshot
@@ -36,13 +36,20 @@ def apply_buffers(connection: Connection, objects: Sequence[Json]) -> Iterator[s
         yield f"applied: {obj['kind']}/{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
 
-def why_kept(room: RoomReport, plan: Plan, left_out: Sequence[str]) -> str:
-    """Why a buffer that is not asked for any more may be needed all the same; "" if it is not."""
+def why_kept(snapshot: Snapshot, plan: Plan) -> str:
+    """Why a buffer that is not asked for any more may be needed all the same; "" if it is not.
+
+    An excess that stays counts whatever keeps it, and in whatever namespace: what keeps it may pass, and then
+    the room is wanted. With none there is nothing left to be proved.
+    """
     if plan.moves:
         return f"the plan has {plural(len(plan.moves), 'eviction')} that may use its room"
-    if left_out:
-        return "not all room that is missing can be asked for"
-    return "" if room.proved else "what room is missing was not found out for certain"
+    if stays := sum(c.residual_excess for c in plan.constraints):
+        return f"an excess of {stays} stays, which may want its room"
+    if waiting := sum(p.waits for p in snapshot.pods):
+        return f"{plural(waiting, 'pod')} Pending may want its room"
+    unread = {r.kind for r in snapshot.reads if r.unreadable or not r.known} | snapshot.refused
+    return f"not everything could be read: {', '.join(sorted(unread))}" if unread else ""
 
 
 def left_over(
@@ -50,14 +57,16 @@ def left_over(
     objects: Sequence[Json],
     *,
     namespaces: Collection[str],
+    outside: Callable[[str], object],
     kept: str,
     remove: bool,
 ) -> Iterator[str]:
     """Says which buffers and templates in these namespaces (empty = all) are not among these objects any
     more, and removes them if asked to.
 
-    `kept`: why none of them may go, "" if they may. What somebody else made stays in any case. Raises
-    KubeError where one cannot be removed.
+    `outside`: whether a namespace is outside the scope: what is there is none of ours. `kept`: why none of
+    them may go, "" if they may. What somebody else manages, too, stays in any case, buffer and template
+    together. Raises KubeError where one cannot be removed.
     """
     from rebalancer.kube.errors import ForbiddenError, KubeError
     from rebalancer.kube.patch import capacity_buffers
@@ -69,9 +78,10 @@ def left_over(
         if remove or not isinstance(e, ForbiddenError):
             yield f"whether there are buffers that are not needed any more is not known: {e}"
         return
-    for one in (o for o in there if str(o) not in wanted):
-        if not one.ours:
-            yield f"not asked for any more, and applied by somebody else, so it stays: {one}"
+    shared = {(o.namespace, o.name) for o in there if not o.ours}
+    for one in (o for o in there if str(o) not in wanted and not outside(o.namespace)):
+        if (one.namespace, one.name) in shared:
+            yield f"not asked for any more, but somebody else manages it, too, so it stays: {one}"
         elif kept:
             yield f"not asked for any more, but kept: {one}: {kept}"
         elif remove:

@@ -62,6 +62,7 @@ def room(
     if apply and (files or snapshot):
         raise typer.BadParameter("--apply is for a cluster, not for files")
     from rebalancer.planner import plan as plan_of
+    from rebalancer.policy.evictable import Evictable
     from rebalancer.report.output import to_builtins, to_json
     from rebalancer.report.room.buffers import to_buffers
     from rebalancer.report.room.words import section
@@ -99,11 +100,18 @@ def room(
             typer.echo(clean(f"not asked for: {sentence}"), err=True)
     if source.snapshots:
         return
-    kept = why_kept(found, planned, left_out)
+    policy = planning.policy
+    outside = Evictable(loaded.snapshot, policy).outside
+    kept = why_kept(loaded.snapshot, planned)
     with connected(source) as connection:
         for line in apply_buffers(connection, objects) if apply else ():
             typer.echo(clean(line), err=True)
         for line in left_over(
-            connection, objects, namespaces=planning.policy.namespaces_include, kept=kept, remove=apply
+            connection,
+            objects,
+            namespaces=policy.namespaces_include,
+            outside=outside,
+            kept=kept,
+            remove=apply,
         ):
             typer.echo(clean(line), err=True)
