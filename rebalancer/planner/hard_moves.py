@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 from msgspec import Struct
 
+from rebalancer.planner import objective
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.constraints import HardConstraints
@@ -49,9 +50,13 @@ def hard_moves(
     # Pods of a component that is not stuck may make the room that another lacks.
     for late in dict.fromkeys((stuck, frozenset(range(len(hard.violated))))) if stuck else ():
         other = _Order(hard, simulation, waiting, jointly=jointly).moves(late, single.solved)
-        best = min(best, other, key=lambda m: m.left)
+        best = min(best, other, key=_rank)
     hard.solved = best.solved
     return best
+
+
+def _rank(moves: HardMoves) -> objective.Rank:
+    return objective.rank(moves.left, in_order(moves.waves), len(moves.waves))
 
 
 class _Order:

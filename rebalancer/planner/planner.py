@@ -92,6 +92,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         hard.classes.all,
         hard.groups.all,
         {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
+        sum(c.residual_excess for c in constraints if c.in_scope),
     )
     return Plan(
         constraints=tuple(

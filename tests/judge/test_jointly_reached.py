@@ -52,9 +52,9 @@ def test_it_gives_up_where_there_is_too_much_to_try() -> None:
         Jointly(Cells.of(State.of(objects(*SEVEN))), limit=10).lowest()
 
 
-AS_LOW = [190, 211, 226, 291, 357, 374]
+AS_LOW = [211, 226, 291, 357, 374]
 """Seeds of clusters in which joint moves lower the excess."""
-HIGHER = [75, 117, 136, 150, 208]
+HIGHER = [75, 117, 136, 150, 190, 208]
 """In some of these luck is needed to get lower; in others, a set before the single moves are all made."""
 
 

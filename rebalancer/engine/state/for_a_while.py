@@ -42,7 +42,7 @@ class PodsForAWhile(PodsOnNodes):
     @contextmanager
     def also(self, pods: Sequence[tuple[Hashable, PodTemplate, int]]) -> Iterator[None]:
         """While it lasts, these pods, by their keys, are on these nodes (rows) too."""
-        ports = self.ports.before(template for _, template, _ in pods)
+        ports, self.ports = self.ports, self.ports.to_change(template for _, template, _ in pods)
         for key, template, row in pods:
             self.add(key, template, row)
         try:
@@ -56,7 +56,7 @@ class PodsForAWhile(PodsOnNodes):
     def removed(self, keys: Iterable[Hashable]) -> Iterator[None]:
         """While it lasts, these pods are gone."""
         gone = [(key, self.pods[key]) for key in keys]
-        ports = self.ports.before(placed.template for _, placed in gone)
+        ports, self.ports = self.ports, self.ports.to_change(placed.template for _, placed in gone)
         for key, _ in gone:
             self.remove(key)
         try:

@@ -44,6 +44,7 @@ class HostPorts:
         other._taken = self._taken.copy()
         return other
 
-    def before(self, templates: Iterable[PodTemplate]) -> HostPorts:
-        """The ports to go back to once pods of these templates have come and gone again, or gone and come."""
+    def to_change(self, templates: Iterable[PodTemplate]) -> HostPorts:
+        """What pods of these templates may come to and leave, this one staying as it is; itself if they have
+        no ports."""
         return self.copy() if any(t.host_ports for t in templates) else self

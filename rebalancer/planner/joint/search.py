@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 
 from msgspec import Struct
 
@@ -115,9 +115,22 @@ class JointSearch:
             except BrokenError:
                 continue
             if found.ends.waiting <= self._most_waiting:
+                if self._needless(order, found.ends.least):
+                    return
                 yield found
                 if not found.ends.waiting:
                     return
+
+    def _needless(self, chosen: Chosen, gain: int) -> bool:
+        """Whether some of the pods alone lower the excess as much: then the others go for nothing."""
+        for size in range(1, len(chosen)):
+            for part in combinations(chosen, size):
+                try:
+                    if self._followed(part).ends.least >= gain:
+                        return True
+                except BrokenError:
+                    continue
+        return False
 
     def _followed(self, order: Chosen) -> Found:
         touched = {i for p, _ in order for i in p.members.counted}

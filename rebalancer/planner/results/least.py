@@ -61,10 +61,11 @@ def least(
     every: Sequence[PodClass],
     groups: Sequence[Group],
     in_view: Collection[int],
+    left: int,
 ) -> Least:
     """The bound over all components that keep an excess, in the state before any move. `every`: all classes
     of pods that carry a hard constraint; `groups`: all of these constraints; `in_view`: the indices of those
-    whose excess counts."""
+    whose excess counts; `left`: what the plan leaves of it."""
     if not stays:
         return Least()
     asked: dict[str, Ints] = {}
@@ -74,11 +75,12 @@ def least(
     together = _together(simulation, every, groups, in_view)
     if together is not None and together.excess > excess:
         excess, exact = together.excess, together.exact
+    # Joint moves may also move pods that carry no constraint, which are taken to stay here.
     return Least(
-        excess=excess,
-        exact=exact,
+        excess=min(excess, left),
+        exact=exact and excess <= left,
         by_group=_single(simulation, stays, found, asked),
-        between=_between(stays, found, [_admitted(simulation, s, asked) for s in stays], excess),
+        between=_between(stays, found, [_admitted(simulation, s, asked) for s in stays], min(excess, left)),
     )
 
 

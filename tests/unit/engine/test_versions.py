@@ -205,6 +205,16 @@ def test_what_is_only_tried_leaves_shared_ports_as_they_were() -> None:
     assert asked.fits == []
 
 
+def test_what_is_tried_within_what_is_tried_leaves_ports_as_they_were() -> None:
+    asked = Asked(nodes(a=1), with_port("one").on("a-0"), pod("other").on("a-0"), with_port("new"))
+    other = next(p.template for p in asked.snapshot.pods if p.name == "other")
+    with asked.state.also([("without a port", other, 0)]):
+        with asked.state.also([("with the same port", asked.template, 0)]):
+            assert asked.fits == []
+        assert asked.fits == []
+    assert asked.fits == []
+
+
 def test_a_pod_is_not_in_the_way_of_its_own_nomination() -> None:
     new = pod("new").requests(cpu="3")
     asked = Asked(node("a").cpu(4), new)

@@ -14,6 +14,7 @@ from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import decoded, node, pdb, pod, snapshot, workload
 from tests.support.clusters.scenarios import scenario
 from tests.support.clusters.stuck import FULL, LEFT, RIGHT, SEVEN
+from tests.support.clusters.tangled import tangled
 
 HALF = PolicyOptions(in_flight_per_owner=Limit(percent=50))
 FORTY_THREE = PolicyOptions(in_flight_per_owner=Limit(percent=43))
@@ -93,6 +94,16 @@ def test_joint_moves_come_first_where_single_ones_lead_to_a_dead_end() -> None:
     (joint,) = sets(found)
     assert sorted(joint.pods) == ["default/counts-00000", "default/web-00000"]
     assert (found.residual_excess, found.lower_bound, found.optimal) == (1, 2, False)
+
+
+@pytest.mark.parametrize("seed", [6167, 6358])
+def test_no_pod_of_a_set_is_evicted_for_nothing(seed: int) -> None:
+    """In these clusters one pod alone lowers the excess as much as a set with it surely does."""
+    listed = tangled(seed)
+    single = plan(decoded(listed), PlanOptions(policy=WHOLE))
+    assert single.residual_excess
+    found = plan(decoded(listed), PlanOptions(joint="all", policy=WHOLE))
+    assert [m.pod.key for m in found.moves] == [m.pod.key for m in single.moves]
 
 
 def test_single_moves_come_first_where_they_end_as_low() -> None:
