@@ -14,6 +14,17 @@ from rebalancer.model.reason import Reason, ReasonCode
 
 PATIENCE = 30.0
 """Seconds that a scheduler may take to look at a pod for the first time."""
+_SCHEDULED = frozenset(
+    {
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("", "ReplicationController"),
+        ("batch", "Job"),
+    }
+)
+"""API group and kind of the owners whose pods are bound by a scheduler. Kubernetes' own DaemonSets have left
+that to it since 1.12. Whoever makes pods by hand or by a controller of an add-on often names the node."""
 
 
 def overlooked(pods: Iterable[Pod], now: float) -> Mapping[str, Sequence[Pod]]:
@@ -30,13 +41,13 @@ def overlooked(pods: Iterable[Pod], now: float) -> Mapping[str, Sequence[Pod]]:
 def judged_since(pods: Iterable[Pod], time: float) -> bool:
     """Whether a scheduler has looked at one of these pods, which was created after that time.
 
-    A kubelet's own pods (static ones) need no scheduler.
+    A pod on a node does not tell by itself who put it there: a kubelet says PodScheduled too, of its own
+    (static) pods and of those whose maker named the node, as `kubectl debug node/…` does.
     """
     return any(
         p.created is not None
         and p.created > time
-        and (p.judged or p.node_name)
-        and not (p.owner is not None and p.owner.kind == "Node")
+        and (bool(p.unschedulable) or (bool(p.node_name) and _by_scheduler(p)))
         for p in pods
     )
 
@@ -60,8 +71,16 @@ def expired(lease: str, holder: str, renewed: str) -> Reason:
         f"no scheduler works: nobody renews lease {lease}, last {holder or 'nobody'}, {renewed or 'never'}",
         {},
         "look whether kube-scheduler runs; a lease that it does not use any more counts until a pod that is "
-        "younger has been scheduled: delete it",
+        "younger and not made by hand has been scheduled: delete it",
     )
+
+
+def _by_scheduler(pod: Pod) -> bool:
+    """Whether pods of such an owner get their node from a scheduler."""
+    if pod.owner is None:
+        return False
+    group = pod.owner.api_version.rpartition("/")[0]
+    return (group, pod.owner.kind) in _SCHEDULED
 
 
 def _held_back(pod: Pod) -> bool:

@@ -245,7 +245,14 @@ def test_a_lease_that_another_scheduler_left_behind_does_not_hold_for_ever(
         if created is not None:
             at = datetime.fromtimestamp(m.time.at - created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             pod = next(o for o in YOUNG if o["kind"] == "Pod")
-            made = {**pod["metadata"], "creationTimestamp": at, "ownerReferences": []}
+            owner = {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": "young",
+                "uid": "y",
+                "controller": True,
+            }
+            made = {**pod["metadata"], "creationTimestamp": at, "ownerReferences": [owner]}
             m.server.store.load([{**pod, "metadata": made}])
         run = m.cycle(limits=LIMITS)
     if stops:
