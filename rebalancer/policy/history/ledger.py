@@ -83,11 +83,15 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Circuit(Struct, frozen=True, omit_defaults=True):
-    """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row."""
+    """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row.
+
+    `sooner`: the end for clocks by which `until` lies further ahead than any trip can mean. 0: none.
+    """
 
     until: float = 0.0
     trips: int = 0
     reason: str = ""
+    sooner: float = 0.0
 
 
 class Totals(Struct, frozen=True, omit_defaults=True):

@@ -23,7 +23,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         # What cannot be replaced has been so since the first of them saw it.
         irreplaceable=theirs.irreplaceable
         | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
-        circuit=max(theirs.circuit, mine.circuit, key=lambda c: (c.until, c.trips)),
+        circuit=max(theirs.circuit, mine.circuit, key=lambda c: (c.until, c.trips, c.sooner)),
         totals=Totals(
             evictions=max(t.evictions for t in both),
             as_predicted=max(t.as_predicted for t in both),

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
@@ -78,29 +79,38 @@ def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) ->
 
 
 def from_now(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Circuit:
-    """The circuit; one that would be open for longer than any trip can have meant opens now.
+    """The circuit; one that would be open for longer than any trip can mean ends `sooner`, a pause from now.
 
-    It was opened by a clock that was ahead, or this one was set back. It is neither closed for that, nor open
-    until such a time comes.
+    It was opened by a clock that was ahead, or this one is behind. It is neither closed for that, nor open
+    until such a time comes. `until` stays, so that a clock that is behind closes nothing for the others.
     """
-    pause, left = limits.pause_after(circuit.trips), circuit.until - now
-    if not circuit.trips or left <= pause + _SKEW:
+    if not circuit.trips or not _too_far(circuit, circuit.until, now, limits):
         return circuit
-    say = (
-        f"{circuit.reason} (its end lay {left / HOUR:,.1f} h ahead, by a clock that was wrong or a longer "
-        f"breaker.pause; shortened to {pause:,.0f} s)"
-    )
-    return Circuit(until=now + pause, trips=circuit.trips, reason=say)
+    if circuit.sooner and not _too_far(circuit, circuit.sooner, now, limits):
+        return circuit
+    return replace(circuit, sooner=now + limits.pause_after(circuit.trips))
 
 
-def still_open(circuit: Circuit, *, now: float) -> Reason | None:
+def still_open(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Reason | None:
     """Why nothing is evicted yet, and when evicting is tried again; None if the breaker is closed."""
-    if not circuit.trips or now >= circuit.until:
+    until, why = circuit.until, circuit.reason
+    if circuit.sooner and _too_far(circuit, until, now, limits):
+        why += (
+            f" (its end lies {(until - now) / HOUR:,.1f} h ahead, by a clock that was wrong or a longer "
+            f"breaker.pause; shortened to {limits.pause_after(circuit.trips):,.0f} s)"
+        )
+        until = circuit.sooner
+    if not circuit.trips or now >= until:
         return None
-    again = datetime.fromtimestamp(circuit.until, UTC)
+    again = datetime.fromtimestamp(until, UTC)
     return Reason(
         ReasonCode.CIRCUIT_OPEN,
-        f"the circuit breaker is open: {circuit.reason}; it is tried again at {again:%H:%M:%S}Z",
-        {"until": int(circuit.until), "trips": circuit.trips},
+        f"the circuit breaker is open: {why}; it is tried again at {again:%H:%M:%S}Z",
+        {"until": int(until), "trips": circuit.trips},
         "mend the cause; `rebalancer once --execute` does not wait",
     )
+
+
+def _too_far(circuit: Circuit, end: float, now: float, limits: CircuitLimits) -> bool:
+    """Whether an end lies further ahead than the circuit's last trip can mean."""
+    return end - now > limits.pause_after(circuit.trips) + _SKEW

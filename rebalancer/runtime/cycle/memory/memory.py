@@ -276,7 +276,7 @@ class Memory:
         now = self._clock.now()
         opened = breaker.tripped(self.ledger.circuit, why, now=now, limits=self._limits)
         self.ledger = replace(self.ledger, circuit=opened)
-        return breaker.still_open(opened, now=now)
+        return breaker.still_open(opened, now=now, limits=self._limits)
 
     def circuit_open(self) -> Reason | None:
         """Why the circuit breaker, opened by an earlier cycle, is still open. Where a clock far ahead opened
@@ -287,7 +287,7 @@ class Memory:
         shortened = breaker.from_now(circuit, now=now, limits=self._limits)
         if shortened != circuit:
             self.ledger = replace(self.ledger, circuit=shortened)
-        return breaker.still_open(shortened, now=now)
+        return breaker.still_open(shortened, now=now, limits=self._limits)
 
     @property
     def limits(self) -> CircuitLimits | None:

@@ -167,7 +167,25 @@ def test_a_breaker_is_open_for_its_pause_although_the_clock_is_set_back() -> Non
     memory.begin()
     reason = memory.circuit_open()
     assert reason is not None
-    assert reason.message.count("its end lay 24.2 h ahead") == 1
+    assert reason.message.count("its end lies 24.0 h ahead") == 1
+    time.at += 1
+    assert memory.circuit_open() is None
+
+
+def test_a_clock_that_is_hours_behind_does_not_close_the_breaker_for_the_others() -> None:
+    time = FakeTime()
+    memory = remembering(time)
+    memory.trip("two replacements failed")
+    time.at -= 3 * 3600
+    for _ in range(3):
+        reason = memory.circuit_open()
+        assert reason is not None
+        assert reason.message.count("its end lies") == 1
+        time.at -= 3600
+    time.at += 6 * 3600 + 599
+    reason = memory.circuit_open()
+    assert reason is not None
+    assert "its end lies" not in reason.message
     time.at += 1
     assert memory.circuit_open() is None
 
