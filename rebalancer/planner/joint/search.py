@@ -91,16 +91,18 @@ class JointSearch:
     def held_back(self) -> Found | None:
         """After `best` has found none: a set of one owner's pods that would be good, and of which more pods
         would be away together than the owner's share."""
-        return next((f for chosen in self._too_many for f in self._tried(chosen, self._unshared)), None)
+        allowed = (chosen for chosen in self._too_many if _within(self._unshared(), chosen))
+        return next((f for chosen in allowed for f in self._tried(chosen)), None)
 
     def _in_order(self, chosen: Chosen) -> Iterator[Found]:
         """The set in the orders of its evictions that differ, as far as limits allow it."""
-        if not _within(self._limits(), chosen) and len({id(p.members) for p, _ in chosen}) == 1:
+        if _within(self._limits(), chosen):
+            yield from self._tried(chosen)
+        elif len({id(p.members) for p, _ in chosen}) == 1:
             self._too_many.append(chosen)
-        yield from self._tried(chosen, self._limits)
 
-    def _tried(self, chosen: Chosen, limits: Callable[[], Limits]) -> Iterator[Found]:
-        if self._effort.gone or not _within(limits(), chosen):
+    def _tried(self, chosen: Chosen) -> Iterator[Found]:
+        if self._effort.gone:
             return
         seen: set[tuple[tuple[int, int], ...]] = set()
         for order in permutations(chosen):
