@@ -7,7 +7,7 @@ import typer
 from rebalancer.model.finding import Finding
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import CycleReport, Outcome
+from rebalancer.outcome.cycle import CycleReport, End, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
 from rebalancer.outcome.steering import SteeringReport
@@ -62,7 +62,7 @@ class Lines(Observer):
     def on_report(self, report: CycleReport) -> None:
         """Prints the result, and what stays."""
         typer.echo(clean(f"{report.end.value}: {report.message}"))
-        if report.first is not None and report.evicted:
+        if report.evicted or report.end is End.STOPPED:
             typer.echo(
                 f"evicted {plural(report.evicted, 'pod')}, {report.failed} failed, in {report.seconds:.0f} s"
             )

@@ -127,9 +127,11 @@ class Cycle:
                 p.evictor.begin()
             snapshot = p.snapshot()
         except UserError as e:
+            if p.clock.stopping():
+                return STOPPED
             if self._plans == 0:
                 raise
-            return STOPPED if p.clock.stopping() else NextStep(end=End.ABORTED, message=e.message, trips=True)
+            return NextStep(end=End.ABORTED, message=e.message, trips=True)
         p.observer.on_snapshot(snapshot)
         if p.clock.stopping():
             return STOPPED

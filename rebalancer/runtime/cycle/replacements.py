@@ -171,7 +171,8 @@ class Replacements:
                 replacement=pod.key if pod is not None else "",
                 node=node,
                 expected=node in move.destinations if node else None,
-                scheduled=self._placed[pod.uid] - since if pod is not None and node else None,
+                # It may have run before, for another move of its owner.
+                scheduled=max(0.0, self._placed[pod.uid] - since) if pod is not None and node else None,
                 seconds=now - since,
             )
 

@@ -15,6 +15,7 @@ from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.runs.one_cycle import SKEWED, astray
 from tests.support.sandbox import ApiServer, Reply
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -68,6 +69,36 @@ def test_missing_rights_are_exit_code_4_with_the_rule(server: ApiServer, tmp_pat
     done = call(server, tmp_path, "once", "--execute")
     assert done.returncode == 4
     assert '{apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}' in done.stdout
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_evictions_remain_is_130_and_says_what_was_done(
+    server: ApiServer, tmp_path: Path, signal_: signal.Signals
+) -> None:
+    command = [str(BIN), "once", "--execute", "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+    with (
+        moving(server),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process,
+    ):
+        until(lambda: any(a.subresource == "eviction" for a in server.accesses))
+        process.send_signal(signal_)
+        said, _ = process.communicate(timeout=120)
+    assert "stopped: a stop was asked for" in said
+    done = sum(a.subresource == "eviction" for a in server.accesses)
+    assert 0 < done < 4
+    assert f"evicted {done} pod{'s' * (done > 1)}, 0 failed" in said
+    assert process.returncode == 130
+
+
+def test_an_interrupt_before_the_cluster_is_read_is_130(server: ApiServer, tmp_path: Path) -> None:
+    asked = server.faults.add(Reply(503), resource="pods")
+    command = [str(BIN), "once", "--execute", "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        until(lambda: asked.hits)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said.startswith("stopped: a stop was asked for\nevicted 0 pods")
 
 
 def test_a_mere_misprediction_is_no_error(server: ApiServer, tmp_path: Path) -> None:

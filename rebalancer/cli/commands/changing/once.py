@@ -53,7 +53,7 @@ def once(
     """Run one cycle: plan and evict until nothing is left to do.
 
     Nothing is evicted without --execute or evictions.enabled. An interrupt ends the cycle between two
-    evictions. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
+    evictions, with exit code 130. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
     the canary or an open circuit breaker. With evictions.enabled alone, as in a CronJob, it does.
     """
     import msgspec
@@ -124,6 +124,8 @@ def once(
     if report.end is End.RECORDED:
         judged = ": the API server only gave its verdicts" if live.ask_server else ""
         typer.echo(f"nothing was evicted{judged}; --execute does it")
+    if report.end is End.STOPPED:
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if report.failed:
         raise typer.Exit(ExitCode.SOME_FAILED)
     without_brake = report.reason is not None and report.reason.code is ReasonCode.NO_BRAKE

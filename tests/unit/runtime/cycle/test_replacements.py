@@ -145,3 +145,33 @@ def test_a_virtual_machine_is_in_flight_until_it_has_moved(
     replacements.landed([evicted])  # a first look brings the watch up to date
     found = replacements.landed([evicted])
     assert [o.status for o in found] == ([status] if status else [])
+
+
+def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its_eviction() -> None:
+    """Replacements of one owner are interchangeable: one that ran before the second eviction may be counted
+    for it. Then nothing was waited for, and no time is negative."""
+    first, second = moves_of(WEB, web_00000="b-0", web_00001="c-0")
+    cluster, time = Cluster(*WEB.pods), FakeTime()
+    replacements = Replacements(cluster, WEB, time)
+    replacements.before(first)
+
+    def evict(move: Move) -> Outcome:
+        del cluster.there[("default", move.pod.name)]
+        sent = Eviction(result=Result.EVICTED, message="")
+        return Outcome(
+            move=move, status=MoveStatus.EVICTED, message="", eviction=sent, at=time.monotonic()
+        )
+
+    def arrive(name: str, node: str, *, ready: bool = True) -> None:
+        cluster.there["default", name] = replace(new(WEB, name, node, ready=ready), owner=first.pod.owner)
+
+    flying = [evict(first)]
+    arrive("x", "c-0", ready=False)
+    assert replacements.landed(flying) == []
+    time.wait(5)
+    flying.append(evict(second))
+    arrive("x", "c-0")
+    time.wait(1)
+    (landed,) = replacements.landed(flying)
+    assert (landed.move.pod.name, landed.node) == ("web-00001", "c-0")
+    assert landed.scheduled == 0.0
