@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rebalancer.cli import acting, options
 from rebalancer.cli.exits import ExitCode
 from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
+
+if TYPE_CHECKING:
+    from rebalancer.outcome.cycle import CycleReport
 
 EXAMPLES = """\b
 Examples:
@@ -53,14 +56,13 @@ def once(
     """Run one cycle: plan and evict until nothing is left to do.
 
     Nothing is evicted without --execute or evictions.enabled. An interrupt ends the cycle between two
-    evictions, with exit code 130. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
+    evictions. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
     the canary or an open circuit breaker. With evictions.enabled alone, as in a CronJob, it does.
     """
     import msgspec
 
     from rebalancer.cli.lines import Lines
     from rebalancer.kube.client.connection import Connection
-    from rebalancer.model.reason import ReasonCode
     from rebalancer.outcome.cycle import End
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
@@ -124,10 +126,16 @@ def once(
     if report.end is End.RECORDED:
         judged = ": the API server only gave its verdicts" if live.ask_server else ""
         typer.echo(f"nothing was evicted{judged}; --execute does it")
+    raise typer.Exit(_exit_code(report))
+
+
+def _exit_code(report: CycleReport) -> ExitCode:
+    from rebalancer.model.reason import ReasonCode
+    from rebalancer.outcome.cycle import End
+
     if report.end is End.STOPPED:
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     if report.failed:
-        raise typer.Exit(ExitCode.SOME_FAILED)
+        return ExitCode.SOME_FAILED
     without_brake = report.reason is not None and report.reason.code is ReasonCode.NO_BRAKE
-    if without_brake or not report.ok:
-        raise typer.Exit(ExitCode.ERROR)
+    return ExitCode.ERROR if without_brake or not report.ok else ExitCode.OK

@@ -158,9 +158,7 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     def evict(move: Move) -> Outcome:
         del cluster.there[("default", move.pod.name)]
         sent = Eviction(result=Result.EVICTED, message="")
-        return Outcome(
-            move=move, status=MoveStatus.EVICTED, message="", eviction=sent, at=time.monotonic()
-        )
+        return Outcome(move=move, status=MoveStatus.EVICTED, message="", eviction=sent, at=time.monotonic())
 
     def arrive(name: str, node: str, *, ready: bool = True) -> None:
         cluster.there["default", name] = replace(new(WEB, name, node, ready=ready), owner=first.pod.owner)
