@@ -24,6 +24,7 @@ from rebalancer.engine.version import (
     ServerVersion,
 )
 from rebalancer.model.missing_kinds import consequence
+from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 
 VOLUME_KINDS = (
@@ -148,10 +149,12 @@ def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> boo
     if change is POD_LEVEL_RESOURCES:
         return template.pod_level or change in state.peculiar
     if change is NODE_WITHOUT_LIMITS:
-        return template.attaches and any(
-            name.startswith(LIMIT_PREFIX) for node in state.table.nodes for name in node.allocatable
-        )
+        return template.attaches and any(state.table.answers(_limits_volumes))
     raise AssertionError(f"no test for {change.what}")
+
+
+def _limits_volumes(node: Node) -> bool:
+    return any(name.startswith(LIMIT_PREFIX) for name in node.allocatable)
 
 
 def _pod(template: PodTemplate) -> Iterator[str]:

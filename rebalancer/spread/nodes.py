@@ -2,12 +2,12 @@
 
 Nodes do not change while a plan is made. So each question about them (in which zone is it, does the
 template's affinity admit it, does it tolerate the taints) is answered once, for all nodes together, and
-remembered.
+remembered. The table keeps what it was asked, so that it knows later which changes of a node matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -17,13 +17,20 @@ from msgspec.structs import replace
 
 from rebalancer.model.node import Node, Taint, Toleration
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.selectors import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Requirement
+from rebalancer.model.selectors import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Requirement,
+    Selector,
+)
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Ids, Ints, Rows, frozen
 from rebalancer.spread.layout import Layout, ranks
 
 T = TypeVar("T", bound=np.generic)
 V = TypeVar("V")
+A = TypeVar("A")
 
 FILTERED_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """Effects of the taints that keep a pod off a node."""
@@ -103,17 +110,22 @@ class ByIdentity(Generic[V]):
 
 
 class NodeTable:
-    """The nodes of one snapshot, sorted by name; every array is indexed by a node's place in `names`."""
+    """The nodes of one snapshot, sorted by name; every array is indexed by a node's place in `names`.
+
+    Whatever is read of the nodes is asked of the table (`answers`), which remembers the question. So `follow`
+    can tell whether nodes that changed are still the same to all who asked.
+    """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         """A table of nodes in any order; names are unique."""
-        self.nodes = tuple(sorted(nodes, key=lambda n: n.name))
-        self.names = tuple(n.name for n in self.nodes)
+        self._nodes = _by_name(nodes)
+        self.names = tuple(n.name for n in self._nodes)
         self.index = {name: i for i, name in enumerate(self.names)}
-        self.size = len(self.nodes)
+        self.size = len(self._nodes)
+        self._asked: dict[Hashable, Callable[[Node], object]] = {}
         self.every: Bools = np.ones(self.size, dtype=np.bool_)
         self.none: Bools = np.zeros(self.size, dtype=np.bool_)
-        self.unschedulable: Bools = np.fromiter((n.spec.unschedulable for n in self.nodes), dtype=np.bool_)
+        self.unschedulable: Bools = np.array(self.answers(_unschedulable), dtype=np.bool_)
         for array in (self.every, self.none, self.unschedulable):
             frozen(array)
         self._domains: dict[tuple[str, str | None], Domains] = {}
@@ -121,27 +133,56 @@ class NodeTable:
         self._occupied: dict[str, ByIdentity[Bools]] = {}
         self._having: dict[tuple[str, ...], Bools] = {}
         self._affinity: ByIdentity[Bools] = ByIdentity()
-        self._number_taints()
-
-    def _number_taints(self) -> None:
-        kinds: dict[tuple[Taint, ...], int] = {}
-        self._taint_kind: Ids = np.fromiter(
-            (kinds.setdefault(n.spec.taints, len(kinds)) for n in self.nodes), dtype=np.int32
-        )
-        self._taints = tuple(kinds)
         self._untolerated: ByIdentity[Bools] = ByIdentity()
+
+    def answers(self, question: Callable[[Node], A], key: Hashable = None) -> list[A]:
+        """What each node says to a question. Nodes that change and say the same have not changed for the
+        asker.
+
+        `key`: equal for questions that are; by default the question itself.
+        """
+        self._asked.setdefault(question if key is None else key, question)
+        return [question(n) for n in self._nodes]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes as they are: for who asks so, every change of a node matters."""
+        self._asked.setdefault(_whole, _whole)
+        return self._nodes
+
+    def follow(self, nodes: Iterable[Node]) -> bool:
+        """Takes over the nodes as they are by now, if all that was asked has the same answers.
+
+        Then what was worked out holds, and what is asked next is asked of the new ones. If not, nothing is
+        taken over, and what rests on the table has to be made again.
+        """
+        now = _by_name(nodes)
+        if tuple(n.name for n in now) != self.names:
+            return False
+        if any(self.differs(n) for old, n in zip(self._nodes, now, strict=True) if n is not old):
+            return False
+        self._nodes = now
+        self.__dict__.pop("_images", None)
+        return True
+
+    def differs(self, node: Node) -> bool:
+        """Whether this version of one of the nodes says anything else to what was asked."""
+        known = self._nodes[self.index[node.name]]
+        return any(ask(node) != ask(known) for ask in self._asked.values())
 
     def tainted(self, rows: Iterable[int], taints: tuple[Taint, ...]) -> NodeTable:
         """The same nodes, some of them with further taints. What depends on labels alone is shared."""
-        nodes = list(self.nodes)
+        nodes = list(self._nodes)
         for row in rows:
             spec = nodes[row].spec
             kept = tuple(t for t in spec.taints if t not in taints)
             nodes[row] = replace(nodes[row], spec=replace(spec, taints=(*kept, *taints)))
         other = NodeTable.__new__(NodeTable)
         other.__dict__.update(self.__dict__)
-        other.nodes = tuple(nodes)
-        other._number_taints()
+        other._nodes = tuple(nodes)
+        other.__dict__.pop("_repelling", None)
+        other.__dict__.pop("_deterring", None)
+        other._untolerated = ByIdentity()
         return other
 
     @staticmethod
@@ -154,7 +195,8 @@ class NodeTable:
         domain."""
         found = self._domains.get((topology_key, absent))
         if found is None:
-            found = Domains(n.labels.get(topology_key, absent) for n in self.nodes)
+            values = self.answers(lambda n: n.labels.get(topology_key), ("label", topology_key))
+            found = Domains(absent if v is None else v for v in values)
             self._domains[topology_key, absent] = found
         return found
 
@@ -178,11 +220,21 @@ class NodeTable:
             frozen(found)
         return found
 
+    def allocatable(self, resource: str, absent: int = 0) -> Ints:
+        """int64[N]: what all pods of each node together may request of a resource; `absent` where the node
+        does not have it."""
+        given = self.answers(lambda n: n.allocatable.get(resource), ("allocatable", resource))
+        return np.array([absent if g is None else g for g in given], dtype=np.int64)
+
+    def image(self, name: str) -> tuple[int, Rows]:
+        """An image's size in bytes, as the first node with it says, and the nodes that have it."""
+        self._asked.setdefault(("image", name), lambda n: _size(n, name))
+        return self._images.get(name, (0, np.array([], dtype=np.intp)))
+
     @cached_property
-    def images(self) -> dict[str, tuple[int, Rows]]:
-        """Image name → its size in bytes, as the first node with it says, and the nodes that have it."""
+    def _images(self) -> dict[str, tuple[int, Rows]]:
         found: dict[str, tuple[int, dict[int, None]]] = {}
-        for row, node in enumerate(self.nodes):
+        for row, node in enumerate(self._nodes):
             for image in node.status.images:
                 for name in image.names:
                     found.setdefault(name, (image.size_bytes, {}))[1][row] = None
@@ -200,31 +252,30 @@ class NodeTable:
             self._having[wanted] = found
         return found
 
-    def _by_taints(self, by_kind: Bools) -> Bools:
-        mask: Bools = by_kind[self._taint_kind] if self.size else self.none
-        frozen(mask)
-        return mask
+    @cached_property
+    def _repelling(self) -> _Taints:
+        return _Taints(self.answers(_repelling))
+
+    @cached_property
+    def _deterring(self) -> _Taints:
+        return _Taints(self.answers(_deterring))
 
     def untolerated(self, tolerations: tuple[Toleration, ...]) -> Bools:
         """bool[N]: nodes with a NoSchedule or NoExecute taint that none of the tolerations covers."""
         found = self._untolerated.get(tolerations)
-        if found is not None:
-            return found
-        by_kind = [
-            any(t.effect in FILTERED_EFFECTS and not tolerated(t, tolerations) for t in taints)
-            for taints in self._taints
-        ]
-        return self._untolerated.put(self._by_taints(np.array(by_kind, dtype=np.bool_)), tolerations)
+        if found is None:
+            mask = self._repelling.uncovered(tolerations) > 0
+            frozen(mask)
+            found = self._untolerated.put(mask, tolerations)
+        return found
+
+    def first_untolerated(self, row: int, tolerations: tuple[Toleration, ...]) -> Taint:
+        """The taint that keeps the pod off a node of `untolerated`."""
+        return next(t for t in self._repelling.of(row) if not tolerated(t, tolerations))
 
     def prefer_not(self, tolerations: tuple[Toleration, ...]) -> Ints:
         """int64[N]: how many PreferNoSchedule taints of the node the tolerations do not cover."""
-        relevant = tuple(t for t in tolerations if t.effect in ("", "PreferNoSchedule"))
-        by_kind = [
-            sum(1 for t in taints if t.effect == "PreferNoSchedule" and not tolerated(t, relevant))
-            for taints in self._taints
-        ]
-        counts: Ints = np.array(by_kind, dtype=np.int64)[self._taint_kind]
-        return counts
+        return self._deterring.uncovered(t for t in tolerations if t.effect in ("", "PreferNoSchedule"))
 
     def admitted(self, template: PodTemplate) -> Bools:
         """bool[N]: nodes that nodeSelector and required node affinity admit.
@@ -268,11 +319,61 @@ class NodeTable:
             mask = mask & np.fromiter((r.matches({"name": n}) for n in self.names), dtype=np.bool_)
         return mask
 
-    def requirement_mask(self, requirement: NodeSelectorRequirement) -> Bools:
+    def matching(self, selector: Selector) -> Bools:
+        """bool[N]: nodes whose labels a selector matches."""
+        mask = self.every
+        for r in selector.requirements:
+            mask = mask & self.requirement_mask(r)
+        return mask
+
+    def requirement_mask(self, requirement: NodeSelectorRequirement | Requirement) -> Bools:
         """bool[N]: nodes whose labels satisfy a requirement, judged once for each value that occurs."""
         domains = self.domains(requirement.key)
         by_value = [requirement.matches({requirement.key: name}) for name in domains.names]
         return domains.spread(np.array(by_value, dtype=np.bool_), absent=requirement.matches({}))
+
+
+class _Taints:
+    """The nodes by the taints that they have, of one sort."""
+
+    def __init__(self, by_node: Iterable[tuple[Taint, ...]]) -> None:
+        kinds: dict[tuple[Taint, ...], int] = {}
+        self._kind: Ids = np.fromiter((kinds.setdefault(t, len(kinds)) for t in by_node), dtype=np.int32)
+        self._kinds = tuple(kinds)
+
+    def of(self, row: int) -> tuple[Taint, ...]:
+        return self._kinds[self._kind[row]]
+
+    def uncovered(self, tolerations: Iterable[Toleration]) -> Ints:
+        """int64[N]: how many of them the tolerations do not cover."""
+        given = tuple(tolerations)
+        by_kind = [sum(1 for t in taints if not tolerated(t, given)) for taints in self._kinds]
+        counts: Ints = np.array(by_kind, dtype=np.int64)[self._kind]
+        return counts
+
+
+def _by_name(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda n: n.name))
+
+
+def _whole(node: Node) -> Node:
+    return node
+
+
+def _unschedulable(node: Node) -> bool:
+    return node.spec.unschedulable
+
+
+def _repelling(node: Node) -> tuple[Taint, ...]:
+    return tuple(t for t in node.spec.taints if t.effect in FILTERED_EFFECTS)
+
+
+def _deterring(node: Node) -> tuple[Taint, ...]:
+    return tuple(t for t in node.spec.taints if t.effect == "PreferNoSchedule")
+
+
+def _size(node: Node, name: str) -> int | None:
+    return next((i.size_bytes for i in node.status.images if name in i.names), None)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

@@ -112,7 +112,7 @@ def run() -> Iterator[Figure]:
     snapshot = cluster(decoder)
     start = time.perf_counter()
     base = ClusterState.of(snapshot)
-    _ = base.table.domains(HOSTNAME), base.table.domains(ZONE), base.table.images
+    _ = base.table.domains(HOSTNAME), base.table.domains(ZONE), base.table.image("")
     yield Figure("state from a snapshot", 1000 * (time.perf_counter() - start), "ms")
     for name, (spec, target) in CASES.items():
         wanted = template(decoder, spec)

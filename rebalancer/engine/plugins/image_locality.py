@@ -41,8 +41,8 @@ class ImageLocality(Plugin):
     def _raw(self, names: tuple[str, ...], containers: int) -> Ints:
         total: Ints = np.zeros(self.table.size, dtype=np.int64)
         for name in names:
-            if name in self.table.images:
-                size, rows = self.table.images[name]
+            size, rows = self.table.image(name)
+            if len(rows):
                 total[rows] += int(float(size) * (len(rows) / self.table.size))
         most = MAX_BYTES_PER_CONTAINER * max(1, containers)
         return MAX_SCORE * (total.clip(MIN_BYTES, most) - MIN_BYTES) // (most - MIN_BYTES)

@@ -7,7 +7,7 @@ from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Score
 from rebalancer.engine.version import TAINTS_UNNAMED
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools
-from rebalancer.spread.nodes import FILTERED_EFFECTS, NodeTable, tolerated
+from rebalancer.spread.nodes import NodeTable
 
 
 class TaintToleration(Plugin):
@@ -36,9 +36,5 @@ class _Naming(StaticFilter):
         self._template = template
 
     def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
-        taint = next(
-            t
-            for t in self._table.nodes[row].spec.taints
-            if t.effect in FILTERED_EFFECTS and not tolerated(t, self._template.tolerations)
-        )
+        taint = self._table.first_untolerated(row, self._template.tolerations)
         return UNRESOLVABLE, (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)

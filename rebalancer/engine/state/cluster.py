@@ -40,12 +40,17 @@ class ClusterState(PodsForAWhile):
     `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and why.
     """
 
-    def __init__(self, snapshot: Snapshot, config: SchedulerConfig = DEFAULT_CONFIG) -> None:
-        """The snapshot's nodes without any pod."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        config: SchedulerConfig = DEFAULT_CONFIG,
+        table: NodeTable | None = None,
+    ) -> None:
+        """The snapshot's nodes without any pod. `table`: the nodes, where another state has them already."""
         super().__init__(snapshot, ServerVersion.parse(snapshot.server_version))
         self.snapshot = snapshot
         self.config = config
-        self.table = NodeTable.of(snapshot)
+        self.table = NodeTable.of(snapshot) if table is None else table
         self.doubts = {change: why for change in DECISIVE if (why := self.version.doubt(change))}
         self._allocatable: dict[str, Ints] = {}
         self._asked: ByIdentity[Amounts] = ByIdentity()
@@ -218,8 +223,5 @@ class ClusterState(PodsForAWhile):
         """
         found = self._allocatable.get(resource)
         if found is None:
-            found = np.fromiter(
-                (min(n.allocatable.get(resource, 0), MOST - 1) for n in self.table.nodes), dtype=np.int64
-            )
-            self._allocatable[resource] = found
+            found = self._allocatable[resource] = np.minimum(self.table.allocatable(resource), MOST - 1)
         return found

@@ -75,16 +75,17 @@ class Simulation:
         self.state = ClusterState.of(snapshot, config)
         on_progress()
         self._frameworks = Frameworks(self.state)
-        self._bare = ClusterState(snapshot, self.state.config)
+        table = self.state.table
+        self._bare = ClusterState(snapshot, self.state.config, table)
         self._bare_frameworks = Frameworks(self._bare)
-        self.leaving: Bools = np.array([is_leaving(n) for n in self.state.table.nodes], dtype=np.bool_)
+        self.leaving: Bools = np.array(table.answers(is_leaving), dtype=np.bool_)
         """bool[N]: nodes that are cordoned or about to be removed."""
-        self.starting: Bools = np.array([is_starting(n) for n in self.state.table.nodes], dtype=np.bool_)
+        self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_)
         """bool[N]: nodes that are being set up."""
         self.barred: Bools = self.leaving | self.starting
         """bool[N]: nodes on which no replacement may land."""
         may_go = candidates(snapshot)
-        self._candidates: Bools = np.array([n in may_go for n in self.state.table.names], dtype=np.bool_)
+        self._candidates: Bools = np.array([n in may_go for n in table.names], dtype=np.bool_)
         self.shared = Shared()
         """Sets of nodes that moves keep: few of many thousand differ."""
         self._named: dict[int, tuple[Rows, tuple[str, ...]]] = {}

@@ -1,13 +1,13 @@
 """The engine's state of the cluster as it is watched now.
 
 It follows the watch pod by pod, which costs milliseconds. It is built again, which takes a second for 150,000
-pods, when something about a node has changed that the scheduler asks for.
+pods, when a node says something else than before to anything that was asked of it (`NodeTable.follow`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.engine.config import SchedulerConfig
@@ -18,7 +18,6 @@ from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
-from rebalancer.runtime.last_look import nodes as node_facts
 
 
 class Watched(Protocol):
@@ -47,10 +46,9 @@ class ClusterNow:
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig | None, watched: Watched) -> None:
         self._config = config
         self._watched = watched
-        self._keys = node_facts.keys_of(p.template for p in snapshot.pods)
+        self._planned = {n.name: n for n in snapshot.nodes}
         self._nodes = snapshot.nodes
         self._now = snapshot.now
-        self.as_planned = self.facts = node_facts.facts(snapshot.nodes, self._keys)
         self._pods: Mapping[Identity, Pod] = {}
         self._groups: dict[str, Groups] = {}
         self._templates: dict[str, dict[int, tuple[PodTemplate, int]]] = {}
@@ -60,9 +58,7 @@ class ClusterNow:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
         nodes = self._watched.nodes()
         if nodes is not self._nodes:
-            facts = node_facts.facts(nodes, self._keys)
-            if facts != self.facts:
-                self.facts = facts
+            if not self.simulation.state.table.follow(nodes):
                 self.simulation = self._begin(self._watched.snapshot(self._now))
             self._nodes = nodes
         live = self._watched.pods()
@@ -86,6 +82,17 @@ class ClusterNow:
             and (live.uid or live.key) in self.simulation.state.pods
         )
         return live if there else None
+
+    def changed_nodes(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Which of these nodes of the plan are gone; and which say something else than they did to anything
+        that was asked of them."""
+        table = self.simulation.state.table
+        planned = sorted(n for n in names if n in self._planned)
+        there = [n for n in planned if n in table.index]
+        return (
+            [n for n in planned if n not in table.index],
+            [n for n in there if table.differs(self._planned[n])],
+        )
 
     def autoscalers(self, namespace: str) -> VerticalAutoscalers:
         """What sets the requests of pods that are made in a namespace now."""

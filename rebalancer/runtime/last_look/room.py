@@ -23,7 +23,6 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.runtime.last_look import nodes as node_facts
 from rebalancer.runtime.last_look.beside import may_fly
 from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
 from rebalancer.runtime.last_look.jointly import Jointly
@@ -82,8 +81,7 @@ class Room:
         reason = self._why_not(move, cluster.simulation)
         if reason is None:
             return None
-        own = {move.pod.node_name, *move.destinations}
-        return node_facts.why(reason, cluster.as_planned, cluster.facts, own)
+        return _with_nodes(reason, *cluster.changed_nodes({move.pod.node_name, *move.destinations}))
 
     def _why_not(self, move: Move, simulation: Simulation) -> Reason | None:
         pod = self._cluster.pod(move.pod)
@@ -128,12 +126,14 @@ class Room:
             return self._worse(move, simulation, pod, nodes)
         for i in move.fixes:
             key = self._plan.constraints[i].constraint.topology_key
-            domain = table.nodes[table.index[pod.node_name]].labels.get(key)
-            back = [n for n in nodes if table.nodes[n].labels.get(key) == domain]
-            if back:
+            domains = table.domains(key)
+            domain = domains.ids[table.index[pod.node_name]]
+            back = nodes[domains.ids[nodes] == domain]
+            if len(back):
+                value = domains.names[domain] if domain >= 0 else None
                 return _changed(
                     f"pods have come and gone since the plan: {pod.key}'s replacement could now return to "
-                    f"{key}={domain}",
+                    f"{key}={value}",
                     nodes=len(back),
                 )
         return self._worse(move, simulation, pod, nodes)
@@ -196,3 +196,22 @@ class Room:
 
 def _changed(message: str, **numbers: int) -> Reason:
     return Reason(ReasonCode.CHANGED_SINCE_PLAN, message, numbers)
+
+
+def _with_nodes(reason: Reason, removed: list[str], other: list[str]) -> Reason:
+    """`reason`, for which a move is not right any more, and what of its own nodes may have led to it."""
+    parts = [
+        f"{len(found)} {what} ({', '.join(found[:3])}{', …' if len(found) > 3 else ''})"
+        for found, what in (
+            (removed, "removed"),
+            (other, "relabelled, tainted, cordoned or resized"),
+        )
+        if found
+    ]
+    if not parts:
+        return reason
+    return Reason(
+        ReasonCode.NODES_CHANGED,
+        f"{reason.message}; nodes have changed since the plan: {'; '.join(parts)}",
+        {**reason.numbers, "removed": len(removed), "changed": len(other)},
+    )

@@ -7,6 +7,7 @@ order        pods added and removed in any order leave what building anew leaves
 permutation  nodes renamed among themselves, and nodes, pods, constraints, labels in another order, change
              nothing
 unconnected  a pod that no rule connects with the judged one changes nothing but the room on its own node
+followed     a table of nodes that takes changed nodes over answers as one that is made of them
 
     python -m tests.property.sweep --engine --count 2000 --seed 1
 """
@@ -40,7 +41,7 @@ def check(seed: int) -> list[tuple[str, str]]:
     rng = Random(seed)
     case, version = drawn(rng)
     found = []
-    for invariant in (order, permutation, unconnected):
+    for invariant in INVARIANTS:
         try:
             found += [
                 (invariant.__name__, f"{case['id']} {version}: {text}")
@@ -219,6 +220,42 @@ def _apart(verdict: Json, node: str) -> Json:
     return plain
 
 
+def followed(rng: Random, case: Json, version: str) -> list[str]:
+    """Changes nodes after some pods were asked about; what is asked then must be told of the new ones."""
+    if not case["objects"].get("nodes"):
+        return []
+    changed = deepcopy(case)
+    _change(rng, changed["objects"]["nodes"])
+    run, fresh = Replay(case, version), Replay(changed, version)
+    asked = [run.pod(p).template for p in case.get("incoming", ())]
+    answers(run.frameworks, rng.sample(asked, rng.randrange(len(asked) + 1)))
+    if not run.state.table.follow(fresh.state.snapshot.nodes):
+        return []
+    again = [fresh.pod(p).template for p in case.get("incoming", ())]
+    same = answers(run.frameworks, asked) == answers(fresh.frameworks, again)
+    return [] if same else ["answers differ from those of a table made of the changed nodes"]
+
+
+def _change(rng: Random, nodes: list[Json]) -> None:
+    """One thing about some nodes that a scheduler may ask for."""
+    what = rng.choice(["label", "label", "label", "taint", "cordon", "allocatable", "image"])
+    key = rng.choice(sorted({k for n in nodes for k in n["metadata"].get("labels", {})} or {"changed"}))
+    taint = {"key": "changed", "effect": rng.choice(["NoSchedule", "PreferNoSchedule"])}
+    for node in rng.sample(nodes, rng.randint(1, len(nodes))):
+        spec, status = node.setdefault("spec", {}), node["status"]
+        match what:
+            case "label":
+                node["metadata"].setdefault("labels", {})[key] = "changed"
+            case "taint":
+                spec["taints"] = [*(spec.get("taints") or ()), taint]
+            case "cordon":
+                spec["unschedulable"] = not spec.get("unschedulable")
+            case "allocatable":
+                status["allocatable"][rng.choice(sorted(status["allocatable"]))] = "1"
+            case "image" if status.get("images"):
+                status["images"] = status["images"][1:]
+
+
 def _verdicts(case: Json, version: str) -> list[Json]:
     run = Replay(case, version)
     return [run.judge(run.pod(p)) for p in case.get("incoming", ())]
@@ -237,4 +274,4 @@ def _cases() -> list[Json]:
     return found
 
 
-INVARIANTS: tuple[Callable[[Random, Json, str], list[str]], ...] = (order, permutation, unconnected)
+INVARIANTS: tuple[Callable[[Random, Json, str], list[str]], ...] = (order, permutation, unconnected, followed)

@@ -52,8 +52,7 @@ class NodeVolumeLimits(Plugin):
         """int64[N]: the driver's limit on each node; None where no node has one."""
         limits: Ints = np.full(self.table.size, NO_LIMIT, dtype=np.int64)
         if not self.state.version.has(NODE_WITHOUT_LIMITS):
-            resource = limit_resource(driver)
-            limits[:] = [node.allocatable.get(resource, NO_LIMIT) for node in self.table.nodes]
+            limits = self.table.allocatable(limit_resource(driver), absent=NO_LIMIT)
         for name, csi_node in self.state.storage.csi_nodes.items():
             row = self.table.index.get(name)
             for d in csi_node.spec.drivers:

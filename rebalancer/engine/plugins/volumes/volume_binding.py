@@ -191,8 +191,7 @@ class VolumeBinding(Plugin):
     def _covered(self, capacity: CSIStorageCapacity) -> Bools:
         if capacity.node_topology is None:
             return self.table.none
-        selector = canonical(capacity.node_topology)
-        return np.fromiter((selector.matches(n.labels) for n in self.table.nodes), dtype=np.bool_)
+        return self.table.matching(canonical(capacity.node_topology))
 
 
 def _problem(claim: PersistentVolumeClaim | None, volume: Volume, namespace: str) -> str:

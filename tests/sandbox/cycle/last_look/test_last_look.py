@@ -21,7 +21,7 @@ from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
-from tests.support.build import NOW, deployment, node, objects, pdb
+from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.servers.api import FakeTime, connected, objects_of
@@ -140,6 +140,43 @@ def test_a_vertical_autoscaler_that_has_come_is_seen_and_one_that_only_recommend
     assert world.code() is None
     make("sizes", "Recreate")
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+RACK = "topology.ebs.csi.aws.com/rack"
+
+
+def on_racks(*racks: str) -> list[Any]:
+    """`CLUSTER`, its nodes on two racks, its pods with a volume that these racks reach."""
+    reached = {"key": RACK, "operator": "In", "values": [*racks]}
+    pv, pvc = volume("pv", "data"), claim("data", "pv")
+    pv.object["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [reached]}]}}
+    for built in (pv, pvc):
+        built.object["spec"]["accessModes"] = ["ReadWriteMany"]
+    a, b, *rest = CLUSTER
+    made = objects(a.label(RACK, "1"), b.label(RACK, "2"), *rest, pv, pvc)
+    for o in made:
+        spec = o["spec"] if o["kind"] == "Pod" else o.get("spec", {}).get("template", {}).get("spec")
+        if spec is not None:
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    return made
+
+
+def test_a_node_label_that_only_a_volume_names_is_looked_at() -> None:
+    with (
+        served(*ADD_ONS),
+        ApiServer(on_racks("1", "2"), bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+    ):
+        w = World(server, c, cache)
+        assert w.look.why_not(w.move) is None
+        w.patch("Node", "b-0", {"metadata": {"labels": {"example.com/unrelated": "9"}}})
+        assert w.look.why_not(w.move) is None
+        w.patch("Node", "b-0", {"metadata": {"labels": {RACK: "9"}}})
+        reason = w.look.why_not(w.move)
+        assert reason is not None
+        assert reason.code is ReasonCode.NODES_CHANGED
+        assert "b-0" in reason.message
 
 
 def test_an_owner_that_is_scaled_is_left_alone(world: World) -> None:
