@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     OWNER_UNKNOWN = "owner-unknown"
     OWNER_TERMINATING = "owner-terminating"
     OWNER_SCALING = "owner-scaling"
+    OWNER_DEGRADED = "owner-degraded"
     ROLLOUT_IN_PROGRESS = "rollout-in-progress"
     PAUSED = "paused"
     ON_DELETE = "on-delete-revisions"

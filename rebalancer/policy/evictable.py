@@ -58,6 +58,7 @@ class Evictable:
             or self._not_ready_nodes.why_not(pod, self.owners.of(pod))
             or self._single_attach_volumes.why_not(pod)
             or self._by_setting(pod)
+            or self.shares.why_not(pod)
             or self.quotas.why_not(pod, self.owners.of(pod))
         )
 

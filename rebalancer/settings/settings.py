@@ -133,8 +133,9 @@ class Evictions(Group):
     )
     """How many pods of one owner may be away together, from the eviction of the first to the readiness of the
     last replacement; a percentage is of its replicas, rounded down. At least one always may. 10%, because a
-    workload with or without a budget should not feel it. Budgets and a Deployment's maxUnavailable hold too.
-    """
+    workload with or without a budget should not feel it. Budgets and a Deployment's maxUnavailable (0 counts
+    as one) hold too. Pods that are unavailable already count: a Ready pod stays while there are as many as
+    maxUnavailable allows, or without a Deployment this setting, and so does the last Ready one."""
     per_second: float = Field(default=1.0, ge=0)
     """How many pods are evicted per second. 1.0, because people can follow that, and faster gains
     nothing. 0 = as fast as the API server answers."""

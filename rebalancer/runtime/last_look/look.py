@@ -17,6 +17,7 @@ from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Worklo
 from rebalancer.planner.plan import Move
 from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.policy.limits.quota import Quotas
+from rebalancer.policy.options import Limit
 from rebalancer.runtime.last_look import namespace, owner, pod
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
@@ -52,7 +53,7 @@ class LastLook:
 
     What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date,
     and so are `quotas`, by namespace; what concerns the one pod (its owner, its budgets, its namespace,
-    itself) is read from the API server. `now`: seconds of the epoch.
+    itself) is read from the API server. `now`: seconds of the epoch. `share`: evictions.inFlightPerOwner.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class LastLook:
         room: Room,
         quotas: Callable[[str], Sequence[ResourceQuota]],
         now: Callable[[], float],
+        share: Limit,
     ) -> None:
         self._reads = reads
         self._namespaces = namespaces
@@ -72,6 +74,7 @@ class LastLook:
         self._spot_check = spot_check
         self._quotas = quotas
         self._now = now
+        self._share = share
         watch_age.begin()
 
     def why_not(
@@ -114,18 +117,20 @@ class LastLook:
             the_node = pool.submit(self._spot_check.node, node)
             the_pod_there = pool.submit(self._spot_check.pod_on, node)
             the_pod = pool.submit(self._reads.pod, victim.namespace, victim.name)
+        live_pod, there = the_pod.result(), the_namespace.result()
         if planned is not None and planned.kind in RESOURCES:
             live = the_owner.result()
             reason = owner.why_not(planned, live)
             if reason is None and live is not None:
                 reason = owner.short_of_pods(planned, live, in_flight)
+                if reason is None and live_pod is not None and live_pod.ready:
+                    reason = owner.short_of_ready(parent or planned, live, in_flight, self._share)
             if reason is not None:
                 return reason
         if parent is not None and parent.kind in RESOURCES:
             reason = owner.why_not(parent, the_parent.result())
             if reason is not None:
                 return reason
-        live_pod, there = the_pod.result(), the_namespace.result()
         return (
             self._of_namespace(victim.namespace, there)
             or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)

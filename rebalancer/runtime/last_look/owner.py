@@ -5,6 +5,8 @@ from __future__ import annotations
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.policy.annotations import steering
+from rebalancer.policy.limits.in_flight import degraded
+from rebalancer.policy.options import Limit
 
 
 def short_of_pods(planned: Workload, live: Workload, in_flight: int) -> Reason | None:
@@ -26,6 +28,16 @@ def short_of_pods(planned: Workload, live: Workload, in_flight: int) -> Reason |
             {"ready": live.ready_replicas, "planned": planned.ready_replicas},
         )
     return None
+
+
+def short_of_ready(top: Workload, live: Workload, in_flight: int, limit: Limit) -> Reason | None:
+    """Why a Ready pod of the owner stays: as many are unavailable by now as may be, or it is the last one.
+
+    `top`: its Deployment, if it has one. What this wave has evicted counts as Ready: the wave was planned
+    within the limit.
+    """
+    ready = live.ready_replicas + in_flight
+    return degraded(top, ready, live.replicas - ready, limit)
 
 
 def why_not(planned: Workload, live: Workload | None) -> Reason | None:

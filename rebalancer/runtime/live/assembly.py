@@ -178,7 +178,8 @@ def live_parts(
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
-        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now)
+        share = planning.policy.in_flight_per_owner
+        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now, share)
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import OwnerBuilder, deployment, pod, replica_set, stateful_set
 from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
@@ -82,6 +82,8 @@ def made_by(kind: str, owner: OwnerBuilder) -> list[Json]:
 
 
 TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
+ALL_AWAY = {"in_flight_per_owner": Limit(percent=100)}
+"""So that a pod that is not Ready does not keep the others for its own sake."""
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
 """The snapshot's clock says 2026-06-01T00:00:00Z."""
 
@@ -242,7 +244,7 @@ CASES: list[Case] = [
     ("a partition with two revisions", partitioned(revised(db())), {}, ReasonCode.ON_DELETE),
     ("two revisions on their way", revised(db()), {}, ROLLOUT),
     ("in order, one pod not Ready", db().unready(1), {}, ReasonCode.REPLACEMENT_NOT_READY),
-    ("in parallel, one pod not Ready for long", db().parallel().unready(1), {}, None),
+    ("in parallel, one pod not Ready for long", db().parallel().unready(1), ALL_AWAY, None),
     # Replacements on their way.
     (
         "a new pod that is not Ready",
@@ -251,11 +253,11 @@ CASES: list[Case] = [
         ReasonCode.REPLACEMENT_NOT_READY,
     ),
     ("a new pod that is Ready", born(OLD, NEW, things=web()), {}, None),
-    ("an old pod that is not Ready", born(OLD, OLD, things=web().unready(1)), {}, None),
+    ("an old pod that is not Ready", born(OLD, OLD, things=web().unready(1)), ALL_AWAY, None),
     (
         "a pod not Ready for ten minutes no longer blocks",
         born(OLD, LONG_AGO, things=web().unready(1)),
-        {},
+        ALL_AWAY,
         None,
     ),
     (

@@ -27,6 +27,7 @@ PASSING = frozenset(
         ReasonCode.PDB_STALE,
         ReasonCode.REPLACEMENT_NOT_READY,
         ReasonCode.OWNER_SCALING,
+        ReasonCode.OWNER_DEGRADED,
     }
 )
 """Reasons for which a move may wait a little."""

@@ -16,6 +16,7 @@ from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
@@ -61,6 +62,7 @@ class World:
             room,
             cache.quotas,
             lambda: NOW,
+            PolicyOptions().in_flight_per_owner,
         )
 
     def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
@@ -260,6 +262,17 @@ def test_the_owners_missing_pods_are_allowed_as_far_as_this_wave_took_them(world
     world.patch("ReplicaSet", world.replica_set, {"status": {"replicas": 3, "readyReplicas": 3}}, status=True)
     assert world.code() is ReasonCode.OWNER_SCALING
     assert world.code(in_flight=1) is None
+
+
+def test_a_ready_pod_stays_once_as_many_are_unavailable_as_may_be(world: World) -> None:
+    """What the owner counts as Ready was behind its pods when the plan was made."""
+    status = {"status": {"replicas": 4, "readyReplicas": 3}}
+    world.patch("ReplicaSet", world.replica_set, status, status=True)
+    until(lambda: any(w.ready_replicas == 3 for w in world.cache.snapshot(NOW).workloads), 30)
+    with connected(world.server) as c:
+        again = World(world.server, c, world.cache)
+        assert again.code() is ReasonCode.OWNER_DEGRADED
+        assert again.code(in_flight=1) is None
 
 
 def test_an_exhausted_budget_stops_it_before_the_server_has_to(world: World) -> None:

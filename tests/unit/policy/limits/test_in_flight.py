@@ -1,4 +1,4 @@
-"""How many pods of one owner may be away together."""
+"""How many pods of one owner may be away together, and when its Ready pods stay."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import plan
 from rebalancer.policy.limits.in_flight import InFlight, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from tests.support.build import deployment, node, replica_set, snapshot
+from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, snapshot, workload
+from tests.support.scheduler.plain import Json
 
 
 def share(owner: Any, limit: Limit) -> int:
@@ -73,3 +76,75 @@ def test_a_wave_takes_no_more_than_the_share() -> None:
             wave.spend(pod)
             taken += 1
     assert taken == 3
+
+
+def rolling(most: int | str, things: list[Json]) -> list[Json]:
+    """Deployments that allow so many pods to be unavailable."""
+    for o in things:
+        if o["kind"] == "Deployment":
+            o["spec"]["strategy"] = {"rollingUpdate": {"maxUnavailable": most, "maxSurge": 1}}
+    return things
+
+
+@pytest.mark.parametrize("most", [0, 1, "25%", "34%"])
+@pytest.mark.parametrize(
+    ("placed", "broken"),
+    [
+        ({"a-0": 2, "b-0": 1}, (2,)),
+        ({"a-0": 3, "b-0": 1, "c-0": 1}, (3, 4)),
+        ({"a-0": 3, "b-0": 1}, (3,)),
+    ],
+    ids=str,
+)
+def test_no_ready_pod_goes_while_as_many_are_unavailable_as_may_be(
+    most: int | str, placed: dict[str, int], broken: tuple[int, ...]
+) -> None:
+    web = deployment("web").spread("zone", 1).placed(placed).unready(*broken)
+    found = plan(decoded(rolling(most, objects(nodes(a=1, b=1, c=1), web))))
+    assert found.moves == ()
+    assert {b.reason.code for b in found.blocked} == {ReasonCode.OWNER_DEGRADED}
+
+
+def test_below_that_one_may_go() -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 6, "b-0": 2}).unready(6)
+    found = plan(decoded(rolling(2, objects(nodes(a=1, b=1), web))))
+    assert [m.pod.ready for m in found.moves] == [True, True]
+    assert len({m.wave for m in found.moves}) == 2
+
+
+def test_a_broken_pod_goes_however_many_are_broken() -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4, "b-0": 1}).unready(0, 1, 4)
+    found = plan(decoded(rolling(1, objects(nodes(a=1, b=1), web))))
+    assert [m.pod.ready for m in found.moves] == [False]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet"])
+def test_the_last_ready_pod_stays_while_others_are_broken(kind: str) -> None:
+    web = workload("web", kind).parallel().placed({"a-0": 3, "b-0": 1}).unready(0, 1)
+    found = decoded(rolling("100%", objects(nodes(a=1, b=1), web)))
+    options = PolicyOptions(in_flight_per_owner=percent(100))
+    shares = Shares(found, options, Owners(found, options))
+    ready = next(p for p in found.pods if p.ready)
+    wave = InFlight(shares)
+    assert shares.why_not(ready) is None
+    assert wave.fits(ready)
+    wave.spend(ready)
+    assert not wave.fits(ready), "the other one stays until this one's replacement is Ready"
+    web = workload("web", kind).parallel().placed({"a-0": 3, "b-0": 1}).unready(0, 1, 2)
+    found = decoded(rolling("100%", objects(nodes(a=1, b=1), web)))
+    reason = Shares(found, options, Owners(found, options)).why_not(next(p for p in found.pods if p.ready))
+    assert reason is not None
+    assert reason.code is ReasonCode.OWNER_DEGRADED
+
+
+def test_the_reason_names_pods_that_the_constraint_itself_keeps_pending() -> None:
+    said = "0/2 nodes are available: 2 node(s) didn't match pod topology spread constraints."
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    things = objects(nodes(a=1, b=1), replica_set("web").spread("zone", 1).placed({"a-0": 3, "": 1}))
+    for o in things:
+        if o["kind"] == "Pod" and not o["spec"].get("nodeName"):
+            o["status"]["conditions"] = [waits]
+    reason = next(b.reason for b in plan(decoded(things)).blocked if b.pod.ready)
+    assert reason.code is ReasonCode.OWNER_DEGRADED
+    assert "1 Pending for a spread constraint (web-00003)" in reason.message
+    assert reason.remedy.endswith("until then the constraint stays violated")
