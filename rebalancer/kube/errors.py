@@ -6,7 +6,7 @@
     ├── TransportError            no answer; `sent` tells whether the server may have acted on the request
     ├── ResponseError             an answer that is not the API's (garbage, a proxy's page); it may have acted
     └── StatusError               an answer that refuses: code, reason, causes, retry_after
-        ├── UnauthorizedError     401, after credentials had been refreshed once
+        ├── UnauthorizedError     401; credentials have been refreshed once
         ├── ForbiddenError        403: RBAC, or an admission webhook
         ├── NotFoundError         404
         ├── ConflictError         409

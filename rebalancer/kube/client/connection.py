@@ -88,21 +88,25 @@ class Connection:
         read_timeout: float | None = None,
         gzip: bool = False,
         content_type: str = "application/json",
+        once: bool = False,
     ) -> Response:
         """The 2xx answer; everything else raises a KubeError.
 
         `body`: a JSON value, of that `content_type`. A 401 refreshes the credentials and tries once more,
-        which is safe for every method: the server has not looked at the request.
+        which changes nothing twice: the server has not looked at the request.
+
+        `once`: for a request that can evict. A 401 refreshes the credentials here too, but is raised: that
+        may have taken long, so the caller looks at the cluster before it sends the request again.
         """
         timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
 
         def ask() -> Response:
             answer = self._send(
-                method, path, target, query, body, accept, timeout, gzip, content_type=content_type
+                method, path, target, query, body, accept, timeout, gzip, content_type, renew=not once
             )
             return Response(answer.status, answer.headers, self._whole(answer, target, timeout))
 
-        return self._authorized(ask)
+        return self._authorized(ask, once=once)
 
     def stream(
         self,
@@ -144,13 +148,15 @@ class Connection:
         self._sockets.track(rest.pool_manager)
         return rest
 
-    def _authorized(self, ask: Callable[[], T]) -> T:
+    def _authorized(self, ask: Callable[[], T], *, once: bool = False) -> T:
         generation = self._generation
         try:
             return ask()
         except UnauthorizedError as e:
             log.debug("%s; refreshing credentials", e.message)
             self._refresh(generation)
+            if once:
+                raise
         return ask()
 
     def _send(
@@ -164,11 +170,13 @@ class Connection:
         timeout: tuple[float, float],
         gzip: bool,
         content_type: str = "application/json",
+        *,
+        renew: bool = True,
     ) -> Any:
         """urllib3's response with a 2xx status, its body not read yet."""
         rest = self._rest
         url = self.server + path + (f"?{urlencode(query)}" if query else "")
-        headers = self._headers(target, accept, content_type if body is not None else "", gzip)
+        headers = self._headers(target, accept, content_type if body is not None else "", gzip, renew)
         try:
             if self._sockets.aborted:
                 raise OSError("this connection has been ended")
@@ -190,7 +198,7 @@ class Connection:
             raise self._no_answer(e, target, timeout) from e
         return data
 
-    def _headers(self, target: Target, accept: str, content_type: str, gzip: bool) -> Any:
+    def _headers(self, target: Target, accept: str, content_type: str, gzip: bool, renew: bool) -> Any:
         headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
         if content_type:
             headers["Content-Type"] = content_type
@@ -198,9 +206,12 @@ class Connection:
             headers["Accept-Encoding"] = "gzip"
         loaded = self._loaded
         try:
-            # ExpiredError tokens are renewed in here by running the plugin; once is enough for all threads.
-            with self._lock:
-                token = loaded.client.get_api_key_with_prefix("BearerToken")
+            # Expired tokens are renewed in here by running the plugin, which may take long; once is enough
+            # for all threads. A request that must not wait takes the token as it is.
+            if renew and loaded.client.refresh_api_key_hook is not None:
+                with self._lock:
+                    loaded.client.refresh_api_key_hook(loaded.client)
+            token = loaded.client.api_key.get("BearerToken")
         except (ConfigException, OSError, ValueError) as e:
             raise ConfigurationError(
                 f"{target}: no credentials for {self.who}: {e}", "log in again", target=target

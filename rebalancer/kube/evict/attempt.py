@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.kube.client.retry import Backoff
-from rebalancer.kube.errors import KubeError, ResponseError, StatusError
+from rebalancer.kube.errors import KubeError, ResponseError, StatusError, UnauthorizedError
 from rebalancer.model.reason import Reason
 from rebalancer.outcome.eviction import Eviction, Failed, Result
 
@@ -23,6 +23,7 @@ class Attempt:
         self.throttled = 0
         self.stale = False
         self.repeated = False
+        self._renewed = False
         self.at_work: float | None = None
 
     def failed(self, e: KubeError, now: float) -> None:
@@ -33,6 +34,12 @@ class Attempt:
         """Once, for whatever failed without saying why."""
         self.repeated, before = True, self.repeated
         return not before
+
+    def renewed(self, e: KubeError) -> bool:
+        """Whether this is the first 401. The credentials have been refreshed since, and may do now."""
+        first = isinstance(e, UnauthorizedError) and not self._renewed
+        self._renewed = self._renewed or first
+        return first
 
     def delay(self, e: KubeError) -> float:
         """Seconds before the next request."""

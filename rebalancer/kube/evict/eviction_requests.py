@@ -168,6 +168,7 @@ class EvictionRequests:
                 },
             },
             read_timeout=_READ_TIMEOUT,
+            once=True,
         )
 
     def get(self, namespace: str, name: str) -> EvictionRequest | None:
@@ -193,6 +194,7 @@ class EvictionRequests:
                 body={"spec": {"intent": intent}},
                 content_type="application/merge-patch+json",
                 read_timeout=_READ_TIMEOUT,
+                once=intent == "Eviction",
             )
         except NotFoundError as e:
             _no_such_request(e)

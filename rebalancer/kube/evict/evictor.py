@@ -7,7 +7,10 @@ When it is sent again: after silence, only when the server's own deadline is ove
 then. After a connection that the other side ended, as soon as the pod has had a moment to show otherwise: a
 server ends the requests of a connection with it. Should a proxy in between have kept the first request alive,
 nothing is evicted twice, as both name the same uid; but what the second is answered (an exhausted budget, a
-missing pod) may be the doing of the first, so that is not believed before the pod was asked.
+missing pod) may be the doing of the first, so that is not believed before the pod was asked. After a first
+401, with credentials that were refreshed meanwhile.
+
+Nothing below sends it again by itself: only here is it known that the cluster was looked at right before.
 """
 
 from __future__ import annotations
@@ -161,6 +164,7 @@ class LiveEvictor(Evictor):
                 "deleteOptions": options,
             },
             read_timeout=_READ_TIMEOUT,
+            once=True,
         )
         if b'"Success"' not in answer.body:
             text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"
@@ -180,6 +184,8 @@ class LiveEvictor(Evictor):
         def ended(result: Result, message: str) -> Eviction:
             return attempt.ended(result, message, e)
 
+        if attempt.renewed(e):
+            return None
         match e:
             case NotFoundError(kind="pods"):
                 return ended(Result.GONE, f"{pod.key} is gone already")

@@ -114,15 +114,23 @@ class RequestingEvictor(Evictor):
         As two requests of one pod have one name, asking again does no harm.
         """
         unsure = False
+        exists: ConflictError | None = None
         while True:
             if (refused := _asked(pod, may_not, attempt)) is not None:
                 return refused, unsure
+            attempt.posts += 1
             try:
-                self._ask(pod, reason, attempt)
+                self._ask(pod, reason, exists)
             except KubeError as e:
                 log.info("request the eviction of %s: %s", pod.key, e.message)
                 attempt.failed(e, self._monotonic())
                 unsure = unsure or _may_have_acted(e)
+                if isinstance(e, ConflictError) and exists is None:
+                    # An earlier try arrived, or one of an earlier cycle was withdrawn and is not deleted yet.
+                    exists = e
+                    continue
+                if attempt.renewed(e):
+                    continue
                 if not retriable(e) or attempt.posts >= self._backoff.tries:
                     return _refused(pod, e, attempt), unsure
                 if self._wait(attempt.delay(e)):
@@ -168,15 +176,15 @@ class RequestingEvictor(Evictor):
         for (_, name), e in self._requests.withdraw([key_of(pod) for pod in pods]).items():
             log.warning("%s could not be withdrawn: %s", name, e.message)
 
-    def _ask(self, pod: Pod, reason: str, attempt: Attempt) -> None:
-        """Makes the request. Raises KubeError."""
-        attempt.posts += 1
-        try:
+    def _ask(self, pod: Pod, reason: str, exists: ConflictError | None) -> None:
+        """Makes the request, or makes one wanted again that `exists`. One request to the server, no more.
+
+        Raises KubeError.
+        """
+        if exists is None:
             self._requests.create(pod, {**self._annotations(), **({REASON: reason} if reason else {})})
-        except ConflictError:
-            # An earlier try arrived, or one of an earlier cycle was withdrawn and is not deleted yet.
-            if self._requests.set_intent(pod.namespace, name_of(pod), "Eviction") is None:
-                raise
+        elif self._requests.set_intent(pod.namespace, name_of(pod), "Eviction") is None:
+            raise exists
 
     def _followed(self, pod: Pod, state: _Pending, may_not: Question) -> Eviction | None:
         if goes(self._read, pod.namespace, pod.name, pod.uid):

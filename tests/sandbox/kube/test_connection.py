@@ -209,6 +209,21 @@ def test_a_plugin_whose_tokens_are_refused_ends_in_one_error(tmp_path: Path) -> 
         connection.close()
 
 
+def test_a_request_that_must_not_wait_runs_no_plugin_and_is_not_sent_again(tmp_path: Path) -> None:
+    """The token has expired: whoever evicts has looked at the cluster, and a plugin takes its time."""
+    with ApiServer(tokens={"good": User("ann", ("system:masters",))}, authenticate=True) as server:
+        user = plugin(tmp_path / "login", "old", "good", "not wanted")
+        script = (tmp_path / "login").read_text()
+        expired = '"status": {"expirationTimestamp": "2020-01-01T00:00:00Z", '
+        (tmp_path / "login").write_text(script.replace('"status": {', expired))
+        connection = Connection(kubeconfig(tmp_path / "c", server.url, user))
+        with pytest.raises(UnauthorizedError):
+            connection.request("GET", "/api/v1/nodes", NODES, once=True)
+        assert connection.request("GET", "/api/v1/nodes", NODES, once=True).code == 200
+        assert [a.code for a in server.accesses] == [401, 200]
+        connection.close()
+
+
 def test_a_plugin_that_fails_is_named_with_its_own_words(tmp_path: Path) -> None:
     user = plugin(tmp_path / "login")
     (tmp_path / "login").write_text("#!/bin/sh\necho your session is over >&2\nexit 1\n")

@@ -47,6 +47,7 @@ class GuardedApi(Api):
             access = access._replace(user=user.name)
             action = self.faults.take(access)
             if isinstance(action, Reply):
+                await asyncio.sleep(action.after)
                 response = _reply(action)
             else:
                 if early := await _before(action, transport, target):

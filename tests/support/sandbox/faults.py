@@ -14,11 +14,13 @@ from tests.support.sandbox.authority import Access
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer with this instead. A dict body is sent as JSON; None: the Status of that code."""
+    """Answer with this instead, `after` so many seconds. A dict body is sent as JSON; None: the Status of
+    that code."""
 
     code: int
     body: dict[str, Any] | bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    after: float = 0.0
 
     def payload(self) -> dict[str, Any] | bytes:
         if self.body is not None:

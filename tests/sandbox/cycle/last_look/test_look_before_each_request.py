@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import builtins
+import http.client
+import socket
+import ssl
+import threading
 import time as real
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+import kubernetes.client.exceptions
 import pytest
+import urllib3.exceptions
+from kubernetes.client.rest import RESTClientObject
 
-from rebalancer.kube.client.config import ClusterOptions
+from rebalancer.kube.client.config import ClusterOptions, Loaded
 from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.evict import evictor
+from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
+from rebalancer.kube.evict import eviction_requests, evictor
+from rebalancer.kube.evict.eviction import Evictor
 from rebalancer.kube.evict.evictor import LiveEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
 from rebalancer.outcome.cycle import MoveStatus
-from rebalancer.outcome.observer import Observer
+from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import gates, permission
 from rebalancer.runtime.cycle.gates.permission import Permission
@@ -24,12 +36,17 @@ from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.single.once import run_once
+from tests.sandbox.kube.test_evict_by_request import evictor as by_request
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.machine import BRAKE
 from tests.support.runs.one_cycle import Run
+from tests.support.runs.one_eviction import WEB, victim
 from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply
+from tests.support.sandbox.custom import served
+from tests.support.sandbox.eviction_requests import LIFECYCLE
 from tests.support.sandbox.faults import Action
-from tests.support.servers.api import FakeTime
+from tests.support.servers.api import FakeTime, connected, evictor_of, objects_of
+from tests.support.waiting import until
 
 CLUSTER = (
     node("a-0").zone("a").cpu(8),
@@ -48,14 +65,39 @@ STALE = {
                 "retryAfterSeconds": 10},
 }  # fmt: skip
 
-ANSWERS: list[tuple[str, Action]] = [
-    ("429 of a stale budget, Retry-After 10 s", Reply(429, STALE, {"Retry-After": "10"})),
-    ("429 of flow control, Retry-After 60 s", Reply(429, None, {"Retry-After": "60"})),
-    ("409", Reply(409)),
-    ("500", Reply(500)),
-    ("a cut connection", Cut("before")),
-    ("silence", Delay(float("inf"))),
+REFUSED = urllib3.exceptions.NewConnectionError(cast(Any, None), "refused")
+TARDY = 1.5
+"""Seconds that an API server may take to say that it does not know who asks, or a plugin to log in again: a
+look is worth nothing any more by then."""
+
+
+class Answer(NamedTuple):
+    """What becomes of the first request to evict: what the server does with it, or the error that sending it
+    raises. `login`: seconds that the credentials plugin then takes, None where there is none."""
+
+    name: str
+    becomes: Action | Exception
+    login: float | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ANSWERS = [
+    Answer("429 of a stale budget, Retry-After 10 s", Reply(429, STALE, {"Retry-After": "10"})),
+    Answer("429 of flow control, Retry-After 60 s", Reply(429, None, {"Retry-After": "60"})),
+    Answer("401", Reply(401, after=0.5)),
+    Answer("401 after a slow authentication", Reply(401, after=TARDY)),
+    Answer("401, a plugin", Reply(401, after=0.5), login=0.0),
+    Answer("401, a plugin that takes its time", Reply(401, after=0.5), login=TARDY),
+    Answer("409", Reply(409)),
+    Answer("500", Reply(500)),
+    Answer("nonsense", Reply(502, b"<html>bad gateway</html>")),
+    Answer("a cut connection", Cut("before")),
+    Answer("a refused connection", REFUSED),
+    Answer("silence", Delay(float("inf"))),
 ]
+every_answer = pytest.mark.parametrize("answer", ANSWERS, ids=str)
 
 
 def cordoned(server: ApiServer) -> None:
@@ -100,50 +142,115 @@ def protected(server: ApiServer) -> None:
         )
 
 
-CHANGES: list[Callable[[ApiServer], None]] = [cordoned, filled, scaled, exhausted, protected]
+def paused(server: ApiServer) -> None:
+    server.store.modify(
+        "Namespace", "default", None, lambda o: o["metadata"].update(annotations={PAUSE: "incident"})
+    )
 
 
-class Meanwhile(Observer):
-    """Changes the cluster once, as soon as an eviction was asked for and refused."""
+CHANGES: list[Callable[[ApiServer], None]] = [cordoned, filled, scaled, exhausted, protected, paused]
 
-    def __init__(self, server: ApiServer, change: Callable[[ApiServer], None], time: FakeTime) -> None:
+
+class Meanwhile:
+    """A server that gives an answer to the first request to evict, and a change of the cluster after that
+    request came and before anything is sent again: while the server or a plugin takes its time, else in a
+    wait of the evictor's."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        answer: Answer,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        change: Callable[[ApiServer], object] = lambda _: None,
+    ) -> None:
         self._server, self._change = server, change
+        self._lock = threading.Lock()
+        self._asked: Callable[[], bool] = lambda: False
+        self.time = FakeTime()
+        self.time.during = lambda _: self.happen() if self._asked() else None
         self.done = False
-        time.during = self.wait
+        if isinstance(answer.becomes, Exception):
+            self._asked = raised_once(monkeypatch, answer.becomes)
+            return
+        fault = server.faults.add(answer.becomes, subresource="eviction", times=1)
+        self._asked = lambda: fault.hits > 0
+        if isinstance(answer.becomes, Reply) and answer.becomes.after:
+            threading.Thread(target=self._watch, args=[folder], daemon=True).start()
+        if isinstance(answer.becomes, Delay):
+            monkeypatch.setattr(evictor, "_READ_TIMEOUT", 0.3)
+        if answer.login is not None:
+            user = plugin(folder, server.admin_token, answer.login)
+            write = server.kubeconfig
+            monkeypatch.setattr(server, "kubeconfig", lambda path, **_: write(path, user=user))
 
-    def wait(self, _: float) -> None:
-        asked = any(a.subresource == "eviction" for a in self._server.accesses)
-        if asked and not self.done:
-            self.done = True
-            self._change(self._server)
-            real.sleep(0.3)  # the watch tells of it
+    def _watch(self, folder: Path) -> None:
+        until(self._asked)
+        (folder / "refused").touch()
+        self.happen()
+
+    def happen(self) -> None:
+        with self._lock:
+            if not self.done:
+                self.done = True
+                self._change(self._server)
+                real.sleep(0.3)  # the watch tells of it
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evictor, "_READ_TIMEOUT", 0.3)
+def raised_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[], bool]:
+    """The first request to evict ends in this error before it is sent; whether it has."""
+    send, raised = RESTClientObject.request, list[bool]()
+
+    def request(self: RESTClientObject, method: str, url: str, **more: Any) -> Any:
+        if "/eviction" in url and not raised:
+            raised.append(True)
+            raise error
+        return send(self, method, url, **more)
+
+    monkeypatch.setattr(RESTClientObject, "request", request)
+    return lambda: bool(raised)
+
+
+def plugin(folder: Path, token: str, seconds: float) -> dict[str, Any]:
+    """A credentials plugin that is quick at first, and takes this long to log in again."""
+    path = folder / "login"
+    path.write_text(
+        f"""#!/bin/sh
+[ -e {folder}/refused ] && sleep {seconds}
+echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+echo '"status": {{"token": "{token}"}}}}'
+"""
+    )
+    path.chmod(0o755)
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(path),
+            "interactiveMode": "Never",
+        }
+    }
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=[c.__name__ for c in CHANGES])
-@pytest.mark.parametrize("answer", [a[1] for a in ANSWERS], ids=[a[0] for a in ANSWERS])
+@every_answer
 def test_what_changes_while_an_eviction_waits_for_its_second_try_stops_it(
-    answer: Action, change: Callable[[ApiServer], None]
+    answer: Answer, change: Callable[[ApiServer], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server:
-        server.faults.add(answer, subresource="eviction", times=1)
-        time = FakeTime()
-        meanwhile = Meanwhile(server, change, time)
-        run = Run(server, time=time)
+        meanwhile = Meanwhile(server, answer, tmp_path, monkeypatch, change)
+        run = Run(server, time=meanwhile.time)
     assert meanwhile.done
     assert run.evictions() == 0
     assert {o.status for o in run.report.outcomes} <= {MoveStatus.SKIPPED, MoveStatus.FAILED}
 
 
-@pytest.mark.parametrize("answer", [a[1] for a in ANSWERS], ids=[a[0] for a in ANSWERS])
-def test_a_second_try_in_an_unchanged_cluster_goes_out_after_a_whole_look(answer: Action) -> None:
+@every_answer
+def test_a_second_try_in_an_unchanged_cluster_goes_out_after_a_whole_look(
+    answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ApiServer(objects(*CLUSTER), bookmark_every=0.1) as server:
-        server.faults.add(answer, subresource="eviction", times=1)
-        run = Run(server)
+        meanwhile = Meanwhile(server, answer, tmp_path, monkeypatch)
+        run = Run(server, time=meanwhile.time)
     assert run.evictions() == 1
     assert run.zones() == [2, 2]
     for asked in looks(run):
@@ -159,6 +266,126 @@ def looks(run: Run) -> Iterator[set[str]]:
             asked = set()
         elif access.verb in ("get", "list"):
             asked.add(access.resource)
+
+
+MODULES = (builtins, socket, ssl, http.client, urllib3.exceptions, kubernetes.client.exceptions)
+NOT_OF_A_REQUEST = {KubeError: "the root, never raised itself", CacheNotReadyError: "the watch cache's own"}
+
+
+class Sender:
+    """Evicts one pod in one of the ways there are. `sent`: how many requests that can evict there have been.
+    `errors`: how those ended that came to nothing; `again`: after which of them another one was sent."""
+
+    def __init__(self, server: ApiServer, connection: Connection, how: str) -> None:
+        self._time = FakeTime()
+        self._pod = victim(objects_of(connection, self._time))
+        self._evictor: Evictor = evictor_of(connection, self._time, dry_run=how == "its dry run")
+        if how == "an EvictionRequest":
+            self._evictor = by_request(connection, self._time)
+        self.server, self.connection = server, connection
+        self.sent = self._arrived
+        self.errors, self.again = set[str](), set[str]()
+
+    def _arrived(self) -> int:
+        return sum("/eviction" in a.path and a.verb in ("create", "patch") for a in self.server.accesses)
+
+    def evict(self, action: Action | None = None) -> None:
+        """Until it is given up. Fails if a request went out without a question right before it."""
+        self.server.faults.clear()
+        if action is not None:
+            self.server.faults.add(action, path="/eviction")
+        before, asked_at = self.sent(), list[int]()
+
+        def may_not() -> Reason | None:
+            asked_at.append(self.sent() - before)
+            return None
+
+        try:
+            ended = self._evictor.evict(self._pod, may_not=may_not)
+        except Exception as e:
+            if isinstance(e, KubeError):
+                raise
+            # What the client does not know ends the cycle: it is not sent again either.
+        else:
+            errors = [f.error for f in ended.failed]
+            self.errors |= {*errors}
+            self.again |= {*errors[: self.sent() - before - 1]}
+        assert asked_at == list(range(self.sent() - before))
+        assert 1 <= len(asked_at) <= 6
+
+
+@pytest.fixture(params=["the Eviction API", "its dry run", "an EvictionRequest"])
+def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
+    monkeypatch.setattr(evictor, "_READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(eviction_requests, "_READ_TIMEOUT", 0.3)
+    with served(*LIFECYCLE), ApiServer(objects(*WEB)) as server, connected(server) as connection:
+        yield Sender(server, connection, request.param)
+
+
+def every_answer_refuses(sender: Sender) -> None:
+    """Every status that there is, from the API server and from something in front of it."""
+    for code in (c for c in HTTPStatus if c >= 200):
+        for body in (None, b"<html>no</html>") if code not in (204, 304) else (b"",):
+            sender.evict(Reply(code, body, {"Location": "/eviction"}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sender.connection, "_source", refuse)
+        sender.evict(Reply(401))
+
+
+def refuse() -> Loaded:
+    raise ConfigurationError("the plugin failed")
+
+
+def every_request_fails(sender: Sender) -> None:
+    """Every exception that sockets, TLS, HTTP and the clients may raise instead of an answer."""
+    found = {v for m in MODULES for v in vars(m).values() if isinstance(v, type)} - {ExceptionGroup}
+    for kind in found:
+        if issubclass(kind, Exception):
+            fails(sender, kind.__new__(kind))
+
+
+def fails(sender: Sender, error: Exception) -> None:
+    sent, send, arrived = list[str](), RESTClientObject.request, sender.sent
+
+    def request(self: RESTClientObject, method: str, url: str, **more: Any) -> Any:
+        if "/eviction" in url and method in ("POST", "PATCH"):
+            sent.append(url)
+            raise error
+        return send(self, method, url, **more)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RESTClientObject, "request", request)
+        patched.setattr(sender, "sent", lambda: len(sent))
+        sender.evict()
+    assert sent
+    assert sender.sent == arrived
+
+
+def every_error() -> set[type[KubeError]]:
+    """The tree of `rebalancer.kube.errors`."""
+    found, todo = set[type[KubeError]](), [KubeError]
+    while todo:
+        found.add(kind := todo.pop())
+        todo += [k for k in kind.__subclasses__() if k.__module__ == kind.__module__]
+    return found
+
+
+def test_whatever_becomes_of_a_request_the_next_one_is_asked_for(sender: Sender) -> None:
+    """A new class of errors fails here until something brings it about, and one after which something is sent
+    again until it is among the answers above."""
+    every_answer_refuses(sender)
+    every_request_fails(sender)
+    assert sender.errors == {kind.__name__ for kind in every_error() - NOT_OF_A_REQUEST.keys()}
+    again, sender.errors = sender.again, set()
+    for answer in ANSWERS:
+        match answer.becomes:
+            case Exception() as error:
+                fails(sender, error)
+            case Reply() as reply:
+                sender.evict(replace(reply, after=0.0))
+            case action:
+                sender.evict(action)
+    assert again <= sender.errors
 
 
 @pytest.fixture
