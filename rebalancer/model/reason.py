@@ -17,6 +17,7 @@ class ReasonCode(StrEnum):
     BARE_POD = "bare-pod"
     JOB_POD = "job-pod"
     GANG = "gang"
+    ADMISSION_QUEUE = "admission-queue"
     EVICTION_RESPONDER = "eviction-responder"
     TERMINATING = "terminating"
     NOT_RUNNING = "not-running"

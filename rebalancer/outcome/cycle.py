@@ -32,9 +32,9 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     """What became of one move.
 
     `message` is a sentence. `replacement`, `node`: the pod that replaced the victim and its node, "" if none
-    was seen. `expected`: whether the node is one of the planned destinations; None: not known. `at`:
-    monotonic time of the eviction. `seconds`: from then until the replacement was Ready; `scheduled`: until
-    it was first seen on a node, None if it was not.
+    was seen. `gates`: scheduling gates that it had and its template has not. `expected`: whether the node is
+    one of the planned destinations; None: not known. `at`: monotonic time of the eviction. `seconds`: from
+    then until the replacement was Ready; `scheduled`: until it was first seen on a node, None if it was not.
     """
 
     move: Move
@@ -44,6 +44,7 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     eviction: Eviction | None = None
     replacement: str = ""
     node: str = ""
+    gates: tuple[str, ...] = ()
     expected: bool | None = None
     scheduled: float | None = None
     at: float = 0.0

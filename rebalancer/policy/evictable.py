@@ -7,6 +7,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy import gangs
+from rebalancer.policy.admission_queues import AdmissionQueues
 from rebalancer.policy.annotations import paused, verdict
 from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.policy.limits.in_flight import Shares
@@ -35,6 +36,7 @@ class Evictable:
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
         self.shares = Shares(snapshot, options, self.owners)
+        self._queues = AdmissionQueues(snapshot, self.owners)
         self._single_attach_volumes = SingleAttachVolumes(snapshot)
         self._not_ready_nodes = NotReadyNodes(snapshot)
         self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}
@@ -186,6 +188,8 @@ class Evictable:
         if pod.owner.kind == "Job" and group in BUILT_IN:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
         if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
+            return reason
+        if (reason := self._queues.why_not(pod)) is not None:
             return reason
         if pod.owner.kind in o.owner_kinds_exclude:
             return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")

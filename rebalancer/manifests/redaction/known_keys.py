@@ -10,6 +10,7 @@ from rebalancer.planner.cluster.leaving_nodes import (
     STARTING_TAINTS,
 )
 from rebalancer.policy import gangs
+from rebalancer.policy.admission_queues import QUEUES
 
 
 def _under(domain: str, *names: str) -> set[str]:
@@ -19,7 +20,14 @@ def _under(domain: str, *names: str) -> set[str]:
 KNOWN_KEYS = frozenset(
     {"app", "k8s-app", "job-name", "controller-uid", "metadata.name"}
     | {"pod-template-hash", "pod-template-generation", "controller-revision-hash"}
-    | {"rollouts-pod-template-hash", *LEAVING_TAINTS, *STARTING_TAINTS, CANDIDATE_TAINT, *gangs.LABELS}
+    | {
+        "rollouts-pod-template-hash",
+        *LEAVING_TAINTS,
+        *STARTING_TAINTS,
+        CANDIDATE_TAINT,
+        *gangs.LABELS,
+        *QUEUES,
+    }
     | _under("kubernetes.io", "arch", "os", "hostname", "metadata.name")
     | _under("beta.kubernetes.io", "arch", "os", "instance-type")
     | _under("topology.kubernetes.io", "zone", "region")

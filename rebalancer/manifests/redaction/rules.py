@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.node import IMPLICIT
 from rebalancer.policy import gangs
+from rebalancer.policy.admission_queues import QUEUES
 from rebalancer.policy.annotations import PAUSE, STEERING
 
 
@@ -182,7 +183,9 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
     return found or None
 
 
-_NAMING_ANNOTATIONS = frozenset({"volume.kubernetes.io/selected-node", BETA_CLASS, *gangs.ANNOTATIONS})
+_NAMING_ANNOTATIONS = frozenset(
+    {"volume.kubernetes.io/selected-node", BETA_CLASS, *gangs.ANNOTATIONS, *QUEUES}
+)
 _READ_ANNOTATIONS = frozenset(
     {
         *STEERING,

@@ -48,6 +48,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
 
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
+    `gates`: scheduling gates that the replacement had, and its template has not.
     `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
     landed; `removed`: when its node was first found gone (`undone_moves`), 0 = it was not. `cycle` names the
     cycle, unique across restarts.
@@ -72,6 +73,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
     removed: float = 0.0
+    gates: tuple[str, ...] = ()
     cluster: str = ""
     reason: str = ""
     message: str = ""

@@ -17,8 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.admission_queues import held
 from rebalancer.policy.history.ledger import Entry, Fate, Ledger
 
+_GATED = 7 * 24 * 3600.0
+"""Seconds for which a namespace is left alone in which a replacement was held back."""
 _AWAY = frozenset({Fate.ASTRAY, Fate.FAILED})
 
 
@@ -66,6 +69,16 @@ def resting(
         if reason is not None:
             found[owner] = reason
     return found
+
+
+def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:
+    """Namespace → why no owner in it loses a pod: the last replacement there that was held back by scheduling
+    gates which its template does not have."""
+    return {
+        e.namespace: held(e.owner, e.gates, f"; after {_GATED / 86_400:g} d it is tried again")
+        for e in ledger.entries
+        if e.gates and now - e.at < _GATED
+    }
 
 
 def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:

@@ -22,6 +22,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.outcome.eviction import Result
 from rebalancer.planner.plan import Move
+from rebalancer.policy.admission_queues import added_gates
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.flight import controller_of
 
@@ -97,6 +98,7 @@ class Replacements:
         self._old: dict[str, set[str]] = {}
         self._placed: dict[str, float] = {}
         self._unschedulable: dict[str, float] = {}
+        self._gates: dict[str, tuple[str, ...]] = {}
         self._checked: set[str] = set()
         self.unplaced: frozenset[str] = frozenset()
 
@@ -161,6 +163,10 @@ class Replacements:
         pod = seen.pod if seen is not None else None
         if pod is not None and pod.node_name:
             self._placed.setdefault(pod.uid, now)
+        if pod is not None and (added := added_gates(pod.template, move.replacement)):
+            self._gates[move.pod.uid] = added
+        gates = self._gates.get(move.pod.uid, ())
+        held = f"held by {', '.join(gates)}" if gates else ""
 
         def ended(status: MoveStatus, message: str) -> Outcome:
             node = pod.node_name if pod is not None else ""
@@ -170,6 +176,7 @@ class Replacements:
                 message=f"{move.pod.key} evicted; {message}",
                 replacement=pod.key if pod is not None else "",
                 node=node,
+                gates=gates,
                 expected=node in move.destinations if node else None,
                 # It may have run before, for another move of its owner.
                 scheduled=max(0.0, self._placed[pod.uid] - since) if pod is not None and node else None,
@@ -183,12 +190,11 @@ class Replacements:
             return ended(MoveStatus.DONE, "stopped without waiting for its replacement")
         if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
             return ended(MoveStatus.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
-        if seen is not None and seen.gone and pod is not None and pod.unschedulable:
+        waits = (pod.unschedulable or held) if pod is not None and not pod.node_name else ""
+        if seen is not None and seen.gone and pod is not None and waits:
             first = self._unschedulable.setdefault(pod.uid, now)
             if now - first >= self.limits.pending + others_end:
-                return ended(
-                    MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {pod.unschedulable}"
-                )
+                return ended(MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {waits}")
         grace = move.pod.grace_seconds
         if self._until is not None and now >= self._until and now - since < grace and not _gone(seen):
             say = f"it may take {grace:.0f} s to end, and the cycle's time is over: it is not waited for"

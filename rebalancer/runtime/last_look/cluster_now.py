@@ -103,12 +103,15 @@ class ClusterNow:
         """All pods as they are now."""
         return self._pods.values()
 
+    def templates(self, namespace: str) -> list[PodTemplate]:
+        """Of the pods of a namespace that may still come again."""
+        return [t for t, _ in self._templates[namespace].values()]
+
     def groups(self, namespace: str) -> Groups:
         """The hard constraints of the pods of a namespace, which are all that count such pods."""
         found = self._groups.get(namespace)
         if found is None:
-            templates = (t for t, _ in self._templates[namespace].values())
-            found = self._groups[namespace] = Groups(self.simulation.state, templates)
+            found = self._groups[namespace] = Groups(self.simulation.state, self.templates(namespace))
         return found
 
     def _begin(self, snapshot: Snapshot) -> Simulation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
+from rebalancer.policy.admission_queues import queue_of
 from rebalancer.policy.annotations import steering
 from rebalancer.policy.limits.in_flight import degraded
 from rebalancer.policy.options import Limit
@@ -61,6 +62,8 @@ def why_not(planned: Workload, live: Workload | None) -> Reason | None:
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
     if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
         return _changed(f"{name} has changed since the plan: its annotations")
+    if key := queue_of(live.metadata.labels, live.metadata.annotations):
+        return _changed(f"{name} has changed since the plan: it is in a queue ({key})")
     return None
 
 

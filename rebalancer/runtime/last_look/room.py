@@ -23,6 +23,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.options import Certainty
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.admission_queues import held_now
 from rebalancer.runtime.last_look.beside import may_fly
 from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
 from rebalancer.runtime.last_look.jointly import Jointly
@@ -89,6 +90,8 @@ class Room:
             return _changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
+        if (held := held_now(self._planned, self._cluster.templates(pod.namespace))) is not None:
+            return held
         if (resized := self._resized(move)) is not None:
             return resized
         if move.joint is not None:

@@ -21,7 +21,7 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.history.digests import Fingerprints, constraint_id
 from rebalancer.policy.history.earlier import earlier
 from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, cut_off
-from rebalancer.policy.history.resting_owners import HistoryRules, resting
+from rebalancer.policy.history.resting_owners import HistoryRules, held_back, resting
 from rebalancer.policy.history.tally import DAY, recent
 from rebalancer.policy.history.undone_moves import Account, account, marked
 from rebalancer.policy.limits import circuit_breaker as breaker
@@ -118,7 +118,12 @@ class Memory:
             found = snapshot.workloads_by_name.get((kind, namespace, name))
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
-        return resting(self.ledger, self.rules, now=self._clock.now(), cycle=self._cycle, cluster=cluster)
+        now = self._clock.now()
+        queues = held_back(self.ledger, now)
+        return {
+            **resting(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster),
+            **{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues},
+        }
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
@@ -231,6 +236,7 @@ class Memory:
                 fate=fate,
                 replacement=outcome.replacement,
                 landed=outcome.node,
+                gates=outcome.gates,
                 into=same_keys(e.leaves, self._nodes.get(outcome.node, {})),
                 seconds=round(outcome.seconds, 1),
                 message=outcome.message if fate is not Fate.DONE else "",

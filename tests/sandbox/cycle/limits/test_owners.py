@@ -8,7 +8,9 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End
+from rebalancer.policy.history.resting_owners import HistoryRules
 from tests.support.build import deployment, nodes, objects
+from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer
 from tests.support.scheduler.plain import Json
@@ -77,3 +79,53 @@ def test_once_the_broken_pod_has_been_replaced_ready_ones_go() -> None:
         assert run.zones() == [2, 2]
     assert [o.move.pod.ready for o in run.report.outcomes] == [False, True]
     assert hands.lowest == 3
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+def test_what_kueue_manages_is_left_alone(kind: str) -> None:
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] == kind:
+            key = {"Deployment": "kueue.x-k8s.io/queue-name", "Pod": "kueue.x-k8s.io/managed"}[kind]
+            o["metadata"].setdefault("labels", {})[key] = "true"
+    with ApiServer(made) as server:
+        run = Run(server, time=later())
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.ADMISSION_QUEUE}
+
+
+class Queueing(Hands):
+    """Beside them an admission webhook gates new pods, until they are let in."""
+
+    let_in = False
+
+    def _schedule(self, pod: Json) -> None:
+        gates = {} if self.let_in else {"schedulingGates": [{"name": "example.com/admission"}]}
+
+        def gate(o: Json) -> None:
+            o["spec"].pop("schedulingGates", None)
+            o["spec"].update(gates)
+
+        self.store.modify("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], gate)
+        if self.let_in:
+            super()._schedule(pod)
+
+
+def test_a_namespace_in_which_a_replacement_was_held_back_is_remembered() -> None:
+    shop = [deployment(name).spread("zone", 1).placed({"a-0": 3}) for name in ("one", "two")]
+    canary = HistoryRules(canary=5)
+    with Machine((nodes(a=1, b=1), shop)) as m:
+        m.hands = hands = Queueing(m.server)
+        first = m.cycle(canary)
+        assert first.report.evicted == 1
+        (entry,) = m.ledger().entries
+        assert entry.gates == ("example.com/admission",)
+        assert ReasonCode.ADMISSION_QUEUE in reasons(m.cycle(canary)), "its pod says so"
+        hands.let_in = True
+        for _ in range(5):
+            hands.step()
+        second = m.cycle(canary)
+        assert second.report.evicted == 0
+        assert reasons(second) == {ReasonCode.ADMISSION_QUEUE}
+        m.time.at += 8 * 86_400
+        assert m.cycle(canary).report.evicted == 1
