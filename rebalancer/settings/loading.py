@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from rebalancer.errors import UserError
 from rebalancer.settings.phrases import phrase
 from rebalancer.settings.settings import Settings
-from rebalancer.yaml_reading import read_yaml
+from rebalancer.yaml_reading import PlainLoader, read_yaml
 
 PREFIX = "REBALANCER_"
 RESERVED = frozenset({"REBALANCER_CONFIG", "REBALANCER_DEBUG"})
@@ -92,9 +92,12 @@ def enabled_in_file(path: Path) -> bool | None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        what = e.strerror.lower() if isinstance(e, OSError) and e.strerror else str(e)
-        raise SettingsError([f"configuration {path}: {what}"]) from e
+    except OSError as e:
+        raise SettingsError([f"configuration {path}: {(e.strerror or str(e)).lower()}"]) from e
+    except UnicodeDecodeError as e:
+        *before, last = e.object[: e.start].decode().split("\n")
+        at = f"{len(before) + 1}:{len(last) + 1}"
+        raise SettingsError([f"{path}:{at}: not UTF-8: {e.reason}"], "save the file as UTF-8") from e
     try:
         value = read_yaml(text, _Loader)
     except yaml.MarkedYAMLError as e:
@@ -122,12 +125,22 @@ def _without_empty_groups(values: dict[Any, Any], model: type[BaseModel]) -> dic
     return kept
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key must not occur twice. PyYAML would silently use the last one."""
+class _Loader(PlainLoader):
+    """YAML in which a key must not occur twice, as PyYAML would silently use the last one, and no text has a
+    NUL, as no path may."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if isinstance(node.value, str) and "\0" in node.value:
+            raise yaml.MarkedYAMLError(problem="a NUL within a text", problem_mark=node.start_mark)
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem="a key is a list or a mapping", problem_mark=key_node.start_mark
+                )
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.MarkedYAMLError(

@@ -12,7 +12,7 @@ from typing import Any
 from rebalancer.errors import UserError
 from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.newest import Newest, content_of
+from rebalancer.runtime.live.newest import Newest, content_of, usable
 from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Reloader:
         self._asked.set()
 
     def look(self) -> None:
-        """Reads changed settings and keeps them for `take`. Invalid ones are reported and dropped."""
+        """Reads changed settings and keeps them for `take`. What cannot be used is reported and dropped."""
         content = content_of(self.file)
         asked = self._asked.is_set()
         if content == self._content and not asked:
@@ -67,7 +67,7 @@ class Reloader:
         self._asked.clear()
         self._content = content
         try:
-            new = self._load()
+            new = usable(self._load)
         except UserError as e:
             with self._lock:
                 self._new = None
@@ -94,7 +94,7 @@ class Reloader:
         if now == self.settings and not asked:
             return None
         try:
-            accept(now)
+            usable(lambda: accept(now))
         except UserError as e:
             self._observer.on_reload(str(e))
             return None

@@ -82,6 +82,8 @@ class Daemon:
                     self._due_now()
                 self._idle()
         finally:
+            # Also where this thread fails: the cycle at work concludes what it did.
+            self._stop.set()
             self._on_stop()
             # Waits for the cycle at work, which sees `stop` before its next eviction.
             scheduler.shutdown(wait=True)

@@ -6,9 +6,11 @@ it as well. So what became looser has no effect before the next cycle.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -35,6 +37,9 @@ from rebalancer.runtime.observers.neighbours import held_by_descheduler
 from rebalancer.settings import Settings
 from rebalancer.settings.loading import enabled_in_file
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 
 def content_of(file: Path | None) -> str:
     """A digest of what the file says. A ConfigMap's mount changes by exchanged symbolic links, so neither
@@ -45,6 +50,18 @@ def content_of(file: Path | None) -> str:
         return sha256(file.read_bytes()).hexdigest()
     except OSError as e:
         return f"cannot be read: {e.strerror}"
+
+
+def usable(make: Callable[[], T]) -> T:
+    """What is made of settings. Raises UserError, also for a defect of ours: a file must not end a process
+    that evicts."""
+    try:
+        return make()
+    except UserError:
+        raise
+    except Exception as e:
+        log.exception("reading the settings")
+        raise UserError(f"the settings cannot be read: {type(e).__name__}: {e}", "this is a bug") from e
 
 
 class Newest:
@@ -69,19 +86,20 @@ class Newest:
         if content != self._content:
             first, self._content = self._content is None, content
             try:
-                self._known = self._options(self._load())
-                self._heed(first)
+                self._known = usable(lambda: self._read(first))
             except UserError as e:
                 self._known = e
         if isinstance(self._known, UserError):
             raise self._known
         return self._known
 
-    def _heed(self, first: bool) -> None:
+    def _read(self, first: bool) -> LiveOptions:
+        options = self._options(self._load())
         said = enabled_in_file(self._file) if self._file is not None else None
         if said != self._enabled and not first:
             self.withdrawn = said is not True
         self._enabled = said
+        return options
 
 
 class NewestGate(WatchingGate):
@@ -130,13 +148,11 @@ class NewestGate(WatchingGate):
 
     def closed(self) -> Reason | None:
         try:
-            new = self._newest()
+            return self._closed(self._newest())
         except UserError as e:
-            return Reason(
-                ReasonCode.SETTINGS_INVALID,
-                f"the settings have changed and cannot be used: {e.message}",
-                remedy="correct them; nothing is evicted until then",
-            )
+            return _unusable(e)
+
+    def _closed(self, new: LiveOptions) -> Reason | None:
         if not new.execute:
             return Reason(ReasonCode.EVICTIONS_DISABLED, "evictions.enabled is false now")
         if self._newest.withdrawn:
@@ -157,9 +173,13 @@ class NewestGate(WatchingGate):
         return outside(new.windows, self._clock.now()) if new.windows else None
 
     def bars(self, pod: Pod) -> Reason | None:
-        if (reason := self.closed()) is not None:
+        try:
+            new = self._newest()
+        except UserError as e:
+            return _unusable(e)
+        if (reason := self._closed(new)) is not None:
             return reason
-        planning = self._newest().planning
+        planning = new.planning
         policy = planning.policy
         if self._snapshot is not None:
             version = ServerVersion.parse(self._snapshot.server_version)
@@ -193,3 +213,8 @@ class NewestGate(WatchingGate):
         for gone, domains in self._done:
             caps.spend(gone, domains)
         return caps.spend(pod, self._leaves.get(pod.uid, []))
+
+
+def _unusable(e: UserError) -> Reason:
+    say = f"the settings have changed and cannot be used: {e.message}"
+    return Reason(ReasonCode.SETTINGS_INVALID, say, remedy="correct them; nothing is evicted until then")

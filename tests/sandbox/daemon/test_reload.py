@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from rebalancer.kube.coordination.ledger import KEY
 from rebalancer.outcome.observer import Observer, Observers
+from rebalancer.policy.history.ledger import Fate, decode
 from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.service import Service
 from rebalancer.runtime.live.configured import telemetry_options
@@ -22,10 +24,10 @@ from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import Settings, load_settings, plan_options
 from rebalancer.telemetry import logs
 from rebalancer.telemetry.start import telemetry_for
-from tests.support.build import objects
+from tests.support.build import deployment, nodes, objects
 from tests.support.processes.daemon_process import BRISK, daemon, get
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, cycle
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Cluster
 from tests.support.servers.api import connected
 from tests.support.waiting import until
 
@@ -149,6 +151,53 @@ def test_what_was_refused_leaves_the_old_settings_and_the_next_good_ones_count()
     new = c.to(evictions={"canary": 3})
     assert new is not None
     assert new.evictions.canary == 3
+
+
+def test_a_defect_in_reading_settings_refuses_them() -> None:
+    c = Change(evictions={"canary": 2})
+
+    def fails() -> Settings:
+        raise RuntimeError("a defect")
+
+    c.reloader._load = fails
+    assert c.to(evictions={"canary": 3}) is None
+    assert "RuntimeError: a defect" in c.taken.reloads[0]
+    assert c.reloader.settings.evictions.canary == 2
+
+
+def test_settings_that_cannot_be_read_amid_evictions_cost_neither_the_daemon_nor_its_ledger(
+    tmp_path: Path,
+) -> None:
+    """A torn copy, a directory and no file at all: nothing more goes, what went is concluded, and the next
+    good file is in force."""
+    sets = [deployment(f"w{i}").spread("zone", 1).placed({"a-0": 2, "b-0": 2}) for i in range(6)]
+    settings = BRISK.replace("canary: 0", "enabled: true, canary: 0").replace("perSecond: 0", "perSecond: 2")
+    with Cluster(objects(*nodes(a=2, b=2, c=2), *sets), ready_after=1, grace=0.1) as c:
+        c.settle()
+
+        def went() -> int:
+            return sum(a.subresource == "eviction" and a.code == 201 for a in c.server.accesses)
+
+        with daemon(c.server, tmp_path, settings) as d:
+            until(went)
+            d.config.write_bytes(b"evictions: {enabled: true}\n\0\0")
+            until(lambda: "config.yaml:2:1: " in d.said() and "nothing is evicted now" in d.said())
+            held = went()
+            until(lambda: "cycle over (held)" in d.said())
+            assert 0 < held < 6
+            ledger = decode(c.store.get("ConfigMap", "rebalancer-ledger", "default")["data"][KEY])
+            assert {e.uid for e in ledger.entries if e.fate is Fate.INTENDED} == set()
+            for step in (d.config.unlink, d.config.mkdir):
+                before = d.said().count("cycle over (held)")
+                step()
+                until(lambda n=before: d.said().count("cycle over (held)") > n)  # type: ignore[misc]
+            assert "is a directory" in d.said()
+            assert went() == held
+            assert get(d.port, "/healthz") == (200, "ok\n")
+            d.config.rmdir()
+            d.configure(settings)
+            until(lambda: went() == 6)
+            assert d.end() == 0
 
 
 def test_metrics_and_traces_follow_changed_settings(server: ApiServer, tmp_path: Path) -> None:

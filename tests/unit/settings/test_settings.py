@@ -192,6 +192,39 @@ def test_a_mistake_in_the_file_names_file_and_key(text: str, says: str, tmp_path
     assert str(caught.value).startswith(str(file))
 
 
+UNREADABLE: list[tuple[str, bytes, str]] = [
+    ("a NUL", b"evictions: {}\nx\0", ":2:2: not valid YAML: unacceptable character #x0000"),
+    (
+        "a control character",
+        b"evictions:\n  # it\xc2\x92s on",
+        ":2:7: not valid YAML: unacceptable character",
+    ),
+    ("a NUL that is written out", b'brake: {name: "a\\0b"}', ":1:15: not valid YAML: a NUL"),
+    ("no UTF-8", b"evictions: {}\n# caf\xe9", ":2:6: not UTF-8: unexpected end of data"),
+    (
+        "a day that no month has",
+        b"brake:\n  name: 2026-02-31",
+        ":2:9: not valid YAML: '2026-02-31' is no timestamp",
+    ),
+    ("a number without digits", b"evictions: {canary: 0x_}", ":1:21: not valid YAML: '0x_' is no int"),
+    ("a number without end", b"evictions: {canary: " + b"9" * 5000 + b"}", ":1:21: not valid YAML: '9999"),
+    ("a tag that does not fit", b"evictions: {enabled: !!bool x}", ":1:22: not valid YAML: 'x' is no bool"),
+    ("a list as a key", b"? [a]\n: 1", ":1:3: not valid YAML: a key is a list or a mapping"),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), [u[1:] for u in UNREADABLE], ids=[u[0] for u in UNREADABLE])
+def test_a_file_that_cannot_be_read_is_a_mistake_with_its_place(
+    content: bytes, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError) as refused:
+        load_settings(file, env={})
+    assert refused.value.message.startswith(f"{file}{says}")
+    assert len(refused.value.message) < 300
+
+
 def test_every_mistake_is_told(tmp_path: Path) -> None:
     file = written(tmp_path, "policy: {minReplicas: -1, minPodAge: 5}\nplaner: {}\n")
     with pytest.raises(SettingsError, match=r"\(and 2 more\)") as caught:

@@ -19,7 +19,7 @@ from rebalancer.runtime.live.configured import live_options
 from rebalancer.runtime.live.newest import Newest, NewestGate
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
-from tests.support.build import node, nodes, objects, workload
+from tests.support.build import node, nodes, objects, snapshot, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, is_ready
 from tests.support.servers.api import QUICK, FakeTime, connected
@@ -29,7 +29,7 @@ ON = "evictions: {enabled: true, perSecond: 1}\n"
 
 def run(
     folder: Path,
-    then: str,
+    then: str | bytes,
     first: str = ON,
     *,
     things: Iterable[Any] = SKEWED,
@@ -53,7 +53,7 @@ def run(
         def change(_: float) -> None:
             look(server)
             if any(a.subresource == "eviction" for a in server.accesses):
-                file.write_text(then)
+                file.write_bytes(then if isinstance(then, bytes) else then.encode())
 
         time.during = change
         newest = Newest(file, load, options)
@@ -87,12 +87,16 @@ STRICTER = [
     ("a cap per domain", "evictions: {enabled: true, maxPerDomain: 1}", ReasonCode.CAP),
     ("a mistake", "evictions: nonsense", ReasonCode.SETTINGS_INVALID),
     ("no YAML", "evictions: {", ReasonCode.SETTINGS_INVALID),
+    ("a torn copy", ON.encode() + b"\0\0\0", ReasonCode.SETTINGS_INVALID),
+    ("another encoding", ON.encode("utf-16"), ReasonCode.SETTINGS_INVALID),
+    ("a quote that was decoded twice", ON.encode() + b"# it\xc2\x92s on\n", ReasonCode.SETTINGS_INVALID),
+    ("a day that no month has", ON.encode() + b"brake: {name: 2026-02-31}\n", ReasonCode.SETTINGS_INVALID),
 ]
 
 
 @pytest.mark.parametrize(("what", "then", "code"), STRICTER, ids=[what for what, _, _ in STRICTER])
 def test_what_became_stricter_binds_the_next_eviction(
-    what: str, then: str, code: ReasonCode, tmp_path: Path
+    what: str, then: str | bytes, code: ReasonCode, tmp_path: Path
 ) -> None:
     r = run(tmp_path, then)
     assert r.evictions() == r.report.evicted == 1, what
@@ -153,6 +157,18 @@ def test_a_file_that_is_gone_stops_evictions(tmp_path: Path) -> None:
     assert reason is not None
     assert reason.code is ReasonCode.SETTINGS_INVALID
     assert "settings.yaml: no such file or directory" in reason.message
+
+
+def test_whatever_reading_settings_raises_stops_evictions_and_not_the_process() -> None:
+    def load() -> Settings:
+        raise RuntimeError("a defect")
+
+    newest = NewestGate(Newest(None, load, lambda _: EXECUTE), EXECUTE, FakeTime())
+    pod = snapshot(*SKEWED).pods[0]
+    for reason in (newest.closed(), newest.bars(pod)):
+        assert reason is not None
+        assert reason.code is ReasonCode.SETTINGS_INVALID
+        assert "RuntimeError: a defect" in reason.message
 
 
 def test_what_became_looser_waits_for_the_next_cycle(tmp_path: Path) -> None:
