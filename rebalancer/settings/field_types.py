@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+    WrapSerializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
+from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.selectors import LabelSelector
+from rebalancer.policy import gangs
 from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.policy.options import Limit
 
@@ -17,6 +29,15 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _DURATION_FORM = r"^(0|(\d+(\.\d+)?(ms|s|m|h|d))+)$"
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
+_GROUP = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+KNOWN_KINDS = WORKLOADS | gangs.KINDS | {"CronJob", "Rollout", "CloneSet"}
+"""Kinds of owners that a setting may mean. Others are names too, but not other spellings of these."""
 
 
 def parse_duration(value: object) -> float:
@@ -73,9 +94,27 @@ def _parse_selector(value: object) -> LabelSelector:
             "matchExpressions, a list of {key, operator, values}; operators are In, NotIn, Exists and "
             "DoesNotExist"
         ) from e
-    if isinstance(value, dict) and (unknown := set(value) - {"matchLabels", "matchExpressions"}):
-        raise ValueError(f"{min(unknown)} is none of matchLabels, matchExpressions")
+    written: Any = value
+    _known_keys(written, ("matchLabels", "matchExpressions"))
+    for expression in written.get("matchExpressions", ()):
+        _known_keys(expression, ("key", "operator", "values"))
+    expressions = selector.match_expressions
+    for asked in expressions:
+        if bool(asked.values) != (asked.operator in ("In", "NotIn")):
+            needs = "no values" if asked.values else "values"
+            raise ValueError(f"matchExpressions: {asked.operator} of {asked.key!r} needs {needs}")
+    for key in (*selector.match_labels, *(a.key for a in expressions)):
+        if not _LABEL_KEY.fullmatch(key):
+            raise ValueError(f"{key!r} is no key of a label")
+    for text in (*selector.match_labels.values(), *(v for a in expressions for v in a.values)):
+        if not _LABEL_VALUE.fullmatch(text):
+            raise ValueError(f"{text!r} is no value of a label: letters, digits, '-', '_' and '.' only")
     return selector
+
+
+def _known_keys(written: dict[str, Any], known: tuple[str, ...]) -> None:
+    if unknown := set(written) - set(known):
+        raise ValueError(f"{min(unknown)} is none of {', '.join(known)}")
 
 
 def _limit_out(limit: Limit) -> int | str:
@@ -177,3 +216,92 @@ CronText = Annotated[str, BeforeValidator(_parse_cron)]
 
 TimeZone = Annotated[str, BeforeValidator(_parse_zone)]
 """A name of the time zone database."""
+
+
+def _parse_namespace(text: str) -> str:
+    if _NAMESPACE.fullmatch(text):
+        return text
+    if any(c in text for c in "*?[]"):
+        raise ValueError(
+            f"{text!r}: patterns are not read; name each namespace, or choose by labels "
+            "(scope.namespaceSelector)"
+        )
+    near = re.sub(r"[\s_]+", "-", text.strip().lower())
+    hint = (
+        f"did you mean {near}?"
+        if _NAMESPACE.fullmatch(near)
+        else "lower case letters, digits and '-', 63 at most"
+    )
+    raise ValueError(f"{text!r} is no name of a namespace: {hint}")
+
+
+def _parse_kind(text: str) -> str:
+    plain = re.sub(r"[\s_-]", "", text).partition(".")[0].lower()
+    meant = {k.lower(): k for k in KNOWN_KINDS}
+    near = meant.get(plain) or meant.get(plain.removesuffix("s"))
+    if near == text or (near is None and _KIND.fullmatch(text)):
+        return text
+    close = difflib.get_close_matches(plain, meant, n=1, cutoff=0.8)
+    near = near or (meant[close[0]] if close else None)
+    hint = (
+        f": did you mean {near}?"
+        if near
+        else " such as StatefulSet: one word in the singular, as under kind:"
+    )
+    raise ValueError(f"{text!r} is no kind{hint}")
+
+
+def _parse_group(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise ValueError(f"{text!r} is no name of a group of pods: write each name in full")
+    return text
+
+
+def _schema(form: re.Pattern[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{form.pattern}$"})
+
+
+NamespaceName = Annotated[str, AfterValidator(_parse_namespace), _schema(_NAMESPACE)]
+"""The name of a namespace."""
+
+NamespaceOrEmpty = Annotated[
+    str,
+    AfterValidator(lambda text: _parse_namespace(text) if text else text),
+    WithJsonSchema({"type": "string", "pattern": f"^({_NAMESPACE.pattern})?$"}),
+]
+"""The same, or empty."""
+
+OwnerKind = Annotated[str, AfterValidator(_parse_kind), _schema(_KIND)]
+"""The kind of an owner, as it stands under `kind:`."""
+
+PodGroupName = Annotated[str, AfterValidator(_parse_group), _schema(_GROUP)]
+"""The name of a group of pods."""
+
+
+class _NoneIsAWord:
+    """In the JSON Schema: the word for no value, not null."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        said = handler(core_schema)
+        others = [s for s in said["anyOf"] if s != {"type": "null"}]
+        return {**said, "anyOf": [*others, {"const": "none"}]}
+
+
+def _none(value: object) -> object:
+    """`none` alone means no value. A null is what remains of a value that was deleted, or that a template
+    did not find: whoever wrote the key wanted one."""
+    if value is None:
+        raise PydanticCustomError("none_or_value", "no value")
+    return None if value == "none" else value
+
+
+T = TypeVar("T")
+OrNone = Annotated[
+    T | None,
+    BeforeValidator(_none),
+    WrapSerializer(lambda value, write: "none" if value is None else write(value)),
+    _NoneIsAWord(),
+]
+"""A value or the word none."""

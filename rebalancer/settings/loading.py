@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -154,7 +154,7 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]
     """The settings in the environment as a nested mapping, and the variable of each by its dotted path.
 
     REBALANCER_POLICY__MIN_POD_AGE and REBALANCER_POLICY__MINPODAGE both mean policy.minPodAge. The values of
-    lists, selectors and optional settings are read as YAML; a list may also be written a,b,c.
+    lists and selectors are read as YAML; a list may also be written a,b,c.
     """
     found: dict[str, Any] = {}
     variables: dict[str, str] = {}
@@ -173,6 +173,10 @@ def _environment(env: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]
         for group in groups:
             target = target.setdefault(group, {})
         target[key] = _value(env[variable], _field(path))
+        if target[key] is None:
+            problems.append(
+                f"environment variable {variable}: it has no value: set one, or unset the variable"
+            )
         variables[".".join(path)] = variable
     if problems:
         raise SettingsError(problems)
@@ -206,15 +210,15 @@ def _field(path: tuple[str, ...]) -> FieldInfo:
 
 
 def _value(text: str, field: FieldInfo) -> Any:
-    """The text of a variable as a value of the setting's type."""
+    """The text of a variable as a value of the setting's type; None for no value."""
     kind = str(field.annotation)
-    if not (kind.startswith("tuple") or "LabelSelector" in kind or "None" in kind):
-        return text
+    if not (kind.startswith("tuple") or "LabelSelector" in kind):
+        return text if text.strip() or type(None) not in get_args(field.annotation) else None
     try:
         value = read_yaml(text)
     except yaml.YAMLError:
         return text
-    if kind.startswith("tuple") and not isinstance(value, list):
+    if kind.startswith("tuple") and not isinstance(value, list | None):
         return [part.strip() for part in text.split(",") if part.strip()]
     return value
 

@@ -34,6 +34,10 @@ _LONGEST = 60
 
 def phrase(error: ErrorDetails) -> str:
     """A sentence without a subject, for one mistake. Those of the validators of this package stay."""
+    if error["type"] == "none_or_value":
+        return "it has no value: write one, or none, or leave the setting out"
+    if error["input"] is None and error["type"] != "missing":
+        return "it has no value: write one, or leave the setting out"
     if error["type"] == "value_error":
         return error["msg"].removeprefix(_OURS)
     template = _SAYS.get(error["type"]) or _KINDS.get(error["type"].partition("_")[0])

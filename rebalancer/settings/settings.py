@@ -14,7 +14,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rebalancer.planner.options import Certainty, Joint, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
-from rebalancer.settings.field_types import Duration, ForeignTool, NumberOrPercent, PodSelector
+from rebalancer.settings.field_types import (
+    Duration,
+    ForeignTool,
+    NamespaceName,
+    NamespaceOrEmpty,
+    NumberOrPercent,
+    OrNone,
+    OwnerKind,
+    PodGroupName,
+    PodSelector,
+)
 from rebalancer.settings.groups.base import Explained, Group
 from rebalancer.settings.groups.notifications import Notifications, PolicyReports
 from rebalancer.settings.groups.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
@@ -26,9 +36,9 @@ _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autosc
 class Namespaces(Group):
     """Namespaces by name."""
 
-    include: tuple[str, ...] = ()
+    include: tuple[NamespaceName, ...] = ()
     """Only pods of these namespaces are evicted; empty = pods of all. Pods elsewhere still count for skew."""
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[NamespaceName, ...] = ()
     """Pods of these namespaces are never evicted, even if they are included above. kube-system is excluded
     as well, whatever stands here."""
     evict_from_kube_system: bool = False
@@ -44,24 +54,24 @@ class Scope(Group):
     annotation rebalancer.io/evict: "true"."""
     namespaces: Namespaces = Namespaces()
     """Namespaces by name."""
-    read_namespaces: tuple[str, ...] = ()
+    read_namespaces: tuple[NamespaceName, ...] = ()
     """The only namespaces that are read: for an installation without rights in others. Pods elsewhere then do
     not count, and the room that they take is not known, so no move is certain. Empty = all, because
     everything that the scheduler counts should be seen."""
-    namespace_selector: PodSelector | None = None
-    """Only namespaces whose labels match (matchLabels, matchExpressions); null = all."""
-    label_selector: PodSelector | None = None
-    """Only pods whose labels match; null = all."""
-    owner_kinds_exclude: tuple[str, ...] = ()
-    """Pods of owners of these kinds are not evicted, for example StatefulSet. Empty, because a constraint of
-    a StatefulSet matters as much as that of a Deployment."""
-    gangs_allow: tuple[str, ...] = ()
+    namespace_selector: OrNone[PodSelector] = None
+    """Only namespaces whose labels match (matchLabels, matchExpressions); none = all."""
+    label_selector: OrNone[PodSelector] = None
+    """Only pods whose labels match; none = all."""
+    owner_kinds_exclude: tuple[OwnerKind, ...] = ()
+    """Pods of owners of these kinds are not evicted, for example StatefulSet or Deployment. Empty, because a
+    constraint of a StatefulSet matters as much as that of a Deployment."""
+    gangs_allow: tuple[PodGroupName, ...] = ()
     """Names of groups (PodGroup, Kueue, Volcano, coscheduling, LeaderWorkerSet, JobSet, Ray) whose pods may
     be evicted one by one. Empty, because evicting one member often restarts all."""
-    owner_kinds_allow: tuple[str, ...] = ()
+    owner_kinds_allow: tuple[OwnerKind, ...] = ()
     """Kinds of custom controllers that recreate a deleted pod from the pod's own spec, for example CloneSet.
     Empty, because an unknown controller may do anything."""
-    own_namespace: str = ""
+    own_namespace: NamespaceOrEmpty = ""
     """The namespace in which the tool itself runs. Pods there are never evicted. Empty = the namespace of its
     service account, if it runs in a cluster."""
 
@@ -88,8 +98,8 @@ class Policy(Group):
     how many pods of one workload are away together. Set it to true if a missing budget means "ask first"."""
     protect_paused: bool = True
     """Whether pods of paused Deployments are protected. true, because somebody paused them for a reason."""
-    priority_threshold: int | None = None
-    """Pods of this priority and above are not evicted; null = no threshold."""
+    priority_threshold: OrNone[int] = None
+    """Pods of this priority and above are not evicted; none = no threshold."""
     priority_threshold_class: str = ""
     """The same as the name of a PriorityClass; empty = no threshold. If both are set, the lower one counts.
     If the class does not exist, no pod is evicted, because it is not known which pods it would protect."""
@@ -105,27 +115,27 @@ class Policy(Group):
 
 class Evictions(Group):
     """Whether pods are evicted, and how many of them in one cycle, an hour and a day at most. A cap is a
-    number of pods, or a percentage of the pods that it is about; null = no cap beyond PodDisruptionBudgets.
+    number of pods, or a percentage of the pods that it is about; none = no cap beyond PodDisruptionBudgets.
     Caps bound what is carried out: the plan stays whole and marks the moves that wait for a later cycle."""
 
     enabled: bool = False
     """Whether pods are evicted at all. false: plans are made and reported, and nothing is changed. The flag
     --execute sets it to true for one run."""
-    max_total: NumberOrPercent | None = Field(default="50", validate_default=True)
+    max_total: OrNone[NumberOrPercent] = Field(default="50", validate_default=True)
     """In total; a percentage is of all pods that run in the cluster. 50, because so many can be looked over
     by a person, and take a minute at least at perSecond: a mistake costs no more before somebody notices."""
-    max_per_node: NumberOrPercent | None = None
+    max_per_node: OrNone[NumberOrPercent] = None
     """From one node; a percentage is of the node's pods."""
-    max_per_namespace: NumberOrPercent | None = None
+    max_per_namespace: OrNone[NumberOrPercent] = None
     """From one namespace; a percentage is of its pods."""
-    max_per_owner: NumberOrPercent | None = None
+    max_per_owner: OrNone[NumberOrPercent] = None
     """From one owner, such as a Deployment; a percentage is of its replicas."""
-    max_per_domain: NumberOrPercent | None = None
+    max_per_domain: OrNone[NumberOrPercent] = None
     """From one domain, such as a zone; a percentage is of its pods."""
-    max_total_per_hour: NumberOrPercent | None = None
+    max_total_per_hour: OrNone[NumberOrPercent] = None
     """In total within an hour, over all cycles; a percentage is of all pods that run in the cluster. The
     ledger counts them across restarts."""
-    max_per_owner_per_day: NumberOrPercent | None = Field(default="100%", validate_default=True)
+    max_per_owner_per_day: OrNone[NumberOrPercent] = Field(default="100%", validate_default=True)
     """From one owner within 24 hours, over all cycles; a percentage is of its replicas. 100%, because putting
     a workload in order takes fewer, and what keeps undoing evictions must not go on day and night."""
     in_flight_per_owner: NumberOrPercent = Field(
@@ -157,8 +167,8 @@ class Evictions(Group):
     max_returns: int = Field(default=2, ge=0)
     """An owner whose violation came back this many times within retryAfter, although its evictions went as
     predicted, is left alone: something else undoes them. 0 = no limit."""
-    grace_period: Duration | None = None
-    """Grace period of the evicted pods, in whole seconds. null = each pod's own, which its authors know
+    grace_period: OrNone[Duration] = None
+    """Grace period of the evicted pods, in whole seconds. none = each pod's own, which its authors know
     best. An EvictionRequest cannot carry one."""
     ready_timeout: Duration = Field(default=300.0, gt=0)
     """How long a replacement may take to become Ready, in addition to the evicted pod's grace period, before

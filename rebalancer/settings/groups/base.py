@@ -38,9 +38,12 @@ class Explained(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Adds the meanings."""
+        """Adds the meanings. A default of no value is the word for it, as in YAML."""
         reference = handler(core_schema)
         properties = handler.resolve_ref_schema(reference)["properties"]
+        for shown in properties.values():
+            if "default" in shown and shown["default"] is None:
+                shown["default"] = "none"
         for name, text in cls.meanings().items():
             properties[cls.model_fields[name].alias or name]["description"] = text
         return reference

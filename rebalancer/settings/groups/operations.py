@@ -6,7 +6,14 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from rebalancer.settings.field_types import CronText, Duration, DurationOrOff, NumberOrPercent, TimeZone
+from rebalancer.settings.field_types import (
+    CronText,
+    Duration,
+    DurationOrOff,
+    NamespaceOrEmpty,
+    NumberOrPercent,
+    TimeZone,
+)
 from rebalancer.settings.groups.base import Group
 
 
@@ -82,7 +89,7 @@ class Ledger(Group):
     mode: Literal["configMap", "memory"] = "configMap"
     """configMap: no pod is evicted unless that can be written to the ledger first. memory: the ledger is kept
     in the process only, so a CronJob forgets everything between two runs."""
-    namespace: str = ""
+    namespace: NamespaceOrEmpty = ""
     """Namespace of the ConfigMap. Empty = the tool's own namespace in a cluster, else that of the context."""
     name: str = Field(default="rebalancer-ledger", min_length=1)
     """Name of the ConfigMap. Each rebalancer of a cluster needs one of its own."""
@@ -92,7 +99,7 @@ class Brake(Group):
     """The ConfigMap by which people pause all evictions (`rebalancer pause`). Every installation has it. No
     pod is evicted while it is missing or may not be read."""
 
-    namespace: str = ""
+    namespace: NamespaceOrEmpty = ""
     """Namespace of the ConfigMap. Empty = that of the ledger."""
     name: str = Field(default="rebalancer-brake", min_length=1)
     """Name of the ConfigMap. Its annotation rebalancer.io/pause pauses evictions: until a time, or with any
@@ -106,7 +113,7 @@ class LeaderElection(Group):
     enabled: bool = True
     """Whether `run` takes part in leader election when it may evict. Set it to false only if something else
     makes sure that one daemon runs."""
-    namespace: str = ""
+    namespace: NamespaceOrEmpty = ""
     """Namespace of the lease. Empty = that of the ledger."""
     name: str = Field(default="rebalancer", min_length=1)
     """Name of the lease. Each rebalancer of a cluster needs one of its own."""

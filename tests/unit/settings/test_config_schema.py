@@ -66,7 +66,7 @@ def test_what_is_refused_is_underlined(settings: dict[str, Any], tmp_path: Path)
 
 RIGHT: list[dict[str, Any]] = [
     {"policy": {"minPodAge": "1h30m"}},
-    {"evictions": {"maxTotal": 5, "maxPerNode": "10%", "maxPerOwner": None}},
+    {"evictions": {"maxTotal": 5, "maxPerNode": "10%", "maxPerOwner": "none"}},
     {"scope": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}},
     {"policy": {"minPodAge": 0}},
     {"schedule": {"windows": [{"cron": "0 22 * * MON-THU", "duration": "8h", "timeZone": "Europe/Berlin"}]}},

@@ -107,7 +107,7 @@ ENVIRONMENT: list[tuple[str, str, Any]] = [
     ("EVICTIONS__MAX_PER_NODE", "5", 5),
     ("EVICTIONS__MAX_TOTAL", "25%", "25%"),
     ("POLICY__PRIORITY_THRESHOLD", "1000", 1000),
-    ("POLICY__PRIORITY_THRESHOLD", "null", None),
+    ("POLICY__PRIORITY_THRESHOLD", "none", "none"),
     ("POLICY__PRIORITY_THRESHOLD_CLASS", "123", "123"),
 ]
 
@@ -426,7 +426,7 @@ def test_names_in_exclude_add_to_kube_system_which_only_its_own_word_opens(
 
 def test_a_cycle_has_a_cap_unless_somebody_lifts_it() -> None:
     assert policy_options(load_settings(env={})).max_total == Limit(number=50)
-    lifted = load_settings(env={}, flags={"evictions": {"maxTotal": None}})
+    lifted = load_settings(env={}, flags={"evictions": {"maxTotal": "none"}})
     assert policy_options(lifted).max_total is None
 
 

@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
         "pendingTimeout": "2s",
         "events": "all",
         # Otherwise what others undo all the time would soon be left alone for the day.
-        "maxPerOwnerPerDay": None,
+        "maxPerOwnerPerDay": "none",
     },
     "schedule": {"interval": "1s", "maxCycleTime": "20s"},
     "breaker": {"pause": "500ms", "maxDisplaced": 50, "maxNotReadyNodes": "60%"},
