@@ -21,6 +21,7 @@ from rebalancer.findings.checks import (
     namespaces,
     newer_versions,
     node_labels,
+    protections,
     scheduler,
     selecting,
     together,
@@ -79,4 +80,6 @@ def _all(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
         yield from scheduler.check(survey.snapshot)
         yield from newer_versions.check(survey)
         yield from replacing.check(survey, evictable)
+        yield from protections.check_settings(survey, evictable)
+    yield from protections.check_annotations(survey, evictable)
     yield from budgets.check(survey)

@@ -42,6 +42,9 @@ class FindingCode(StrEnum):
     NO_PDB = "no-pdb"
     MULTIPLE_PDBS = "multiple-pdbs"
     PDB_NEVER_ALLOWS = "pdb-never-allows"
+    # Protections that do not say what they were meant to say.
+    UNCLEAR_ANNOTATION = "unclear-annotation"
+    MATCHES_NOTHING = "matches-nothing"
     # Who is to place the replacements.
     SCHEDULER_SILENT = "scheduler-silent"
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from rebalancer.model.deletion_cost import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
 
 EVICT = "rebalancer.io/evict"
 """On a pod, its owner or its namespace: "true" (or "prefer") allows evictions, "false" (or "never") forbids
-them."""
+them, and so does what is none of its words."""
 PREFER = "prefer"
 """Value of EVICT that makes a pod the first choice among equals."""
 REFUSE = "avoid"
@@ -30,21 +32,49 @@ DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 
-STEERING = (
-    EVICT,
-    SAFE_TO_EVICT,
-    DO_NOT_DISRUPT,
-    DO_NOT_EVICT,
-    DESCHEDULER_EVICT,
-    PREFER_NO_EVICTION,
-    DELETION_COST,
+
+class Words(Struct, frozen=True):
+    """What the values of one annotation mean, upper and lower case alike. `tool`: whose it is; "" = ours.
+    A value that is none of them forbids: whoever wrote it wanted something, and it may have been a no."""
+
+    key: str
+    tool: str = ""
+    allow: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    nothing: tuple[str, ...] = ()
+
+    def says(self, value: str) -> bool | None:
+        """Whether the value allows or forbids; None if it says nothing."""
+        word = value.strip().lower()
+        return True if word in self.allow else None if word in self.nothing else False
+
+    def clear(self, value: str) -> bool:
+        """Whether the value is one of the words."""
+        return value.strip().lower() in (*self.allow, *self.forbid, *self.nothing)
+
+    @property
+    def known(self) -> str:
+        """The words, for people."""
+        return ", ".join(w or repr(w) for w in (*self.allow, *self.forbid, *self.nothing))
+
+
+EVICTION_WORDS = (
+    Words(EVICT, "", allow=("true", PREFER, REFUSE, "allow"), forbid=("false", "never", "deny")),
+    Words(SAFE_TO_EVICT, "cluster-autoscaler", forbid=("false",), nothing=("true",)),
+    Words(DO_NOT_DISRUPT, "karpenter", forbid=("true",), nothing=("false",)),
+    Words(DO_NOT_EVICT, "karpenter", forbid=("true",), nothing=("false",)),
+    # The descheduler asks only whether its two keys are there. What a "false" is meant to say is plain.
+    Words(PREFER_NO_EVICTION, "descheduler", forbid=("true", ""), nothing=("false",)),
+    Words(DESCHEDULER_EVICT, "descheduler", allow=("true", ""), forbid=("false",)),
 )
+"""What is said of evictions, in order of precedence."""
+SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
+
+STEERING = (*(w.key for w in EVICTION_WORDS), DELETION_COST)
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_YES = frozenset({"true", "allow", PREFER, REFUSE})
-_NO = frozenset({"false", "never", "deny"})
 
 
 def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[bool, str] | None:
@@ -52,25 +82,27 @@ def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[b
 
     `foreign`: the other tools whose annotations are obeyed. `EVICT` has precedence over all of theirs.
     """
-    own = annotations.get(EVICT, "").lower()
-    if own in _NO:
-        return False, f"{EVICT}={own}"
-    if own in _YES:
-        return True, f"{EVICT}={own}"
-    for source, key, forbids in (
-        ("cluster-autoscaler", SAFE_TO_EVICT, "false"),
-        ("karpenter", DO_NOT_DISRUPT, "true"),
-        ("karpenter", DO_NOT_EVICT, "true"),
-    ):
-        if source in foreign and annotations.get(key, "").lower() == forbids:
-            return False, f"{key}={annotations[key]}"
-    if "descheduler" in foreign:
-        prefer = annotations.get(PREFER_NO_EVICTION)
-        if prefer is not None and prefer.lower() == "true":
-            return False, f"{PREFER_NO_EVICTION}={prefer}"
-        if DESCHEDULER_EVICT in annotations:
-            return True, DESCHEDULER_EVICT
+    for words, value in _written(annotations, foreign, EVICTION_WORDS):
+        said = words.says(value)
+        if said is not None:
+            doubt = "" if words.clear(value) else f", which is none of {words.known} and counts as a no"
+            return said, f"{words.key}={value[:200]}{doubt}"
     return None
+
+
+def unclear(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> Iterator[tuple[Words, str]]:
+    """Annotations whose value is no word that is known, with the value."""
+    for words, value in _written(annotations, foreign, (*EVICTION_WORDS, SCALE_IN_WORDS)):
+        if not words.clear(value):
+            yield words, value
+
+
+def _written(
+    annotations: Mapping[str, str], foreign: tuple[str, ...], which: tuple[Words, ...]
+) -> Iterator[tuple[Words, str]]:
+    for words in which:
+        if (not words.tool or words.tool in foreign) and (value := annotations.get(words.key)) is not None:
+            yield words, value
 
 
 def steering(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +112,7 @@ def steering(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def preference(annotations: Mapping[str, str]) -> int:
     """-1 if the pod is preferred as a victim, 1 if it should rather not be one, else 0."""
-    value = annotations.get(EVICT, "").lower()
+    value = annotations.get(EVICT, "").strip().lower()
     return -1 if value == PREFER else 1 if value == REFUSE else 0
 
 

@@ -92,6 +92,11 @@ class Evictable:
         return known[1]
 
     @property
+    def options(self) -> PolicyOptions:
+        """What an operator has decided."""
+        return self._options
+
+    @property
     def held(self) -> Reason | None:
         """Why no pod may be evicted at all; None if some may."""
         return self._options.held
@@ -191,9 +196,10 @@ class Evictable:
             return reason
         if (reason := self._queues.why_not(pod)) is not None:
             return reason
-        if pod.owner.kind in o.owner_kinds_exclude:
-            return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {pod.owner.kind} are excluded")
         owner = self.owners.of(pod)
+        for ref in (pod.owner, owner.owner if owner is not None else None):
+            if ref is not None and ref.kind in o.owner_kinds_exclude:
+                return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {ref.kind} are excluded")
         if owner is None:
             what = f"{pod.owner.kind} {pod.owner.name}"
             if (reason := gangs.of_controller(pod.owner, f"belongs to {what}")) is not None:

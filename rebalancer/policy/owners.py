@@ -14,6 +14,8 @@ from rebalancer.policy import gangs
 from rebalancer.policy.options import PolicyOptions
 
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+KNOWN_KINDS = WORKLOADS | gangs.KINDS | {"CronJob", "Rollout", "CloneSet"}
+"""Kinds of owners that somebody who writes one of them, or something near, must mean."""
 ARRIVAL = 600.0
 """While a pod is younger than this, in seconds, and not Ready, no other pod of its owner is evicted. It is
 the default progressDeadlineSeconds of a Deployment. An older pod that is not Ready is taken to be broken."""

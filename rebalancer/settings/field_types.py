@@ -19,11 +19,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.selectors import LabelSelector
-from rebalancer.policy import gangs
 from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.policy.options import Limit
+from rebalancer.policy.owners import KNOWN_KINDS
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -36,8 +35,6 @@ _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-KNOWN_KINDS = WORKLOADS | gangs.KINDS | {"CronJob", "Rollout", "CloneSet"}
-"""Kinds of owners that a setting may mean. Others are names too, but not other spellings of these."""
 
 
 def parse_duration(value: object) -> float:

@@ -173,7 +173,7 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
     if not isinstance(value, dict):
         return None
     found = {
-        k: v if _MEANS_SOMETHING.fullmatch(v) else _REDACTED
+        k: v if _MEANS_SOMETHING.fullmatch(v.strip()) else _REDACTED
         for k, v in value.items()
         if isinstance(v, str) and k in _READ_ANNOTATIONS
     }

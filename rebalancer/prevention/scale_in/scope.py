@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
-from rebalancer.policy.annotations import SCALE_IN
+from rebalancer.policy.annotations import SCALE_IN, SCALE_IN_WORDS
 
 ScaleInMode = Literal["off", "annotated", "all"]
-_YES, _NO = frozenset({"spread", "true"}), frozenset({"off", "false"})
 _POOL = "karpenter.sh/nodepool"
 
 
@@ -55,9 +54,7 @@ def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> boo
     namespace = snapshot.namespaces.get(owner.namespace)
     # A ReplicaSet has its Deployment's annotations as they were when it was made or scaled last.
     for said_by in (parent, owner, namespace):
-        said = said_by.metadata.annotations.get(SCALE_IN, "").lower() if said_by is not None else ""
-        if said in _YES:
-            return True
-        if said in _NO:
-            return False
+        said = said_by.metadata.annotations.get(SCALE_IN) if said_by is not None else None
+        if said is not None:
+            return bool(SCALE_IN_WORDS.says(said))
     return options.mode == "all"

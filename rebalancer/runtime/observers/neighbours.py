@@ -32,7 +32,9 @@ class NeighbourCode(StrEnum):
 
 
 _LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value, NeighbourCode.LOOP.value})
-"""Findings of a plan that the log is told of too."""
+"""Findings of a plan that the log is told of too, once by code."""
+_LOUD_EACH = frozenset({FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value})
+"""The same, once by what they say."""
 _NAME = "app.kubernetes.io/name"
 
 
@@ -187,7 +189,8 @@ class NeighbourWatch(Observer):
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
         loud = {f.code: f for f in plan.findings if f.code in _LOUD}
-        for code, finding in loud.items():
-            if code not in self._said:
+        loud |= {f"{f.code} {f.object} {f.message}": f for f in plan.findings if f.code in _LOUD_EACH}
+        for said, finding in loud.items():
+            if said not in self._said:
                 self._tell.on_notice(finding)
         self._said = frozenset(loud)

@@ -17,7 +17,7 @@ from rebalancer.outcome.observer import Observer
 from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours
 from tests.support.build import node, objects, pod, snapshot
 from tests.support.processes.command import call
-from tests.support.processes.daemon_process import BRISK, daemon
+from tests.support.processes.daemon_process import BRISK, Process, daemon, evictions
 from tests.support.runs.one_cycle import SKEWED
 from tests.support.sandbox import ApiServer
 from tests.support.waiting import until
@@ -174,3 +174,34 @@ def test_a_daemon_logs_a_drain_when_it_begins_and_once(tmp_path: Path) -> None:
         until(lambda: d.said().count("cycle over") >= before + 3)
         assert d.said().count("a drain: ") == 1
         assert d.end() == 0
+
+
+MISSPELLED = """
+scope: {namespaces: {exclude: [payment]}}
+evictions: {enabled: true, canary: 0, stabilization: 0s, coolDown: 0s, perSecond: 0}
+schedule: {interval: 300ms, react: off}
+leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+"""
+
+
+def test_a_no_that_is_misspelled_holds_and_is_logged_once_until_it_changes(tmp_path: Path) -> None:
+    said = {"name": "default", "annotations": {"rebalancer.io/evict": "no"}}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": said}
+
+    def differently(n: dict[str, Any]) -> None:
+        n["metadata"]["annotations"]["rebalancer.io/evict"] = "off"
+
+    def cycles(d: Process, more: int) -> None:
+        before = d.said().count("cycle over")
+        until(lambda: d.said().count("cycle over") >= before + more)
+
+    with ApiServer(objects(*SKEWED, space)) as server, daemon(server, tmp_path, MISSPELLED) as d:
+        cycles(d, 3)
+        assert d.said().count("'no' is none of true, prefer, ") == 1
+        assert d.said().count("payment is no namespace in this cluster: it protects nobody") == 1
+        server.store.modify("Namespace", "default", None, differently)
+        until(lambda: "'off' is none of true, prefer, " in d.said())
+        cycles(d, 2)
+        assert d.said().count("is none of") == 2
+        assert d.end() == 0
+        assert evictions(server) == 0

@@ -11,6 +11,7 @@ import yaml
 
 from rebalancer.findings import FindingCode, plan_with_findings
 from rebalancer.model.finding import Severity
+from rebalancer.model.selectors import Requirement, Selector
 from rebalancer.month.restart import RestartCode
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.commands.lint.checks import LintCode
@@ -450,13 +451,14 @@ def test_it_is_not_found(case: str) -> None:
     assert not named(code, *things), named(code, *things)
 
 
-OF_THE_SERVER = {"newer-version"}
-"""Whose cases are versions of the server: tests/unit/planner/test_newer_versions.py."""
+ELSEWHERE = {"newer-version", "unclear-annotation", "matches-nothing"}
+"""Whose cases are versions of the server (tests/unit/planner/test_newer_versions.py), annotations
+(tests/unit/policy/test_annotations.py) or settings (below)."""
 
 
 def test_every_code_has_both_kinds_of_cases() -> None:
-    assert {c for c, *_ in POSITIVE.values()} == {c.value for c in FindingCode} - OF_THE_SERVER
-    assert {c for c, _ in NEGATIVE.values()} == {c.value for c in FindingCode} - OF_THE_SERVER
+    assert {c for c, *_ in POSITIVE.values()} == {c.value for c in FindingCode} - ELSEWHERE
+    assert {c for c, _ in NEGATIVE.values()} == {c.value for c in FindingCode} - ELSEWHERE
 
 
 def test_a_sound_workload_has_no_finding() -> None:
@@ -552,7 +554,64 @@ def test_only_namespaces_in_scope_are_judged() -> None:
     system = workload("dns", "ReplicaSet", "kube-system").spread("rack").placed(THREE)
     assert found(zones(), system) == ()
     assert found(zones(), system, policy=PolicyOptions(namespaces_exclude=()))
-    assert found(zones(), rs(), policy=PolicyOptions(namespaces_include=("other",))) == ()
+    elsewhere = found(zones(), rs(), policy=PolicyOptions(namespaces_include=("other",)))
+    assert [f.code for f in elsewhere] == ["matches-nothing"]
+
+
+SPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "payments", "labels": {"tier": "prod"}},
+}
+NOT_PROD = Selector.of(Requirement("tier", "NotIn", ("prod",)))
+NAMED: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = {
+    "an excluded namespace": ({"namespaces_exclude": ("payments", "kube-system")}, None),
+    "one without an object, but with pods": ({"namespaces_exclude": ("default",)}, None),
+    "an excluded namespace with a letter too few": (
+        {"namespaces_exclude": ("payment",)},
+        (
+            "namespaces.exclude",
+            "payment is no namespace in this cluster: it protects nobody; did you mean pay",
+        ),
+    ),
+    "an included namespace that is not there": (
+        {"namespaces_include": ("default", "shop")},
+        ("namespaces.include", "shop is no namespace in this cluster: it chooses nobody"),
+    ),
+    "an own namespace that is not there": ({"own_namespace": "own"}, ("ownNamespace", "own is no namespace")),
+    "an excluded kind that is built in": ({"owner_kinds_exclude": ("StatefulSet",)}, None),
+    "an excluded kind of others that is not there": (
+        {"owner_kinds_exclude": ("StatefullSet",)},
+        ("ownerKindsExclude", "did you mean StatefulSet?"),
+    ),
+    "a kind that would be opened": ({"owner_kinds_allow": ("Whatever",), "gangs_allow": ("x",)}, None),
+    "a selector of namespaces": ({"namespace_selector": NOT_PROD}, None),
+    "a selector by a label that no namespace has": (
+        {"namespace_selector": Selector.of(Requirement("teir", "NotIn", ("prod",)))},
+        ("namespaceSelector", "no namespace has the label teir"),
+    ),
+    "a selector by a value that no pod has": (
+        {"label_selector": Selector.of(Requirement("app", "NotIn", ("web", "db")))},
+        ("labelSelector", "no pod has the label app=db"),
+    ),
+    "a selector by a label of pods": ({"label_selector": Selector.of(Requirement("app", "Exists"))}, None),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_setting_that_nothing_in_the_cluster_matches(case: str) -> None:
+    options, expected = NAMED[case]
+    things = (zones(), sound(), budget(), SPACE)
+    told = [f for f in found(*things, policy=PolicyOptions(**options)) if f.code == "matches-nothing"]
+    assert len(told) == (1 if expected else 0), told
+    if expected:
+        assert told[0].object == f"Setting/scope.{expected[0]}"
+        assert expected[1] in told[0].message
+
+
+def test_what_is_said_of_scale_ins_may_be_unclear_too() -> None:
+    assert named("unclear-annotation", zones(), sound().annotated({"rebalancer.io/scale-in": "no"}))
+    assert not named("unclear-annotation", zones(), sound().annotated({"rebalancer.io/scale-in": "Off"}))
 
 
 def test_a_daemon_set_is_not_spread() -> None:

@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.deletion_cost import DELETION_COST
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.annotations import PAUSE, SCALE_IN, STEERING, preference, steering
+from rebalancer.policy.annotations import (
+    EVICTION_WORDS,
+    PAUSE,
+    SCALE_IN,
+    SCALE_IN_WORDS,
+    STEERING,
+    Words,
+    preference,
+    steering,
+    unclear,
+)
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment
 from tests.support.scheduler.plain import Json
+from tests.unit.findings.found import named, zones
 from tests.unit.policy.judged import code, judged, merged, patched
 from tests.unit.policy.test_evictable import namespace
 
@@ -42,7 +54,14 @@ BY_KEY: list[tuple[str, dict[str, str], bool]] = [
     ("own key, in capitals", {OWN: "FALSE"}, False),
     ("own key, true", {OWN: "true"}, True),
     ("own key, avoid: last, not never", {OWN: "avoid"}, True),
-    ("own key, a word that means nothing", {OWN: "perhaps"}, True),
+    ("own key, a word that means nothing", {OWN: "perhaps"}, False),
+    ("own key, a no with a space", {OWN: " false "}, False),
+    ("own key, a yes with a space", {OWN: "true "}, True),
+    ("own key, nothing", {OWN: ""}, False),
+    ("an unclear word above a foreign leave", {OWN: "no", EVICT: "true"}, False),
+    ("descheduler must not, which its own reading takes for a leave", {EVICT: "false"}, False),
+    ("descheduler's leave beside another tool's unclear word", {EVICT: "true", DISRUPT: "30m"}, False),
+    ("descheduler prefers not to, without a value", {PREFER_NO: ""}, False),
     ("descheduler prefers not to", {PREFER_NO: "true"}, False),
     ("descheduler does not prefer not to", {PREFER_NO: "false"}, True),
     ("descheduler may", {EVICT: ""}, True),
@@ -96,9 +115,9 @@ NEAREST: list[tuple[str, dict[str, dict[str, str]], str]] = [
         "the pod",
     ),
     (
-        "a word without meaning does not stand in the way",
-        {"pod": {OWN: "perhaps"}, "owner": NO},
-        "ReplicaSet",
+        "a word without meaning is a no",
+        {"pod": {OWN: "perhaps"}, "owner": YES},
+        "the pod",
     ),
 ]
 
@@ -112,6 +131,51 @@ def test_the_nearest_word_counts(where: dict[str, dict[str, str]], who: str) -> 
         assert reason is not None
         assert reason.code is ReasonCode.ANNOTATION
         assert reason.message.startswith(who)
+
+
+NO_WORDS = (
+    "no",
+    "off",
+    "0",
+    "f",
+    "n",
+    "disabled",
+    "never!",
+    '"false"',
+    "forbid",
+    "none",
+    "block",
+    "yes",
+    "1",
+    "30m",
+)
+
+
+@pytest.mark.parametrize("value", NO_WORDS)
+@pytest.mark.parametrize("words", EVICTION_WORDS, ids=lambda w: w.key)
+def test_a_value_that_is_no_word_forbids_and_is_a_finding(words: Words, value: str) -> None:
+    for place in KINDS:
+        things = said(**{place: {words.key: value}})
+        reason = judged(things)
+        assert reason is not None
+        assert reason.code is ReasonCode.ANNOTATION
+        assert f"{words.key}={value}" in reason.message
+        found = named("unclear-annotation", zones(), things)
+        assert len(found) == 1
+        assert repr(value) in found[0].message
+        if place == "pod":
+            assert found[0].message.startswith("2 of its pods: ")
+
+
+@pytest.mark.parametrize("words", [*EVICTION_WORDS, SCALE_IN_WORDS], ids=lambda w: w.key)
+def test_every_word_is_clear_and_nothing_but_a_word_for_yes_allows(words: Words) -> None:
+    assert words.forbid
+    for word in (*words.allow, *words.forbid, *words.nothing):
+        for spelled in (word, word.upper(), f" {word}\n"):
+            assert not list(unclear({words.key: spelled}, ("descheduler", "karpenter", "cluster-autoscaler")))
+            assert words.says(spelled) is (word in words.allow or (None if word in words.nothing else False))
+    assert "false" not in words.allow
+    assert words.says("no") is False
 
 
 OPT_IN: list[tuple[str, dict[str, dict[str, str]], ReasonCode | None]] = [
@@ -150,6 +214,7 @@ def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
     keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)} - {PAUSE, SCALE_IN}
     assert len(keys) > 5
     assert keys == set(STEERING), "a pause and scale-in are asked for by themselves, not of pods"
+    assert keys - {DELETION_COST} == {w.key for w in EVICTION_WORDS}, "what is no word of each forbids"
 
 
 def test_what_no_rule_reads_steers_nothing() -> None:

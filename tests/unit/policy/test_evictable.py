@@ -170,6 +170,12 @@ SCOPE: list[Case] = [
         {"owner_kinds_exclude": ("StatefulSet",)},
         ReasonCode.OUT_OF_SCOPE,
     ),
+    (
+        "its owner's owner is of a kind that is excluded",
+        deployment("web").placed({"a-0": 2}),
+        {"owner_kinds_exclude": ("Deployment",)},
+        ReasonCode.OUT_OF_SCOPE,
+    ),
     ("another owner kind is excluded", web(), {"owner_kinds_exclude": ("StatefulSet",)}, None),
 ]
 

@@ -172,6 +172,7 @@ def test_our_costs_are_nothing_to_the_plan() -> None:
         ("the Deployment knows better than its namespace", "annotated", "off", "spread", 0),
         ("all", "all", "", "", 1),
         ("all: a namespace does not want it", "all", "", "off", 0),
+        ("all: a word that is none is a no", "all", "no", "spread", 0),
     ],
 )
 def test_scope(case: str, mode: Any, on_owner: str, on_namespace: str, steered_pods: int) -> None:

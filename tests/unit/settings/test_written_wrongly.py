@@ -12,7 +12,9 @@ import pytest
 
 from rebalancer.settings import SettingsError, load_settings
 from rebalancer.settings.loading import environment_names, walk
+from rebalancer.settings.options import policy_options
 from rebalancer.settings.settings import Settings
+from tests.unit.findings.found import found, zones
 
 EVERY = list(walk(Settings))
 LISTS = [path for path, field in EVERY if str(field.annotation).startswith("tuple")]
@@ -130,6 +132,25 @@ def test_none_is_a_word(path: tuple[str, ...], tmp_path: Path) -> None:
         for key in path:
             value = value[key]
         assert value == "none"
+
+
+NOT_SOUGHT = {
+    "scope.readNamespaces": "only what is read there is known at all",
+    "scope.gangsAllow": "opens",
+    "scope.ownerKindsAllow": "opens",
+    "policy.honorAnnotationsOf": "its words are a closed list",
+    "schedule.windows": "names nothing of the cluster",
+}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=dotted)
+def test_a_name_that_nothing_has_is_a_finding_unless_it_only_opens(path: tuple[str, ...]) -> None:
+    if dotted(path) in NOT_SOUGHT:
+        return
+    name = "Rocket" if path in KINDS else "rocket"
+    policy = policy_options(load_settings(env={}, flags=nested(path, [name])))
+    told = [f.object for f in found(zones(), policy=policy) if f.code == "matches-nothing"]
+    assert told == [f"Setting/{dotted(path)}"]
 
 
 WRONG_SELECTORS = [
