@@ -66,7 +66,7 @@ def check_namespaces(snapshot: Snapshot, names: Iterable[str]) -> None:
             more = "" if similar or len(known) <= _LISTED else f" and {len(known) - _LISTED:,} more"
             what = "similar" if similar else "there are"
             raise UserError(
-                f"no namespace {name or 'with an empty name'} in {snapshot.source or 'the cluster'}",
+                f"no namespace {name} in {snapshot.source or 'the cluster'}",
                 f"{what}: {some}{more}",
             )
 

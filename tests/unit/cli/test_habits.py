@@ -94,7 +94,7 @@ def test_no_option_answers_in_the_words_of_a_library(case: str) -> None:
 
 
 def test_a_namespace_without_a_name_is_told(tmp_path: Path) -> None:
-    assert "no namespace with an empty name in " in execute("report", cluster(tmp_path), "-n", "").stderr
+    assert "'' is no name of a namespace" in execute("report", cluster(tmp_path), "-n", "").stderr
 
 
 @pytest.mark.parametrize(
