@@ -12,12 +12,13 @@ from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.volumes.node_volume_limits import LIMIT_PREFIX
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
-from rebalancer.engine.template_rules import peculiarities
+from rebalancer.engine.template_rules import otherwise, peculiarities
 from rebalancer.engine.version import (
     FIRST,
     LAST,
     NEGATED_NAMESPACES,
     NODE_WITHOUT_LIMITS,
+    OF_RESIZES,
     POD_LEVEL_RESOURCES,
     SIDECAR_PORTS,
     Change,
@@ -147,10 +148,20 @@ def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> boo
         near = change in state.peculiar or change in peculiarities(template)
         return bool(template.host_ports) and near
     if change is POD_LEVEL_RESOURCES:
-        return template.pod_level or change in state.peculiar
+        return bool(template.pod_level) or change in state.peculiar
     if change is NODE_WITHOUT_LIMITS:
         return template.attaches and any(state.table.answers(_limits_volumes))
+    if change in OF_RESIZES:
+        return any(_decides(state, r, amount, otherwise(change, r)) for r, amount in state.asks(template))
     raise AssertionError(f"no test for {change.what}")
+
+
+def _decides(state: ClusterState, resource: str, amount: int, otherwise: str) -> bool:
+    """Whether a node has room, or has none, if its pods take `otherwise` more."""
+    if otherwise not in state.requested:
+        return False
+    free = state.allocatable(resource) - state.requested[resource]
+    return bool(((free >= amount) != (free - state.requested[otherwise] >= amount)).any())
 
 
 def _limits_volumes(node: Node) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rebalancer.engine.config import Profile
 from rebalancer.engine.resource_names import PODS, is_counted, is_extended
 from rebalancer.engine.version import (
     INIT_IMAGES,
     POD_LEVEL_RESOURCES,
+    RESIZES,
+    RESIZES_OF_PODS,
     SIDECAR_PORTS,
     SIDECARS_IN_SCORES,
     Change,
     ServerVersion,
 )
 from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
-from rebalancer.model.pod import HostPort, PodTemplate
+from rebalancer.model.pod import HostPort, PodTemplate, Taken
 from rebalancer.spread.arrays import int64
 
 Amounts = tuple[tuple[str, int], ...]
@@ -28,23 +32,49 @@ def host_ports(template: PodTemplate, version: ServerVersion) -> tuple[HostPort,
     return _ports_of_containers(template)
 
 
-def held_requests(template: PodTemplate) -> Amounts:
-    """What a pod takes of its node, whoever asks for it there.
+def taken(template: PodTemplate, has: Callable[[Change], bool]) -> Taken:
+    """What a pod takes of its node, by the changes that the scheduler has."""
+    held = template.held
+    if held is None or not has(RESIZES):
+        return Taken(template.requests, template.nonzero_cpu, template.nonzero_memory)
+    return held.with_whole if has(RESIZES_OF_PODS) else held.by_container
 
-    Resources that the scheduler does not know are left out. Rule: framework.Resource.Add.
-    """
-    counted = ((name, int64(v)) for name, v in template.requests.items() if v and is_counted(name))
+
+def held_requests(template: PodTemplate, version: ServerVersion) -> Amounts:
+    """What a pod takes of its node, whoever asks for it there."""
+    return _counted(taken(template, version.has).requests)
+
+
+def otherwise_held(template: PodTemplate, version: ServerVersion, change: Change) -> Amounts:
+    """What more than `held_requests` the pod takes if the scheduler has the change, or has not, against what
+    its version says; pseudo-resources of the name `otherwise`."""
+    if template.held is None:
+        return ()
+    here = dict(held_requests(template, version))
+    other = dict(_counted(taken(template, lambda c: version.has(c) != (c is change)).requests))
+    more = {r: other.get(r, 0) - here.get(r, 0) for r in {**here, **other}}
+    return tuple((otherwise(change, r), amount) for r, amount in more.items() if amount)
+
+
+def otherwise(change: Change, resource: str) -> str:
+    """The pseudo-resource that says how much more of a resource is taken if a change is not as assumed."""
+    return f"{resource} otherwise by {change.source}"
+
+
+def _counted(requests: Mapping[str, int]) -> Amounts:
+    """Resources that the scheduler does not know are left out. Rule: framework.Resource.Add."""
+    counted = ((name, int64(v)) for name, v in requests.items() if v and is_counted(name))
     return (*counted, (PODS, 1))
 
 
 def asked_requests(template: PodTemplate, profile: Profile) -> Amounts:
-    """What the profile's filter wants a node to have left for the pod: what it holds less what is ignored.
+    """What the profile's filter wants a node to have left for the pod: what it asks for less what is ignored.
 
     Rule: plugins/noderesources/fit.go, ``fitsRequest``; a profile without that filter wants nothing.
     """
     if _FIT not in profile.filters:
         return ()
-    return tuple((r, v) for r, v in held_requests(template) if v > 0 and not _ignored(r, profile))
+    return tuple((r, v) for r, v in _counted(template.requests) if v > 0 and not _ignored(r, profile))
 
 
 def _ignored(resource: str, profile: Profile) -> bool:
@@ -60,7 +90,8 @@ def scored_requests(template: PodTemplate, version: ServerVersion) -> tuple[int,
     Rule: framework/types.go, ``calculateResource``. Before 1.32 a sidecar was taken for an init container.
     """
     if version.has(SIDECARS_IN_SCORES) or not any(c.sidecar for c in template.init_containers):
-        return template.nonzero_cpu, template.nonzero_memory
+        found = taken(template, version.has)
+        return found.nonzero_cpu, found.nonzero_memory
     return _largest(template, "cpu", DEFAULT_CPU), _largest(template, "memory", DEFAULT_MEMORY)
 
 

@@ -25,8 +25,8 @@ LAST_PATCH = 2
 class Change(Struct, frozen=True, eq=False):
     """A rule that came with a release.
 
-    `what`: the rule, as a clause; `source`: the pull requests of kubernetes/kubernetes. `since`: the first
-    minor release that has it; `backports`: the first patch release of an older minor that has it.
+    `what`: the rule, as a clause; `source`: the pull requests of kubernetes/kubernetes, or the KEP. `since`:
+    the first minor release that has it; `backports`: the first patch release of an older minor that has it.
     `reverted`: patch releases from which on it may be gone again, because a fix was on its way when this was
     written.
     """
@@ -79,6 +79,18 @@ POD_LEVEL_RESOURCES = Change(
     "#132999",
     (1, 34),
 )
+RESIZES = Change(
+    "each container of a pod on a node takes the largest of what it asks for, was allocated and has enacted "
+    "(feature gate InPlacePodVerticalScaling, on by default)",
+    "KEP-1287",
+    (1, 33),
+)
+RESIZES_OF_PODS = Change(
+    "so do pod-level resources, and overhead, which their status has in, is added once more (feature gate "
+    "InPlacePodLevelResourcesVerticalScaling, on by default)",
+    "KEP-5419",
+    (1, 36),
+)
 TAINTS_UNNAMED = Change(
     "the reason for an untolerated taint does not name it", "#134740, #135023", (1, 35), {(1, 34): 2}
 )
@@ -97,7 +109,9 @@ CLAIM_IN_USE_REASON = Change(
     (1, 34),
 )
 
-DECISIVE = (NEGATED_NAMESPACES, SIDECAR_PORTS, POD_LEVEL_RESOURCES, NODE_WITHOUT_LIMITS)
+OF_RESIZES = (RESIZES, RESIZES_OF_PODS)
+"""Changes of what a pod takes while its status says something else than its spec."""
+DECISIVE = (NEGATED_NAMESPACES, SIDECAR_PORTS, POD_LEVEL_RESOURCES, NODE_WITHOUT_LIMITS, *OF_RESIZES)
 """Changes that decide which nodes take a pod."""
 
 CHANGES = (

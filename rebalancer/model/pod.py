@@ -128,6 +128,25 @@ class Volume(Struct, frozen=True):
     image: str = ""
 
 
+class Taken(Struct, frozen=True):
+    """What a pod takes of its node: effective requests; with the scheduler's defaults, for scores."""
+
+    requests: dict[str, int]
+    nonzero_cpu: int
+    nonzero_memory: int
+
+
+class Held(Struct, frozen=True):
+    """What a pod takes by its status, as releases of the scheduler reckon it (`model/decode/resizes.py`).
+
+    `by_container`: from 1.33 on; `with_whole`: from 1.36 on; `by_sums`: from 1.37 on.
+    """
+
+    by_container: Taken
+    with_whole: Taken
+    by_sums: Taken
+
+
 class PodTemplate(Struct, frozen=True, eq=False):
     """All that the scheduler reads of a pod except where it is. Equal templates of one decoder are one
     object.
@@ -136,13 +155,14 @@ class PodTemplate(Struct, frozen=True, eq=False):
     pod-level resources: millicores of cpu, bytes, numbers of devices. `nonzero_cpu` and `nonzero_memory` are
     the same with the scheduler's defaults for containers that request nothing; only scores use them.
     `scored_cpu` and `scored_memory` are those without pod-level resources, which NodeResourcesFit's score
-    leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` says whether
-    it has pod-level resources.
+    leaves out for the incoming pod. `overhead` is that of its RuntimeClass alone. `pod_level` are requests
+    of the pod as a whole.
 
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `by_spec`: the template as the pod's spec has it, where it takes something else of its node for now.
+    made. `held`: what it takes of its node, where its status says something else than its spec; and then
+    `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -156,7 +176,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     scored_cpu: int = 0
     scored_memory: int = 0
     overhead: dict[str, int] = {}
-    pod_level: bool = False
+    pod_level: dict[str, int] = {}
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = {}
@@ -176,6 +196,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     autosized: bool = False
+    held: Held | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None
 

@@ -16,7 +16,7 @@ from rebalancer.engine.resource_names import PODS
 from rebalancer.engine.state.for_a_while import PodsForAWhile
 from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, Placed
 from rebalancer.engine.template_rules import Amounts, asked_requests
-from rebalancer.engine.version import DECISIVE, ServerVersion
+from rebalancer.engine.version import ServerVersion
 from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import Selector
@@ -35,10 +35,7 @@ _FEW = 100
 
 
 class ClusterState(PodsForAWhile):
-    """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration.
-
-    `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and why.
-    """
+    """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration."""
 
     def __init__(
         self,
@@ -51,7 +48,6 @@ class ClusterState(PodsForAWhile):
         self.snapshot = snapshot
         self.config = config
         self.table = NodeTable.of(snapshot) if table is None else table
-        self.doubts = {change: why for change in DECISIVE if (why := self.version.doubt(change))}
         self._allocatable: dict[str, Ints] = {}
         self._asked: ByIdentity[Amounts] = ByIdentity()
         self._selectors = DefaultSelectors(snapshot)

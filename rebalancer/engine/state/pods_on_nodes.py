@@ -18,8 +18,14 @@ from rebalancer.engine.state.host_ports import HostPorts
 from rebalancer.engine.state.interpod_terms import TermIndex
 from rebalancer.engine.state.storage import Storage
 from rebalancer.engine.state.volume_use import VolumeUse
-from rebalancer.engine.template_rules import Amounts, held_requests, peculiarities, scored_requests
-from rebalancer.engine.version import Change, ServerVersion
+from rebalancer.engine.template_rules import (
+    Amounts,
+    held_requests,
+    otherwise_held,
+    peculiarities,
+    scored_requests,
+)
+from rebalancer.engine.version import DECISIVE, OF_RESIZES, Change, ServerVersion
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Columns, Ints
@@ -28,12 +34,6 @@ from rebalancer.spread.tally import Tally
 
 NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"
-
-
-def _taken(template: PodTemplate, version: ServerVersion) -> Amounts:
-    """What a pod adds to `requested`."""
-    cpu, memory = scored_requests(template, version)
-    return (*held_requests(template), (NONZERO_CPU, cpu), (NONZERO_MEMORY, memory))
 
 
 class Placed(NamedTuple):
@@ -48,9 +48,10 @@ class PodsOnNodes:
     """What the nodes hold. Keys are the caller's (a pod's uid, say).
 
     `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU` and `NONZERO_MEMORY`. `tally`: pods by what selects them. `ports`: host ports that
-    are taken. `nominated`: pods that wait for room on a node. `peculiar`: decisive changes between versions
-    of the scheduler that matter to a pod which is placed, or was. `lowest_priority`: of all pods that are
+    pods), `NONZERO_CPU` and `NONZERO_MEMORY`, and what would be taken `otherwise`. `tally`: pods by what
+    selects them. `ports`: host ports that are taken. `nominated`: pods that wait for room on a node.
+    `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and why;
+    `peculiar`: those that matter to a pod which is placed, or was. `lowest_priority`: of all pods that are
     placed, or were.
     """
 
@@ -58,6 +59,7 @@ class PodsOnNodes:
         """The snapshot's nodes without any pod."""
         n = len(snapshot.nodes)
         self.version = version
+        self.doubts = {change: why for change in DECISIVE if (why := version.doubt(change))}
         self.storage = Storage(snapshot)
         self.pods: dict[Hashable, Placed] = {}
         self.nominated: dict[Hashable, Placed] = {}
@@ -147,13 +149,17 @@ class PodsOnNodes:
     def holds(self, template: PodTemplate) -> Amounts:
         """What a pod takes of its node: see `held_requests`."""
         found = self._held.get(template)
-        return found if found is not None else self._held.put(held_requests(template), template)
+        return found if found is not None else self._held.put(held_requests(template, self.version), template)
 
     def _takes(self, template: PodTemplate) -> Amounts:
         """What a pod adds to `requested`."""
         taken = self._taken.get(template)
         if taken is None:
-            taken = self._taken.put(_taken(template, self.version), template)
+            cpu, memory = scored_requests(template, self.version)
+            amounts = [*held_requests(template, self.version), (NONZERO_CPU, cpu), (NONZERO_MEMORY, memory)]
+            for change in self.doubts.keys() & OF_RESIZES:
+                amounts += otherwise_held(template, self.version, change)
+            taken = self._taken.put(tuple(amounts), template)
             self.peculiar |= peculiarities(template)
         return taken
 

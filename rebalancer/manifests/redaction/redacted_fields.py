@@ -218,6 +218,8 @@ KINDS: dict[str, Rule] = {
             startTime=same,
             containerStatuses=each(_CONTAINER_STATUS),
             initContainerStatuses=each(_CONTAINER_STATUS),
+            allocatedResources=_QUANTITIES,
+            resources=_RESOURCES,
             extendedResourceClaimStatus=fields(resourceClaimName=name),
         ),
     ),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
+from rebalancer.model.decode.resizes import RESIZE_PENDING
 from rebalancer.model.node import IMPLICIT
 from rebalancer.policy import gangs
 from rebalancer.policy.admission_queues import QUEUES
@@ -56,7 +57,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
-    | {"Consolidatable"}
+    | {"Consolidatable", RESIZE_PENDING}
 )
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 

@@ -33,6 +33,11 @@ def at_least(total: Requests, floor: Mapping[str, int]) -> None:
             total[name] = value
 
 
+def of_the_whole_pod(pod_level: Mapping[str, int]) -> Requests:
+    """The resources of which a pod as a whole can have some."""
+    return {n: v for n, v in pod_level.items() if n in ("cpu", "memory") or n.startswith("hugepages-")}
+
+
 def pod_requests(
     containers: Iterable[Container],
     init_containers: Iterable[Container],
@@ -64,8 +69,6 @@ def pod_requests(
             add(step, of(c))
             at_least(peak, step)
     at_least(total, peak)
-    for name, value in pod_level.items():
-        if name in ("cpu", "memory") or name.startswith("hugepages-"):
-            total[name] = value
+    total |= of_the_whole_pod(pod_level)
     add(total, overhead)
     return {name: bounded(value) for name, value in total.items()}

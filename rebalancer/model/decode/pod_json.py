@@ -112,22 +112,24 @@ class _PodCondition(Condition, frozen=True, rename="camel"):
     last_transition_time: datetime | None = None
 
 
+class ContainerStatusJson(Struct, frozen=True, rename="camel"):
+    """What a container was given: `allocated_resources` by its kubelet, `resources` by the runtime."""
+
+    name: Raw = _NONE
+    allocated_resources: Raw = _NONE
+    resources: Raw = _NONE
+
+
 class _PodStatus(Struct, frozen=True, rename="camel"):
     phase: Phase = "Pending"
     conditions: tuple[_PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: datetime | None = None
-    container_statuses: Raw = _NONE
-    init_container_statuses: Raw = _NONE
+    container_statuses: tuple[ContainerStatusJson, ...] | None = None
+    init_container_statuses: tuple[ContainerStatusJson, ...] | None = None
+    allocated_resources: Raw = _NONE
+    resources: Raw = _NONE
     extended_resource_claim_status: Raw = _NONE
-
-
-class ContainerStatusJson(Struct, frozen=True, rename="camel"):
-    """What a container was given: `allocated_resources` by its kubelet, `resources` by the runtime."""
-
-    name: str = ""
-    allocated_resources: dict[str, str | int | float] | None = None
-    resources: Quantities | None = None
 
 
 class PodJson(Struct, frozen=True, rename="camel"):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from rebalancer.model.decode.pod_json import PodJson, absent, part
-from rebalancer.model.decode.resizes import RESIZE, RESIZE_PENDING, Resized, container_statuses
+from rebalancer.model.decode.resizes import Resized
 from rebalancer.model.decode.templates import TemplateDecoder
 from rebalancer.model.deletion_cost import DELETION_COST, cost_of, written_by_us
 from rebalancer.model.object_meta import OwnerReference
@@ -78,13 +78,13 @@ class PodDecoder:
             meta.uid,
             devices=not absent(status.extended_resource_claim_status),
         )
-        if resize := next((c for c in status.conditions if c.type.startswith(RESIZE)), None):
-            # Statuses differ from pod to pod, so they are read only where they matter.
-            template = self._resized.of(
-                template,
-                container_statuses(status.container_statuses, status.init_container_statuses),
-                infeasible=(resize.type, resize.reason) == (RESIZE_PENDING, "Infeasible"),
-            )
+        template = self._resized.of(
+            template,
+            (status.container_statuses or ()) + (status.init_container_statuses or ()),
+            status.allocated_resources,
+            status.resources,
+            status.conditions,
+        )
         annotations = self._annotation(meta.annotations)
         own_cost = None
         if DELETION_COST in annotations and written_by_us(meta.managed_fields):

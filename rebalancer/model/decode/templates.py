@@ -130,7 +130,7 @@ class TemplateDecoder:
             scored_cpu=scored.get("cpu", 0),
             scored_memory=scored.get("memory", 0),
             overhead=overhead,
-            pod_level=bool(pod_level),
+            pod_level=pod_level,
             containers=containers,
             init_containers=inits,
             node_selector=self._shared(spec.node_selector, dict[str, str], "spec.nodeSelector") or {},

@@ -122,6 +122,7 @@ def whole(kind: str) -> Json:
         status = {
             **{"phase": "Running", "conditions": conditions, "nominatedNodeName": "n", "startTime": TIME},
             **{"containerStatuses": given, "initContainerStatuses": given},
+            **{"allocatedResources": {"cpu": "7"}, "resources": {"requests": {"cpu": "6"}}},
             "extendedResourceClaimStatus": {"resourceClaimName": "x"},
         }
         return {"metadata": meta, "spec": {**pod_spec(), "nodeName": "n"}, "status": status}

@@ -24,7 +24,8 @@ def resized(pod: Json, allocated: str, condition: str = UNDER_WAY, reason: str =
     """The pod, of which its kubelet has allocated so much cpu to the first container."""
     pod["status"].setdefault("conditions", []).append({"type": condition, "status": "True", "reason": reason})
     name = pod["spec"]["containers"][0]["name"]
-    pod["status"]["containerStatuses"] = [{"name": name, "allocatedResources": {"cpu": allocated}}]
+    given = {"allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": allocated}}}
+    pod["status"]["containerStatuses"] = [{"name": name, **given}]
     return pod
 
 
@@ -59,8 +60,8 @@ def test_what_it_takes_and_what_its_replacement_asks_for(
     cluster = snapshot(node("a-0").zone("a"), owner, resized(made, allocated, condition, reason))
     (pod,), (found,) = cluster.pods, cluster.workloads
     replacement = Replacements().of(pod.template, found)
-    assert (pod.template.requests["cpu"], replacement.requests["cpu"]) == (takes, asks)
     state = Simulation(cluster, None).state
+    assert (dict(state.holds(pod.template))["cpu"], replacement.requests["cpu"]) == (takes, asks)
     assert dict(state.asks(replacement))["cpu"] == asks
 
 
