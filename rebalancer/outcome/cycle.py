@@ -16,8 +16,6 @@ class MoveStatus(StrEnum):
 
     EVICTED = "evicted"
     """Evicted; what comes of it is not known yet. No observer sees this one."""
-    REQUESTED = "requested"
-    """Its eviction is requested, and the pod runs. No observer sees this one either."""
     DONE = "done"
     """Evicted; the replacement is Ready, or was not waited for."""
     RECORDED = "recorded"

@@ -17,8 +17,6 @@ class Result(StrEnum):
     """The server took it, or it was read back as taken."""
     MIGRATING = "migrating"
     """Its controller moves it to another node and then ends it: a virtual machine of KubeVirt."""
-    REQUESTED = "requested"
-    """An EvictionRequest is pending. No observer sees this one."""
     WOULD_EVICT = "would-evict"
     """Dry run: recorded only, or accepted by the server's own dry run."""
     GONE = "already-gone"

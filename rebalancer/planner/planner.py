@@ -61,7 +61,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
             made.enter_context(view.simulation.after(in_order(planned.waves)))
             return planned
 
-        first = hard_moves(hard, view.simulation, waiting, jointly=_jointly(options))
+        first = hard_moves(hard, view.simulation, waiting, jointly=options.joint != "never")
         take(Planned(first.waves))
         given_up = [*first.refused]
         for _ in range(TURNS if soft is not None else 0):
@@ -120,12 +120,6 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         least_exact=bound.exact,
         between=bound.between,
     )
-
-
-def _jointly(options: PlanOptions) -> bool:
-    """Whether joint moves are planned. What is only requested (EvictionRequest) may take its time, or be
-    withdrawn: then a set does not go out together."""
-    return options.joint != "never" and not options.policy.by_request
 
 
 def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:

@@ -264,13 +264,12 @@ class Evictable:
             return Reason(ReasonCode.PVC_POD, "mounts a PersistentVolumeClaim, and policy protects such pods")
         if o.protect_resource_claim_pods and t.resource_claims:
             return Reason(ReasonCode.RESOURCE_CLAIMS, "uses ResourceClaims, whose devices are not simulated")
-        if t.eviction_responders and not o.by_request:
+        if t.eviction_responders:
             return Reason(
                 ReasonCode.EVICTION_RESPONDER,
                 f"{t.eviction_responders[0]} handles its evictions, and the Eviction API does not ask it",
                 {},
-                "set evictions.api: eviction-request, or annotate the pod with rebalancer.io/evict=true if "
-                "it may be evicted all the same",
+                "annotate the pod with rebalancer.io/evict=true if it may be evicted all the same",
             )
         if o.protect_pods_without_pdb and not self.budgets.of(pod):
             return Reason(ReasonCode.NO_PDB, "is covered by no PodDisruptionBudget, and policy asks for one")

@@ -66,7 +66,6 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     Static pods, pods of DaemonSets and Jobs, and pods without an owner are never evicted: nothing would
     replace them on another node, or the eviction would count as a failure. `evict_*` allow what is protected
     by default, `protect_*` protect what is allowed by default; both follow the descheduler's DefaultEvictor.
-    `by_request`: evictions are requested (EvictionRequest), so that a pod's own responders are asked.
     Caps count the evictions of one cycle, or those of the last hour or day; None = no cap. They bound what is
     carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
     of one owner may be away together, rounded down, at least one. `resting`: owners that are left alone for
@@ -91,7 +90,6 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     protect_resource_claim_pods: bool = True
     protect_pods_without_pdb: bool = False
     protect_paused: bool = True
-    by_request: bool = False
     priority_threshold: int | None = None
     priority_threshold_class: str = ""
     min_replicas: int = 0

@@ -32,6 +32,9 @@ _SERVICE_LINK = re.compile(
 )
 """Variables that the kubelet sets in every pod of a namespace that has a Service named rebalancer…."""
 
+REMOVED = {"evictions.api": "is gone: pods are evicted by the Eviction API; delete the line"}
+"""Settings of earlier versions, and what to do about them."""
+
 
 class SettingsError(UserError):
     """The settings cannot be used. `problems`: a sentence for each mistake, with its place."""
@@ -233,6 +236,8 @@ def _problem(
     if not source:
         variable = next((v for p, v in variables.items() if dotted == p or dotted.startswith(p + ".")), "")
         source = f"environment variable {variable}" if variable else "settings"
+    if (said := REMOVED.get(dotted)) is not None:
+        return f"{source}: {dotted} {said}"
     if error["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path[-1], _siblings(path), n=1, cutoff=0.6)
         hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(_siblings(path))}"

@@ -43,7 +43,6 @@ def policy_options(settings: Settings) -> PolicyOptions:
             "namespace_selector": _selector(scope.namespace_selector),
             "label_selector": _selector(scope.label_selector),
             "foreign_annotations": settings.policy.honor_annotations_of,
-            "by_request": settings.evictions.api == "eviction-request",
         }
     )
 

@@ -6,9 +6,9 @@ JSON Schema. A test fails if a setting has none.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -169,17 +169,12 @@ class Evictions(Group):
     predicted, is left alone: something else undoes them. 0 = no limit."""
     grace_period: OrNone[Duration] = None
     """Grace period of the evicted pods, in whole seconds. none = each pod's own, which its authors know
-    best. An EvictionRequest cannot carry one."""
+    best."""
     ready_timeout: Duration = Field(default=300.0, gt=0)
     """How long a replacement may take to become Ready, in addition to the evicted pod's grace period, before
     it counts as failed."""
     pending_timeout: Duration = Field(default=60.0, gt=0)
     """How long a replacement may stay unschedulable before it counts as failed."""
-    api: Literal["eviction", "eviction-request"] = "eviction"
-    """How the eviction of a pod is asked for. eviction: by the Eviction API. eviction-request: by an
-    EvictionRequest (lifecycle.k8s.io/v1alpha1, alpha in Kubernetes 1.37) where the cluster serves that, else
-    by the Eviction API. The pod's own responders are asked then, and what is pending is withdrawn when it is
-    no longer right. eviction, because the other API is alpha."""
     beside_descheduler: Literal["refuse", "evict"] = "refuse"
     """Whether pods are evicted while a descheduler runs in the cluster. refuse, because the descheduler may
     spread pods as well, and two that do undo each other's work. Set it to evict once the descheduler's
@@ -187,12 +182,6 @@ class Evictions(Group):
     events: Literal["all", "evictions", "none"] = "all"
     """Which events (events.k8s.io) are written on evicted pods and their owners. evictions: none about
     failures."""
-
-    @model_validator(mode="after")
-    def _requests_carry_no_grace_period(self) -> Self:
-        if self.api == "eviction-request" and self.grace_period is not None:
-            raise ValueError("gracePeriod cannot be passed on by an EvictionRequest: leave one of both out")
-        return self
 
 
 class Planner(Group):

@@ -295,25 +295,6 @@ def test_policy_reports_have_the_same_right_by_kustomize_and_helm(tmp_path: Path
     assert name not in essence(chart({**values, "mode": "cronjob"}))
 
 
-def test_eviction_requests_have_the_same_rights_by_kustomize_and_helm(tmp_path: Path) -> None:
-    kustomized = with_components("daemon-evicting", ["eviction-requests"], tmp_path)
-    values: Object = {"evictions": {"enabled": True}, "config": {"evictions": {"api": "eviction-request"}}}
-
-    def verbs(made: list[Object]) -> set[str]:
-        rules = [r for o in made for r in o.get("rules", ()) if "lifecycle.k8s.io" in r["apiGroups"]]
-        assert all(r["resources"] == ["evictionrequests"] for r in rules)
-        return {verb for r in rules for verb in r["verbs"]}
-
-    wanted = {"create", "delete", "get", "list", "patch"}
-    assert verbs(kustomized) == verbs(chart(values)) == wanted
-    assert "ClusterRoleBinding/rebalancer-eviction-requests" in essence(kustomized)
-    # In some namespaces only: there is one role more for the list, and it can do nothing else.
-    some = essence(chart({**values, "evictions": {"enabled": True, "namespaces": ["shop"]}}))
-    assert "ClusterRoleBinding/rebalancer-evict" not in some
-    assert some["ClusterRole/rebalancer-eviction-requests"]["rules"][0]["verbs"] == ["list"]
-    assert not verbs(chart({"evictions": {"enabled": True}}))
-
-
 def test_steered_scale_ins_have_the_same_right_by_kustomize_and_helm(tmp_path: Path) -> None:
     kustomized = with_components("daemon", ["prevention"], tmp_path)
     values: Object = {"prevention": {"scaleIn": "annotated"}}

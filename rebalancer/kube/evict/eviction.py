@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -55,32 +55,12 @@ class Evictor(Protocol):
         """
         ...
 
-    def begin(self) -> None:
-        """Told before a cycle looks at the cluster. Raises KubeError."""
-        return
-
-    def follow(self, pod: Pod, may_not: Question) -> Eviction | None:  # noqa: ARG002
-        """What became of an eviction that was `Result.REQUESTED`; None while it is pending.
-
-        `may_not`, the last look, is asked again: where it forbids the eviction, it is withdrawn.
-        """
-        return None
-
-    def recall(self, pods: Sequence[Pod], no: Forbidden) -> None:  # noqa: ARG002
-        """Withdraws at once all that was requested of these pods; `follow` tells what became of each."""
-        return
-
 
 class RecordingEvictor(Evictor):
-    """Dry run: remembers what it was asked to evict, and does nothing. `first`: called before each cycle."""
+    """Dry run: remembers what it was asked to evict, and does nothing."""
 
-    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self) -> None:
         self.pods: list[Pod] = []
-        self._first = first
-
-    def begin(self) -> None:
-        """Before a cycle looks at the cluster."""
-        self._first()
 
     def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:  # noqa: ARG002
         """Records the pod."""

@@ -76,7 +76,6 @@ class CarryingOut:
         evict more."""
         clock, poll = self._parts.clock, self._replacements.limits.poll
         while True:
-            self._follow_requests()
             self._take_landings()
             over = self._over() or enough(self.outcomes)
             turn = [] if over else self._turn()
@@ -84,20 +83,13 @@ class CarryingOut:
                 self._evict(turn)
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
-                self._pause(min(poll, self._next_at - clock.monotonic()) if turn else poll)
+                clock.wait(min(poll, self._next_at - clock.monotonic()) if turn else poll)
             else:
                 break
         self._memory.settled()
         for wave in list(self._open_waves):
             self._parts.observer.on_wave_end(wave)
         self._wait_for_budgets()
-
-    def _pause(self, seconds: float) -> None:
-        """Until the next turn. Once a stop was asked for, a wait returns at once; requests that are being
-        withdrawn then are asked for at the same pace."""
-        clock = self._parts.clock
-        if clock.wait(seconds) and self.flight.requested:
-            clock.linger(seconds)
 
     def _over(self) -> bool:
         """Whether nothing more may be evicted."""
@@ -140,10 +132,8 @@ class CarryingOut:
     def _beside(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
         strangers = self.flight.strangers(move)
-        pending = {o.move.pod.uid for o in self.flight.requested}
         try:
-            unplaced = self._replacements.unplaced | pending
-            return not strangers or self._look.beside(move, strangers, unplaced)
+            return not strangers or self._look.beside(move, strangers, self._replacements.unplaced)
         except KubeError as e:
             log.info("waiting for the watch: %s", e.message)
             return False
@@ -218,7 +208,7 @@ class CarryingOut:
             return False
         if outcome.eviction is not None and p.limits.per_second:
             self._next_at = now + of / p.limits.per_second
-        if outcome.status in (MoveStatus.EVICTED, MoveStatus.REQUESTED):
+        if outcome.status is MoveStatus.EVICTED:
             self._evicted += 1
             self._quiet_since = now
             self.flight.started(outcome)
@@ -242,24 +232,9 @@ class CarryingOut:
         self._memory.intend(self._snapshot, self._plan, new, [self._leaves(m) for m in new])
         self._intended.update(m.pod.uid for m in new)
 
-    def _follow_requests(self) -> None:
-        """What became of evictions that were requested: the pod goes, or the request is withdrawn."""
-        for requested in self.flight.requested:
-            self._evicting.recall(self.flight.requested)
-            others = self.flight.in_flight(controller_of(requested.move)) - 1
-            outcome = self._evicting.follow(requested, others)
-            if outcome is None:
-                continue
-            self._quiet_since = self._parts.clock.monotonic()
-            if outcome.evicted:
-                self.flight.started(outcome)
-            else:
-                self._evicted -= 1
-                self._end([outcome])
-
     def _take_landings(self) -> None:
         """What has landed, or failed to."""
-        gone = [o for o in self.flight.flying.values() if o.status is not MoveStatus.REQUESTED]
+        gone = list(self.flight.flying.values())
         if gone and (known := self._replacements.landed(gone)):
             self._quiet_since = self._parts.clock.monotonic()
             self._end(known)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.evict.eviction import Evictor, Forbidden, forbidden
+from rebalancer.kube.evict.eviction import Evictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome.cycle import MoveStatus, Outcome
 from rebalancer.outcome.eviction import Eviction, Result
 from rebalancer.outcome.observer import Observer
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates.gates import FRESH, Gate
-from rebalancer.runtime.cycle.gates.permission import FreshLook, Permission, forbids_all
+from rebalancer.runtime.cycle.gates.gates import Gate
+from rebalancer.runtime.cycle.gates.permission import FreshLook, Permission
 
 
 class Obstacles(Struct, eq=False):
@@ -48,10 +45,6 @@ _FATAL = {
 }
 
 
-_AT_ONCE = 8
-"""Namespaces that are read side by side."""
-
-
 class Evicting:
     """Evicts pods of one plan."""
 
@@ -70,7 +63,6 @@ class Evicting:
         self._clock = clock
         self._observer = observer
         self._gate = gate
-        self._recalled = -FRESH
 
     def evict(self, move: Move, in_flight: int) -> Outcome | None:
         """Evicts the pod if its move is still right; None: a stop was asked for.
@@ -86,50 +78,9 @@ class Evicting:
             return self._untried(move, eviction)
         return self._tried(move, eviction)
 
-    def follow(self, requested: Outcome, in_flight: int) -> Outcome | None:
-        """What became of an eviction that was requested; None while it is pending.
-
-        `in_flight`: how many other pods of its owner are on their way. The last look is repeated.
-        """
-        move = requested.move
-        permission = Permission(self._look, self._gate, self._clock, move, in_flight)
-        eviction = self._evictor.follow(move.pod, permission)
-        self.obstacles.held = self.obstacles.held or permission.held
-        return self._tried(move, eviction) if eviction is not None else None
-
-    def recall(self, requested: Sequence[Outcome]) -> None:
-        """Withdraws, of the evictions that were requested, those that may not go on for a reason which many
-        share: a gate, or their namespace.
-
-        Asked once a second, for all of them. `follow` repeats the whole look at one after the other, which
-        takes its time where the API server is slow.
-        """
-        if not requested or self._clock.monotonic() - self._recalled < FRESH:
-            return
-        self._recalled = self._clock.monotonic()
-        pods = [o.move.pod for o in requested]
-        no = forbidden(lambda: forbids_all(self._gate, self._clock))
-        if no is not None:
-            if no.reason is not None and no.reason.code is not ReasonCode.STOPPING:
-                self.obstacles.held = self.obstacles.held or no.reason
-            self._evictor.recall(pods, no)
-            return
-        names = sorted({p.namespace for p in pods})
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="namespaces") as pool:
-            for name, closed in zip(names, pool.map(self._namespace, names), strict=True):
-                if closed is not None:
-                    self._evictor.recall([p for p in pods if p.namespace == name], closed)
-
-    def _namespace(self, name: str) -> Forbidden | None:
-        return forbidden(lambda: self._look.namespace(name))
-
     def _tried(self, move: Move, eviction: Eviction) -> Outcome:
         """A move for which a request was sent."""
         at = self._clock.monotonic()
-        if eviction.result is Result.REQUESTED:
-            return Outcome(
-                move=move, status=MoveStatus.REQUESTED, message=eviction.message, eviction=eviction, at=at
-            )
         self._observer.on_eviction(move, eviction)
         if eviction.evicted:
             now = replace(move, destinations=self._look.destinations(move))

@@ -73,13 +73,8 @@ class Flight:
             return ()
         return [o.move for o in self.flying.values()]
 
-    @property
-    def requested(self) -> list[Outcome]:
-        """Those whose eviction is requested and pending."""
-        return [o for o in self.flying.values() if o.status is MoveStatus.REQUESTED]
-
     def started(self, outcome: Outcome) -> None:
-        """The pod has been evicted, or its eviction requested."""
+        """The pod has been evicted."""
         uid = outcome.move.pod.uid
         self._waiting.discard(uid)
         self.flying[uid] = outcome

@@ -123,8 +123,6 @@ class Cycle:
             return STOPPED
         p.observer.on_reading()
         try:
-            if self._plans == 0:
-                p.evictor.begin()
             snapshot = p.snapshot()
         except UserError as e:
             if p.clock.stopping():

@@ -88,10 +88,6 @@ class LastLook:
         """
         return self._watch_age.why_not() or self._room.why_not(move) or self._as_read(move, in_flight, beside)
 
-    def namespace(self, name: str) -> Reason | None:
-        """Why no pod of this namespace may go any more."""
-        return self._of_namespace(name, self._namespace(name))
-
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the plan or the last look has them."""
         return tuple(sorted({*move.destinations, *self._room.destinations(move)}))

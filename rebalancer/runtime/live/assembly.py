@@ -17,10 +17,7 @@ from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.lease import LeaseClient
 from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.evict.eviction import REQUESTER, Evictor, RecordingEvictor
-from rebalancer.kube.evict.eviction_requests import EvictionRequests
 from rebalancer.kube.evict.evictor import LiveEvictor
-from rebalancer.kube.evict.leftovers import tell
-from rebalancer.kube.evict.requesting import RequestingEvictor
 from rebalancer.kube.read.objects import Objects
 from rebalancer.kube.read.snapshot import read_snapshot
 from rebalancer.kube.read.transfer import ReadOptions
@@ -69,7 +66,6 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
-    `by_request`: evict by EvictionRequest where that is served; `lease`: whose requests they are.
     `events`: what is written as events. `policy_reports`: whether the daemon writes plans as reports of
     openreports.io. `beside_descheduler`: evict although a descheduler runs. `must_exist`: namespaces that
     somebody named.
@@ -86,8 +82,6 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     max_time: float | None = None
     brake: Place | None = None
     grace_seconds: int | None = None
-    by_request: bool = False
-    lease: Place | None = None
     events: EventSetting = "none"
     policy_reports: bool = False
     beside_descheduler: bool = True
@@ -289,14 +283,13 @@ def _gate(
 def _evictor(
     connection: Connection, objects: Objects, options: LiveOptions, clock: Clock, *, dry: bool
 ) -> Evictor:
-    requests = EvictionRequests(connection, wait=clock.wait, backoff=options.backoff, lease=options.lease)
     if not options.execute and not options.ask_server:
-        return RecordingEvictor(lambda: tell(requests)) if options.by_request else RecordingEvictor()
+        return RecordingEvictor()
 
     def annotations() -> dict[str, str]:
         return {REQUESTER: f"rebalancer/{__version__}", **trace_annotations()}
 
-    evictor = LiveEvictor(
+    return LiveEvictor(
         connection,
         objects.pod,
         wait=clock.wait,
@@ -305,16 +298,5 @@ def _evictor(
         backoff=options.backoff,
         dry_run=dry,
         grace_seconds=options.grace_seconds,
-        annotations=annotations,
-    )
-    if not options.by_request or dry:
-        return evictor
-    return RequestingEvictor(
-        requests,
-        evictor,
-        objects.pod,
-        wait=clock.wait,
-        monotonic=clock.monotonic,
-        backoff=options.backoff,
         annotations=annotations,
     )

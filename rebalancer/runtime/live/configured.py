@@ -56,8 +56,6 @@ def live_options(
         max_time=schedule.max_cycle_time,
         brake=places.brake,
         grace_seconds=None if evictions.grace_period is None else int(evictions.grace_period),
-        by_request=evictions.api == "eviction-request",
-        lease=places.lease,
         events=evictions.events,
         policy_reports=settings.policy_reports.enabled,
         beside_descheduler=evictions.beside_descheduler == "evict",

@@ -193,7 +193,6 @@ SETTINGS: list[Case] = [
         ReasonCode.RESOURCE_CLAIMS,
     ),
     ("a responder of its own", patched("Pod", _RESPONDER, web()), {}, ReasonCode.EVICTION_RESPONDER),
-    ("a responder that is asked", patched("Pod", _RESPONDER, web()), {"by_request": True}, None),
     ("a responder, and its own word", patched("Pod", _ALLOWED, patched("Pod", _RESPONDER, web())), {}, None),
     ("an emptyDir", volumes("emptyDir"), {}, ReasonCode.LOCAL_STORAGE),
     ("a hostPath", volumes("hostPath"), {}, ReasonCode.LOCAL_STORAGE),

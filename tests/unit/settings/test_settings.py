@@ -16,7 +16,7 @@ from rebalancer.planner.options import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.settings import Settings, SettingsError, load_settings, plan_options
 from rebalancer.settings.field_types import format_duration, parse_duration, parse_limit
-from rebalancer.settings.loading import environment_names
+from rebalancer.settings.loading import REMOVED, environment_names
 from rebalancer.settings.options import policy_options
 from rebalancer.settings.reference import schema, to_yaml
 
@@ -297,10 +297,12 @@ def test_a_scheduler_configuration_that_is_none_is_an_error(text: str, says: str
     assert "--config names" in str(caught.value)
 
 
-def test_an_eviction_request_carries_no_grace_period() -> None:
-    flags = {"evictions": {"api": "eviction-request", "gracePeriod": "30s"}}
-    with pytest.raises(SettingsError, match="gracePeriod cannot be passed on by an EvictionRequest"):
-        load_settings(env={}, flags=flags)
+@pytest.mark.parametrize("removed", sorted(REMOVED))
+def test_a_setting_of_an_earlier_version_says_what_became_of_it(removed: str, tmp_path: Path) -> None:
+    group, _, name = removed.partition(".")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(written(tmp_path, f"{group}: {{{name}: eviction-request}}"), env={})
+    assert f"{removed} {REMOVED[removed]}" in str(caught.value)
 
 
 def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
@@ -337,7 +339,6 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "maxTotalPerHour": 50,
             "maxPerOwnerPerDay": "40%",
             "inFlightPerOwner": "25%",
-            "api": "eviction-request",
         },
         "planner": {
             "certainty": "likely",

@@ -27,10 +27,6 @@ class FreshLook(Protocol):
         """
         ...
 
-    def namespace(self, name: str) -> Reason | None:
-        """Why no pod of this namespace may go any more. Raises KubeError."""
-        ...
-
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as the look found them."""
         ...
@@ -55,10 +51,6 @@ class NoLook(FreshLook):
         """Nothing."""
         return None
 
-    def namespace(self, name: str) -> Reason | None:  # noqa: ARG002
-        """Nothing."""
-        return None
-
     def destinations(self, move: Move) -> tuple[str, ...]:
         """As planned."""
         return move.destinations
@@ -66,12 +58,6 @@ class NoLook(FreshLook):
     def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
         """Nobody is in flight."""
         return True
-
-
-def forbids_all(gate: Gate, clock: Clock) -> Reason | None:
-    """Why no pod may be evicted now, whichever it is: a stop was asked for, or a gate is closed. Raises
-    KubeError."""
-    return _stopping(clock) or _asked_of(gate.closed)
 
 
 def _stopping(clock: Clock) -> Reason | None:

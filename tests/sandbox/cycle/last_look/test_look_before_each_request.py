@@ -22,7 +22,7 @@ from kubernetes.client.rest import RESTClientObject
 from rebalancer.kube.client.config import ClusterOptions, Loaded
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
-from rebalancer.kube.evict import eviction_requests, evictor
+from rebalancer.kube.evict import evictor
 from rebalancer.kube.evict.eviction import Evictor
 from rebalancer.kube.evict.evictor import LiveEvictor
 from rebalancer.model.pod import Pod
@@ -36,14 +36,11 @@ from rebalancer.runtime.cycle.parts import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.single.once import run_once
-from tests.sandbox.kube.test_evict_by_request import evictor as by_request
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.machine import BRAKE
 from tests.support.runs.one_cycle import Run
 from tests.support.runs.one_eviction import WEB, victim
 from tests.support.sandbox import ApiServer, Cluster, Cut, Delay, Reply
-from tests.support.sandbox.custom import served
-from tests.support.sandbox.eviction_requests import LIFECYCLE
 from tests.support.sandbox.faults import Action
 from tests.support.servers.api import FakeTime, connected, evictor_of, objects_of
 from tests.support.waiting import until
@@ -280,8 +277,6 @@ class Sender:
         self._time = FakeTime()
         self._pod = victim(objects_of(connection, self._time))
         self._evictor: Evictor = evictor_of(connection, self._time, dry_run=how == "its dry run")
-        if how == "an EvictionRequest":
-            self._evictor = by_request(connection, self._time)
         self.server, self.connection = server, connection
         self.sent = self._arrived
         self.errors, self.again = set[str](), set[str]()
@@ -314,11 +309,10 @@ class Sender:
         assert 1 <= len(asked_at) <= 6
 
 
-@pytest.fixture(params=["the Eviction API", "its dry run", "an EvictionRequest"])
+@pytest.fixture(params=["the Eviction API", "its dry run"])
 def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
     monkeypatch.setattr(evictor, "_READ_TIMEOUT", 0.3)
-    monkeypatch.setattr(eviction_requests, "_READ_TIMEOUT", 0.3)
-    with served(*LIFECYCLE), ApiServer(objects(*WEB)) as server, connected(server) as connection:
+    with ApiServer(objects(*WEB)) as server, connected(server) as connection:
         yield Sender(server, connection, request.param)
 
 

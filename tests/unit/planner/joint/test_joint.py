@@ -114,12 +114,6 @@ def test_single_moves_come_first_where_they_end_as_low() -> None:
 
 NOT_MADE: list[tuple[str, list[Any], Joint, PolicyOptions]] = [
     ("policy does not allow joint moves", [FULL, LEFT, RIGHT], "never", HALF),
-    (
-        "evictions are only requested, and may take their time",
-        [FULL, LEFT, RIGHT],
-        "all",
-        PolicyOptions(by_request=True),
-    ),
     ("two pods would wait if it is broken off, and one may", [SEVEN], "exchange", HALF),
     ("fewer of the owner may be away together", [SEVEN], "all", PolicyOptions()),
     ("its budget has room for two", [SEVEN, pdb("web", {"app": "web"}, max_unavailable=2)], "all", HALF),

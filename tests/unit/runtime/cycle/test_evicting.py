@@ -54,7 +54,6 @@ def evicting(result: Result, *, gate: Gate | None = None, stop: bool = False) ->
 RESULTS: dict[Result, tuple[MoveStatus, ReasonCode | None, bool, bool]] = {
     Result.EVICTED: (MoveStatus.EVICTED, None, True, False),
     Result.MIGRATING: (MoveStatus.EVICTED, None, True, False),
-    Result.REQUESTED: (MoveStatus.REQUESTED, None, True, False),
     Result.WOULD_EVICT: (MoveStatus.RECORDED, None, True, False),
     Result.GONE: (MoveStatus.SKIPPED, ReasonCode.CHANGED_SINCE_PLAN, True, False),
     Result.TERMINATING: (MoveStatus.SKIPPED, ReasonCode.TERMINATING, True, False),
