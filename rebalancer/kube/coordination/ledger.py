@@ -18,14 +18,22 @@ from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retriab
 from rebalancer.kube.coordination.place import MANAGED_BY, OURS, Place, labels_of
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError, Target
 from rebalancer.kube.resources import Resource
-from rebalancer.policy.history.ledger import Ledger, NewerLedgerError, decode, encode
+from rebalancer.policy.history.ledger import (
+    MOST_BYTES,
+    Ledger,
+    NewerLedgerError,
+    decode,
+    encode,
+    within_limits,
+)
 
 log = logging.getLogger(__name__)
 
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 KEY = "ledger.json"
 QUARANTINE = "quarantine"
-"""Where content that cannot be read is kept for people to look at; only the last one."""
+"""Where content that cannot be right is kept for people to look at, by the process that has found it; only
+the last one."""
 _READ_TIMEOUT = 15.0
 _MOST_QUARANTINED = 256 * 1024
 
@@ -68,11 +76,14 @@ class Ledgers:
         self._version = ""
         self._serial = 0
         self._quarantined = ""
-        self.warning = ""
-        """What was wrong with the content that was read last, "" if nothing."""
+        self.there = False
+        """Whether there was a ledger when it was read last."""
+        self.aside: tuple[str, ...] = ()
+        """The parts of it that cannot be right and were left out: "entries[3]"; "ledger" = all of it."""
 
     def load(self) -> Ledger:
-        """The ledger as it is; an empty one where there is none yet, or none that can be read.
+        """The ledger as it is, without what cannot be right (`aside`); an empty one where there is none
+        (`there`), or none that can be read.
 
         Raises LedgerError for a ConfigMap that is not ours or is of a newer version, KubeError where it
         cannot be read.
@@ -83,7 +94,7 @@ class Ledgers:
             path = CONFIG_MAPS.path(self.place.namespace, self.place.name)
             return self._connection.request("GET", path, target, read_timeout=_READ_TIMEOUT).body
 
-        self.warning = self._quarantined = ""
+        self.there, self.aside = False, ()
         try:
             body = retry(ask, wait=self._wait, backoff=self._backoff)
         except NotFoundError as e:
@@ -93,6 +104,7 @@ class Ledgers:
             return Ledger()
         found = _config_map(body, target)
         self._version = found.metadata.resource_version
+        self.there = True
         text = found.data.get(KEY)
         if text is None:
             if found.data or found.metadata.labels.get(MANAGED_BY) != OURS:
@@ -101,9 +113,10 @@ class Ledgers:
                     "choose another name: ledger.name",
                     target=target,
                 )
-            return Ledger()
+            text = ""
+        wrong: dict[str, str] = {}
         try:
-            return decode(text)
+            ledger = decode(text, wrong.__setitem__)
         except NewerLedgerError as e:
             raise LedgerError(
                 f"{self.place} was written by a newer rebalancer: {e}",
@@ -111,22 +124,30 @@ class Ledgers:
                 target=target,
             ) from e
         except ValueError as e:
+            wrong, ledger = {"ledger": str(e)}, Ledger()
+        self.aside = tuple(wrong)
+        if wrong and text != self._quarantined:
             self._quarantined = text
-            self.warning = (
-                f"{self.place} is damaged: {e}; its content is put aside under the key {QUARANTINE}, and "
-                "memory begins anew, with the caution of a first run"
+            what, why = next(iter(wrong.items()))
+            log.warning(
+                "%s is damaged: %s%s: %s; what stood there is put aside under the key %s",
+                self.place,
+                what,
+                f" and {len(wrong) - 1} other parts" if wrong.keys() - {what} else "",
+                why,
+                QUARANTINE,
             )
-            log.warning("%s", self.warning)
-            return Ledger()
+        return ledger
 
     def save(self, ledger: Ledger) -> Ledger:
-        """Writes it and gives it back as written; raises LedgerConflictError if somebody else wrote since
-        `load` or the last `save`, another KubeError where it cannot be written."""
+        """Writes it, within the limits, and gives it back as written. Raises LedgerConflictError if somebody
+        else wrote since `load` or the last `save`, another KubeError where it cannot be written."""
         self._serial += 1
-        written = replace(ledger, writer=self._writer, serial=self._serial)
+        written = within_limits(replace(ledger, writer=self._writer, serial=self._serial))
         data = {KEY: encode(written).decode()}
-        if self._quarantined:
-            data[QUARANTINE] = self._quarantined[:_MOST_QUARANTINED]
+        room = min(_MOST_QUARANTINED, 2 * MOST_BYTES - len(data[KEY]))
+        if self._quarantined and room > 0:
+            data[QUARANTINE] = self._quarantined[:room]
         tried = 0
         while True:
             tried += 1

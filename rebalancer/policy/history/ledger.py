@@ -3,15 +3,19 @@
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
 limited; the oldest entries are dropped first, and then only counted (`tally`). Before any entry goes, it is
 forgotten since when workloads cannot be replaced: cool-downs rest on entries, and only a finding on that.
+
+People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
+what cannot be right is put aside, and the rest is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
 
 from rebalancer.policy.history.agreed import Agreed
 from rebalancer.policy.history.fence import Claim
@@ -24,6 +28,12 @@ MOST_BYTES = 512 * 1024
 MOST_VIOLATIONS = 2000
 MOST_IRREPLACEABLE = 500
 """Of a name each, which may have 300 bytes."""
+
+
+Time = Annotated[float, Meta(ge=0, lt=253_370_764_800)]
+"""Epoch seconds, before the year 9999: what lies behind it, no page could show."""
+Number = Annotated[int, Meta(ge=0)]
+OwnerKey = Annotated[str, Meta(pattern=r"^[^/]+/[^/]*/[^/]+$")]
 
 
 class Fate(StrEnum):
@@ -55,24 +65,24 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `cluster`: the digest of what the move rested on (`digests.Fingerprints`).
     """
 
-    at: float
+    at: Time
     cycle: str
     namespace: str
     pod: str
     uid: str
-    owner: str
+    owner: OwnerKey
     node: str
     predicted: str
     fate: Fate = Fate.INTENDED
     certain: bool = True
-    destinations: int = 1
+    destinations: Number = 1
     replacement: str = ""
     landed: str = ""
     seconds: float = 0.0
     excess: dict[str, int] = {}
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
-    removed: float = 0.0
+    removed: Time = 0.0
     gates: tuple[str, ...] = ()
     cluster: str = ""
     reason: str = ""
@@ -88,22 +98,25 @@ class Circuit(Struct, frozen=True, omit_defaults=True):
     """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row.
 
     `sooner`: the end for clocks by which `until` lies further ahead than any trip can mean. 0: none.
+    `opened`: when it tripped last. `closed`: when a cycle that ended well closed it for good. 0: never.
     """
 
-    until: float = 0.0
-    trips: int = 0
+    until: Time = 0.0
+    trips: Number = 0
     reason: str = ""
-    sooner: float = 0.0
+    sooner: Time = 0.0
+    opened: Time = 0.0
+    closed: Time = 0.0
 
 
 class Totals(Struct, frozen=True, omit_defaults=True):
     """Counts since the ledger began. `in_a_row`: evictions as predicted since the last one that was not."""
 
-    evictions: int = 0
-    as_predicted: int = 0
-    astray: int = 0
-    failed: int = 0
-    in_a_row: int = 0
+    evictions: Number = 0
+    as_predicted: Number = 0
+    astray: Number = 0
+    failed: Number = 0
+    in_a_row: Number = 0
 
 
 class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -111,6 +124,9 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
     `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
     take the replacement.
+
+    `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
+    remembered what stood in it. 0: nothing of the kind.
 
     `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
     known rules did what was predicted.
@@ -122,19 +138,16 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: int = VERSION
     writer: str = ""
     serial: int = 0
-    looked: float = 0.0
+    looked: Time = 0.0
+    unread: Time = 0.0
     entries: tuple[Entry, ...] = ()
     counted: dict[str, tuple[Count, ...]] = {}
-    violated: dict[str, float] = {}
+    violated: dict[str, Time] = {}
     irreplaceable: dict[str, float] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
     agreed: Agreed = Agreed()
     claims: dict[str, Claim] = {}
-
-
-class _Version(Struct):
-    version: int = 0
 
 
 def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...]:
@@ -153,12 +166,7 @@ def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...
 
 
 def within_limits(ledger: Ledger) -> Ledger:
-    """The ledger with as many entries as it may have. Of the oldest ones only a count is kept."""
-    return _without(ledger, max(0, len(ledger.entries) - MOST_ENTRIES))
-
-
-def encode(ledger: Ledger) -> bytes:
-    """The ledger as JSON, within the limits.
+    """The ledger with as much as it may have. Of the oldest entries only a count is kept.
 
     Counts have the other half of the ConfigMap, and are not limited: where they are more, the API server
     refuses it, and nothing is evicted that cannot be written down.
@@ -166,18 +174,23 @@ def encode(ledger: Ledger) -> bytes:
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     # Who is left out begins anew: that loses least with those that have just begun.
     irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
-    small = within_limits(
-        msgspec.structs.replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable)
+    small = _without(
+        msgspec.structs.replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable),
+        max(0, len(ledger.entries) - MOST_ENTRIES),
     )
     while True:
-        data = msgspec.json.encode(_written(small), order="sorted")
-        over = len(data) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
+        over = len(_json(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
         if over > 0 and small.irreplaceable:
             small = msgspec.structs.replace(small, irreplaceable=_shorter(small.irreplaceable, over))
         elif over > 0 and small.entries:
             small = _without(small, len(small.entries) // 10 + 1)
         else:
-            return data
+            return small
+
+
+def encode(ledger: Ledger) -> bytes:
+    """The ledger as JSON, within the limits."""
+    return _json(within_limits(ledger))
 
 
 def _shorter(irreplaceable: dict[str, float], over: int) -> dict[str, float]:
@@ -197,17 +210,45 @@ def _without(ledger: Ledger, oldest: int) -> Ledger:
     return msgspec.structs.replace(ledger, entries=kept, counted=counted)
 
 
-def decode(data: bytes | str) -> Ledger:
-    """A ledger from its JSON. Raises ValueError that says what is wrong, `NewerLedgerError` if a newer
-    version wrote it."""
+def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
+    """A ledger from its JSON. `aside` is told of each part that cannot be right, and why: "entries[3]".
+
+    Raises ValueError where it is no JSON object of a known version, `NewerLedgerError` if a newer version
+    wrote it.
+    """
+    parts = _part(data, dict[str, Raw])
+    version = _part(parts.pop("version", b"0"), int)
+    if version > VERSION:
+        raise NewerLedgerError(f"it is of version {version}, and this program knows up to {VERSION}")
+    if version < 1:
+        raise ValueError("it has no version")
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Ledger):
+        if (raw := parts.get(field.name)) is not None:
+            try:
+                found[field.name] = (
+                    _entries(raw, aside) if field.name == "entries" else _part(raw, field.type)
+                )
+            except ValueError as e:
+                aside(field.name, str(e))
+    return Ledger(**found)
+
+
+def _entries(raw: bytes | Raw, aside: Callable[[str, str], None]) -> tuple[Entry, ...]:
+    found = []
+    for n, one in enumerate(_part(raw, list[Raw])):
+        try:
+            found.append(_part(one, Entry))
+        except ValueError as e:
+            aside(f"entries[{n}]", str(e))
+    return tuple(found)
+
+
+def _part(data: bytes | str | Raw, of: Any) -> Any:
+    """A value of that type. Raises ValueError, whatever stands there."""
     try:
-        version = msgspec.json.decode(data, type=_Version).version
-        if version > VERSION:
-            raise NewerLedgerError(f"it is of version {version}, and this program knows up to {VERSION}")
-        if version < 1:
-            raise ValueError("it has no version")
-        return msgspec.json.decode(data, type=Ledger)
-    except msgspec.DecodeError as e:
+        return msgspec.json.decode(data, type=of)
+    except (msgspec.DecodeError, ArithmeticError, RecursionError) as e:
         raise ValueError(f"it cannot be read: {e}") from e
 
 
@@ -215,7 +256,7 @@ class NewerLedgerError(ValueError):
     """A newer version wrote the ledger, so it must be left as it is."""
 
 
-def _written(ledger: Ledger) -> dict[str, object]:
-    """The ledger with its version, which `omit_defaults` would leave out."""
+def _json(ledger: Ledger) -> bytes:
+    """With the version, which `omit_defaults` would leave out."""
     plain: dict[str, object] = msgspec.to_builtins(ledger)
-    return {**plain, "version": ledger.version}
+    return msgspec.json.encode({**plain, "version": ledger.version}, order="sorted")

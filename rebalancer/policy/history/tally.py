@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from math import ceil
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 HOUR, DAY = 3600.0, 86_400.0
 _TOGETHER = 600
@@ -21,8 +22,8 @@ _LENGTH = 10
 class Count(Struct, frozen=True, array_like=True):
     """So many evictions, the last of them at `at` (epoch seconds, rounded up)."""
 
-    at: int
-    evictions: int
+    at: Annotated[int, Meta(ge=0, lt=253_370_764_800)]
+    evictions: Annotated[int, Meta(ge=0)]
 
 
 Tally = Mapping[str, tuple[Count, ...]]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rebalancer.policy.history.fence import Claim
 from rebalancer.policy.history.ledger import Entry, Ledger
-from rebalancer.policy.history.tally import not_after
+from rebalancer.policy.history.tally import HOUR, not_after
 
 _SKEW = 5.0
 """Seconds that the clocks of two machines may well differ."""
@@ -19,8 +19,11 @@ _SKEW = 5.0
 def as_of(ledger: Ledger, now: float, silent: float) -> Ledger:
     """The ledger without times in the future. `silent`: for how long a claim lasts that does not say so."""
     latest = now + _SKEW
+    unread, circuit = min(ledger.unread, now + HOUR), ledger.circuit
     return replace(
         ledger,
+        unread=unread if unread > now else 0.0,
+        circuit=replace(circuit, opened=now) if circuit.opened > latest else circuit,
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.history.ledger import Circuit
+from rebalancer.policy.history.ledger import Circuit, Ledger
 from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.options import Limit
 
@@ -75,7 +75,7 @@ def too_many_displaced(displaced: Collection[str], most: int) -> Reason | None:
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:
     """The circuit after another trip."""
     trips = circuit.trips + 1
-    return Circuit(until=now + limits.pause_after(trips), trips=trips, reason=why)
+    return Circuit(until=now + limits.pause_after(trips), trips=trips, reason=why, opened=now)
 
 
 def from_now(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Circuit:
@@ -108,6 +108,20 @@ def still_open(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Reason
         f"the circuit breaker is open: {why}; it is tried again at {again:%H:%M:%S}Z",
         {"until": int(until), "trips": circuit.trips},
         "mend the cause; `rebalancer once --execute` does not wait",
+    )
+
+
+def unread(ledger: Ledger, where: str, *, now: float) -> Reason | None:
+    """Why nothing is evicted for now: a ledger could not be read, and nobody knows what it forbade."""
+    if now >= ledger.unread:
+        return None
+    again = datetime.fromtimestamp(ledger.unread, UTC)
+    return Reason(
+        ReasonCode.CIRCUIT_OPEN,
+        f"{where} could not be read, so that nobody knows which caps are used up and whether the circuit "
+        f"breaker is open: nothing is evicted before {again:%H:%M:%S}Z",
+        {"until": int(ledger.unread)},
+        f"wait, or delete {where} to begin as in a first run, with the canary",
     )
 
 

@@ -15,7 +15,7 @@ def _encode(ledger: Ledger) -> bytes:
     return json.dumps(as_a2894a3_knows(encode(ledger))).encode()
 
 
-def _decode(data: bytes | str) -> Ledger:
+def _decode(data: bytes | str, *_: object) -> Ledger:
     return decode(json.dumps(as_a2894a3_knows(data)))
 
 

@@ -260,7 +260,7 @@ class Memory:
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
         if well and self.ledger.circuit.trips:
-            self.ledger = replace(self.ledger, circuit=Circuit())
+            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.now()))
         if self._looked and self.rules.stabilization > 0:
             self.ledger = replace(self.ledger, looked=self._clock.now())
         self.save()
@@ -285,8 +285,13 @@ class Memory:
         return breaker.still_open(opened, now=now, limits=self._limits)
 
     def circuit_open(self) -> Reason | None:
-        """Why the circuit breaker, opened by an earlier cycle, is still open. Where a clock far ahead opened
-        it, it is open from the first time that this is asked."""
+        """Why the circuit breaker, opened by an earlier cycle, is still open, or has to be taken for open.
+
+        Where a clock far ahead opened it, it is open from the first time that this is asked.
+        """
+        unread = breaker.unread(self.ledger, self._shared.where, now=self._clock.now())
+        if unread is not None:
+            return unread
         if self._limits is None or self._ignore_circuit:
             return None
         now, circuit = self._clock.now(), self.ledger.circuit

@@ -1,6 +1,8 @@
 """The ledger as this process has it, and as it stands in the cluster: read, written and claimed.
 
-Where somebody else has written it in between, the two accounts become one.
+Where somebody else has written it in between, the two accounts become one. So what this process remembers is
+never replaced by less: whoever deletes, cuts or edits the ledger, or restores an older one, lifts no cap and
+closes no breaker for it.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from rebalancer.kube.coordination.ledger import LedgerConflictError, Ledgers
 from rebalancer.kube.errors import KubeError
 from rebalancer.model.reason import Reason
 from rebalancer.policy.history.fence import Claim, claimed, rival
-from rebalancer.policy.history.ledger import Ledger, within_limits
+from rebalancer.policy.history.ledger import Ledger, Totals, within_limits
 from rebalancer.policy.history.merged import merged
+from rebalancer.policy.history.tally import HOUR
 from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.runtime.cycle.clock import Clock
 
@@ -28,6 +31,7 @@ class SharedLedger:
     `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
     `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
     nothing although it is there. `rival`: another rebalancer that acts on this ledger, as far as known.
+    `where`: what a person calls the ledger.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class SharedLedger:
         self.read_only = read_only
         self.silent = silent
         self.rival: Reason | None = None
+        self.where = str(store.place) if store is not None else "the ledger"
         self._clock = clock
         self._store = store
         self._term = term
@@ -61,17 +66,43 @@ class SharedLedger:
         if self.read_only and again:
             return
         try:
-            self._saved = self._store.load()
+            self._read(self._store)
         except KubeError as e:
             if not self.read_only:
                 raise
             log.warning("going on without the ledger, as nothing is evicted: %s", e)
             return
-        self.ledger = self._as_of_now(self._saved)
         self._look_for_rival(self.ledger)
         if self.rival is not None:
             # The other one finds this claim before its next eviction.
             self._try_to_save()
+
+    def _read(self, store: Ledgers) -> bool:
+        """Takes over what is in the store, beside what this process remembers; whether that is more. Raises
+        KubeError."""
+        found = store.load()
+        # What was put aside is to be written anew.
+        self._saved = found if not store.aside else Ledger()
+        theirs, mine = self._as_of_now(found), self._as_of_now(self.ledger)
+        if not store.there:
+            # Whoever deletes one that could not be read wants to begin anew.
+            mine = replace(mine, unread=0.0)
+        if mine != Ledger():
+            self.ledger = merged(theirs, mine)
+            more = len(self.ledger.entries) - len(theirs.entries)
+            if more <= 0 and theirs.circuit.until >= self.ledger.circuit.until:
+                return False
+            tripped = ", and an open circuit breaker" if self.ledger.circuit.trips else ""
+            say = "%s has less than this process remembers, which holds: %d more evictions%s"
+            log.warning(say, self.where, more, tripped)
+            return True
+        if all(part.startswith("entries[") for part in store.aside):
+            # Some entries less: that is no reason to trust the others more than in a first run.
+            row = 0 if store.aside else theirs.totals.in_a_row
+            self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))
+        else:
+            self.ledger = replace(theirs, totals=Totals(), unread=self._clock.now() + HOUR)
+        return False
 
     def write(self, ledger: Ledger) -> None:
         """From now on this is the ledger, in the store too. Raises KubeError."""
@@ -92,14 +123,14 @@ class SharedLedger:
             self._try_to_save()
 
     def leave(self) -> None:
-        """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
+        """The process ends: its claim is withdrawn, so that nobody waits for it. What somebody has deleted or
+        damaged is written once more. Never raises."""
         if self._store is None or self.read_only or self.writer not in self._saved.claims:
             return
         try:
-            there = self._store.load()
-            others = {name: c for name, c in there.claims.items() if name != self.writer}
-            if others != there.claims:
-                self._store.save(replace(there, claims=others))
+            if self._read(self._store) or self.writer in self.ledger.claims:
+                others = {name: c for name, c in self.ledger.claims.items() if name != self.writer}
+                self._store.save(replace(self.ledger, claims=others))
         except KubeError as e:
             log.info("the claim on the ledger runs out by itself: %s", e.message)
 
@@ -118,7 +149,7 @@ class SharedLedger:
         """Somebody else has written: takes over what they know, and says that this process is here."""
         assert self._store is not None
         try:
-            self.ledger = merged(self._as_of_now(self._store.load()), self.ledger)
+            self._read(self._store)
             self._look_for_rival(self.ledger)
             self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
         except KubeError as e:

@@ -16,7 +16,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome.cycle import End, MoveStatus
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.history.ledger import Fate, Ledger, decode
+from rebalancer.policy.history.ledger import Fate, Ledger
 from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.limits.circuit_breaker import CircuitLimits
 from rebalancer.policy.limits.cron import parse_cron
@@ -165,27 +165,6 @@ def test_a_config_map_that_is_not_ours_is_left_alone(data: dict[str, str], says:
         with pytest.raises(LedgerError, match=says):
             m.cycle()
         assert m.server.store.get("ConfigMap", PLACE.name, "default")["data"] == data
-
-
-def test_a_damaged_ledger_is_put_aside() -> None:
-    with Machine() as m:
-        m.cycle()
-        m.server.store.modify("ConfigMap", PLACE.name, "default", lambda o: o["data"].update({KEY: '{"ver'}))
-        m.server.store.create(
-            objects(node("d-0").zone("d"))[0]
-            | {
-                "metadata": {
-                    "name": "d-0",
-                    "labels": {"topology.kubernetes.io/zone": "d", "kubernetes.io/hostname": "d-0"},
-                }
-            }
-        )
-        run = m.cycle()
-        data = m.server.store.get("ConfigMap", PLACE.name, "default")["data"]
-    assert run.report.end is End.COMPLETE
-    assert run.report.evicted > 0
-    assert data["quarantine"] == '{"ver'
-    assert decode(data[KEY]).entries
 
 
 def test_the_canary_lets_one_fly_then_two_until_five_have_gone_as_predicted() -> None:

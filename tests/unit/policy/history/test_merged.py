@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rebalancer.policy.history.fence import Claim
-from rebalancer.policy.history.ledger import Circuit, Entry, Ledger, Totals
+from rebalancer.policy.history.ledger import (
+    MOST_ENTRIES,
+    Circuit,
+    Entry,
+    Fate,
+    Ledger,
+    Totals,
+    within_limits,
+)
 from rebalancer.policy.history.merged import merged
 
 
@@ -28,9 +38,29 @@ def test_entries_of_both_are_kept_in_the_order_of_time_and_of_one_entry_the_own(
     assert [(e.pod, e.message) for e in found.entries] == [("a", ""), ("b", ""), ("c", "mine")]
 
 
-def test_a_violation_that_both_know_began_when_the_later_of_the_two_says() -> None:
-    found = merged(Ledger(violated={"x": 1.0, "y": 5.0}), Ledger(violated={"x": 2.0, "z": 7.0}))
-    assert found.violated == {"x": 2.0, "y": 5.0, "z": 7.0}
+def test_a_violation_lasts_as_the_newer_account_says_and_from_the_later_beginning_on() -> None:
+    one, other = {"x": 1.0, "y": 5.0}, {"x": 2.0, "z": 7.0}
+    theirs_is_newer = merged(Ledger(violated=one, looked=9.0), Ledger(violated=other, looked=8.0))
+    mine_is_newer = merged(Ledger(violated=one, looked=8.0), Ledger(violated=other, looked=8.0))
+    assert (theirs_is_newer.violated, theirs_is_newer.looked) == ({"x": 2.0, "y": 5.0}, 9.0)
+    assert (mine_is_newer.violated, mine_is_newer.looked) == ({"x": 2.0, "z": 7.0}, 8.0)
+
+
+def test_of_what_became_of_an_eviction_the_account_holds_that_says_or_forbids_more() -> None:
+    """And nothing else of it: an entry that was edited counts when and for whom it was made."""
+    done, failed = (replace(entry(3, "c"), fate=f) for f in (Fate.DONE, Fate.FAILED))
+    edited = replace(failed, at=1.0, owner="ReplicaSet/default/other")
+    assert merged(Ledger(entries=(edited,)), Ledger(entries=(done,))).entries == (failed,)
+    assert merged(Ledger(entries=(done,)), Ledger(entries=(failed,))).entries == (failed,)
+    assert merged(Ledger(entries=(done,)), Ledger(entries=(entry(3, "c"),))).entries == (done,)
+
+
+def test_entries_that_one_has_counted_already_are_not_counted_twice() -> None:
+    all_of_them = tuple(entry(float(n), f"p{n}") for n in range(1, MOST_ENTRIES + 31))
+    theirs = within_limits(Ledger(entries=all_of_them))
+    mine = Ledger(entries=all_of_them[:MOST_ENTRIES])
+    assert merged(theirs, mine) == theirs
+    assert merged(mine, theirs) == theirs
 
 
 def test_who_cannot_be_replaced_has_been_so_since_the_first_of_them_saw_it() -> None:
@@ -43,6 +73,15 @@ def test_the_breaker_is_open_for_as_long_as_one_of_them_says() -> None:
     shorter, longer = Circuit(until=10.0, trips=3), Circuit(until=20.0, trips=1)
     assert merged(Ledger(circuit=longer), Ledger(circuit=shorter)).circuit == longer
     assert merged(Ledger(circuit=shorter), Ledger(circuit=longer)).circuit == longer
+
+
+def test_a_breaker_that_was_closed_for_good_is_closed_unless_one_of_them_opened_it_later() -> None:
+    opened = Circuit(until=20.0, trips=1, opened=10.0)
+    closed = Circuit(closed=12.0)
+    later = Circuit(until=30.0, trips=1, opened=15.0)
+    for one, other, left in ((opened, closed, closed), (closed, later, later), (opened, later, later)):
+        assert merged(Ledger(circuit=one), Ledger(circuit=other)).circuit == left
+        assert merged(Ledger(circuit=other), Ledger(circuit=one)).circuit == left
 
 
 def test_evictions_in_a_row_are_the_fewer_and_all_other_counts_the_more() -> None:

@@ -257,7 +257,7 @@ def test_of_two_accounts_the_higher_count_holds() -> None:
     assert both[owner_id("x")] == one[owner_id("x")]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 1, "entries": 5}', '{"version": "1"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": "1"}'])
 def test_a_damaged_ledger_is_told(text: str) -> None:
     with pytest.raises(ValueError, match=r"it "):
         decode(text)
