@@ -86,7 +86,8 @@ def _constraint(c: dict[str, Any], at: str) -> Iterator[Problem]:
     keys = c.get("matchLabelKeys")
     if keys and c.get("labelSelector") is None:
         yield Problem(f"{at}.matchLabelKeys", "it is allowed only with a labelSelector")
-    used = set(_map(selector.get("matchLabels"))) | {e.get("key") for e in _expressions(selector)}
+    # A list: what is no text need not be hashable.
+    used = [*_map(selector.get("matchLabels")), *(e.get("key") for e in _expressions(selector))]
     for k in keys if isinstance(keys, list) else ():
         if k in used:
             yield Problem(f"{at}.matchLabelKeys", f"{k!r} is in the labelSelector already")

@@ -59,6 +59,7 @@ def _unclear(of: str, whose: str, words: Words, value: str) -> Finding:
         of,
         f"{whose}{words.key}: {value[:200]!r} is none of {words.known}: it counts as a no",
         f"write one of them; remove the annotation if nothing is meant ({words.key}-)",
+        "" if whose else "metadata.annotations",
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import subprocess
+from collections.abc import Iterator
+from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from rebalancer.runtime.commands.lint.lint import lint as check
 from tests.unit.findings.test_lint import BUDGET, SELECTS, SOUND, WEB, WRONG, found, lint, written
 
 ROOT = Path(__file__).parents[3]
@@ -148,58 +152,159 @@ def test_a_comment_about_another_finding_leaves_it(tmp_path: Path) -> None:
     assert lint(written(tmp_path, text)).exit_code == 3
 
 
-def test_a_chart_is_skipped_with_a_word_where_helm_is_missing(
+def test_charts_and_kustomizations_are_named_and_nothing_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chart = _chart(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    done = lint(tmp_path)
-    assert done.exit_code == 0
-    assert f"note: {chart} is not looked at: a Helm chart, and helm is not installed" in done.stderr
-
-
-def test_a_chart_is_rendered_by_helm_and_found_in_its_template(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chart, tools = _chart(tmp_path), tmp_path / "tools"
+    tools, ran = tmp_path / ".tools", tmp_path / ".ran"
     tools.mkdir()
-    (tools / "out.yaml").write_text(f"---\n# Source: web/templates/web.yaml\n{WRONG}")
-    helm = tools / "helm"
-    helm.write_text(f'#!/bin/sh\n[ "$1 $3" = "template {chart}" ] && exec cat {tools}/out.yaml\n')
-    helm.chmod(0o755)
+    for tool in ("helm", "kubectl", "kustomize", "git", "curl"):
+        (tools / tool).write_text(f"#!/bin/sh\ntouch {ran}\n")
+        (tools / tool).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    told = {f["code"]: f["file"] for f in found(chart)}
-    assert told["selector-misses-own-pods"] == str(chart / "templates" / "web.yaml")
-    helm.write_text("#!/bin/sh\necho 'Error: web.host is required' >&2; exit 1\n")
-    done = lint(chart)
-    assert done.exit_code == 0
-    assert "does not render with its own values: helm says: Error: web.host is required" in done.stderr
-
-
-def _chart(folder: Path) -> Path:
-    chart = folder / "chart"
+    chart = tmp_path / "the chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
     (chart / "templates" / "web.yaml").write_text("kind: {{ .Values.kind }}: {\n")
-    return chart
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders kustomizations")
-def test_a_kustomization_is_rendered_and_found_where_people_wrote_it(tmp_path: Path) -> None:
     base, overlay = tmp_path / "base", tmp_path / "prod"
     base.mkdir()
     overlay.mkdir()
     (base / "kustomization.yaml").write_text("resources: [web.yaml]\n")
-    path = written(base, WRONG)
-    (overlay / "kustomization.yaml").write_text("resources: [../base]\npatches: [{path: more.yaml}]\n")
-    (overlay / "more.yaml").write_text(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 9}\n"
+    written(base, WRONG)
+    (overlay / "kustomization.yaml").write_text(
+        "resources: [../base, 'https://example.com/x', 'git@example.com:x/y']\npatches: [{path: more.yaml}]\n"
     )
-    [finding] = [f for f in found(tmp_path) if f["code"] == "selector-misses-own-pods"]
+    (overlay / "more.yaml").write_text("kind: Deployment\nmetadata: {name: web}\nspec: {replicas: 9}\n")
+    written(tmp_path, SOUND)
+    done = lint(tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "nothing found: 1 workload in 1 file\n")
+    assert done.stderr.splitlines() == [
+        f"note: not rendered: chart {chart}; run: helm template '{chart}' | rebalancer lint -",
+        f"note: not rendered: kustomization {overlay}; run: kustomize build {overlay} | rebalancer lint -",
+    ]
+    assert not ran.exists()
+
+
+def test_what_helm_prints_is_found_in_its_template() -> None:
+    printed = f"---\n# Source: web/templates/web.yaml\n{WRONG}\n---\n# Source: web/templates/b.yaml\n{BUDGET}"
+    told = {
+        (f["code"], f["file"]) for f in json.loads(lint("-", "-o", "json", stdin=printed).stdout)["findings"]
+    }
+    assert ("selector-misses-own-pods", "web/templates/web.yaml") in told
+    assert {file for _, file in told} <= {"web/templates/web.yaml", "web/templates/b.yaml"}
+
+
+def test_what_kustomize_prints_is_found_on_its_line() -> None:
     line = WRONG[: WRONG.index("labelSelector")].count("\n") + 1
-    assert (finding["file"], finding["line"]) == (str(path), line)
-    (overlay / "kustomization.yaml").write_text("resources: [../nowhere]\n")
-    assert "kubectl says: " in lint(overlay).stdout
+    for before in ("", "# Source: a/b.yaml\nkind: ConfigMap\nmetadata: {name: x}\n---\n"):
+        told = json.loads(lint("-", "-o", "json", stdin=before + WRONG).stdout)["findings"]
+        [finding] = [f for f in told if f["code"] == "selector-misses-own-pods"]
+        assert (finding["file"], finding["line"]) == ("stdin", line + before.count("\n"))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["5", "[5, null, {a: b}, [x]]", "{a: b}", "text", "true", "null", '["\\0"]']
+)
+@pytest.mark.parametrize("key", ["resources", "bases", "components", "kind", "patches"])
+def test_a_kustomization_of_the_wrong_kind_is_named_like_others(key: str, wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(f"{key}: {wrong}\n")
+    assert f"not rendered: kustomization {tmp_path}; " in lint(tmp_path).stderr
+
+
+@pytest.mark.parametrize("whole", ["5", "[]", "a: b: c", "\0", ""])
+def test_one_that_is_no_mapping_is_named_too(whole: str, tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(whole)
+    done = lint(tmp_path)
+    assert done.exit_code == 0
+    assert "not rendered: " in done.stderr
+
+
+WRONG_VALUES: tuple[Any, ...] = (5, "\x00", True, None, [], [None], {}, {"a": {}}, [{}], [{"key": 5}])
+MORE = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: default, labels: {team: a}, annotations: {rebalancer.io/evict: "true"}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, annotations: {karpenter.sh/do-not-disrupt: "true"}}
+spec:
+  replicas: 3
+  serviceName: db
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}
+  selector: {matchExpressions: [{key: app, operator: In, values: [db]}]}
+  template:
+    metadata: {labels: {app: db}, annotations: {a: b}}
+    spec:
+      nodeSelector: {disk: ssd}
+      tolerations: [{key: a, operator: Equal, value: b, effect: NoSchedule, tolerationSeconds: 5}]
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [b]}]}]
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+          - weight: 1
+            podAffinityTerm: {topologyKey: a, labelSelector: {matchLabels: {b: c}}, namespaceSelector: {}}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        minDomains: 2
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        matchLabelKeys: [apps.kubernetes.io/pod-index]
+        labelSelector: {matchExpressions: [{key: app, operator: In, values: [db]}]}
+      containers:
+      - name: db
+        image: db
+        ports: [{containerPort: 80, hostPort: 80}]
+        resources: {requests: {cpu: "1"}, limits: {memory: 1Gi}}
+        volumeMounts: [{name: data, mountPath: /data}]
+      volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: job}
+spec:
+  schedule: "* * * * *"
+  jobTemplate: {spec: {template: {spec: {containers: [{name: a, image: b}]}}}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {scaleTargetRef: {kind: Deployment, name: web}, maxReplicas: 5}
+---
+apiVersion: v1
+kind: List
+items: [{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}}}]
+"""
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything within a value."""
+    if path:
+        yield path
+    inside: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, inner in inside:
+        yield from places(inner, (*path, key))
+
+
+def test_no_value_of_the_wrong_type_anywhere_is_a_crash() -> None:
+    crashes = []
+    for document in yaml.safe_load_all(f"{SOUND}---{MORE}"):
+        for path in places(document):
+            for wrong in WRONG_VALUES:
+                changed = deepcopy(document)
+                parent: Any = changed
+                for key in path[:-1]:
+                    parent = parent[key]
+                parent[path[-1]] = wrong
+                stdin = BytesIO(json.dumps(changed).encode())
+                try:
+                    check(["-"], stdin, nodes="a=1,b=1")
+                except Exception as e:
+                    crashes.append((path, wrong, repr(e)))
+    assert not crashes
 
 
 def test_nothing_to_check_is_no_failure(tmp_path: Path) -> None:
@@ -261,3 +366,56 @@ def test_the_hook_and_the_action_call_what_there_is() -> None:
     # Inputs reach the shell as variables, never as text of the script.
     assert not any("${{" in step.get("run", "") for step in steps)
     assert {f"${{{{ inputs.{name} }}}}" for name in action["inputs"]} == set(steps[-1]["env"].values())
+    install = next(step["run"] for step in steps if "pip install" in step.get("run", ""))
+    assert '--constraint "$GITHUB_ACTION_PATH/constraints.txt"' in install
+    assert (ROOT / "constraints.txt").exists()
+
+
+ACTIONS: list[tuple[str, dict[str, str], list[str]]] = [
+    ("paths alone", {"PATHS": "a b"}, ["--", "a", "b"]),
+    ("a path that looks like an option", {"PATHS": "-o --debug"}, ["--", "-o", "--debug"]),
+    (
+        "a path that looks like a command",
+        {"PATHS": "$(touch x) `touch x` ;touch x *"},
+        ["--", "$(touch", "x)"],
+    ),
+    (
+        "options",
+        {"PATHS": ".", "ARGS": "--ignore no-pdb", "STRICT": "true"},
+        ["--ignore", "no-pdb", "--strict"],
+    ),
+    ("a command beside paths", {"PATHS": "a", "COMMAND": "printf 'made: %s' it | cat"}, ["--", "a", "-"]),
+    ("a command alone", {"PATHS": "", "COMMAND": "printf 'made: %s' it"}, ["--", "-"]),
+]
+
+
+@pytest.mark.parametrize(("variables", "expected"), [a[1:] for a in ACTIONS], ids=[a[0] for a in ACTIONS])
+def test_the_action_hands_its_inputs_on_as_they_are(
+    variables: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    stub = tmp_path / "rebalancer"
+    stub.write_text(
+        f'#!/bin/sh\nfor a in "$@"; do echo "$a"; done > {tmp_path}/got\ncat > {tmp_path}/read\necho told\n'
+    )
+    stub.chmod(0o755)
+    script = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]["run"]
+    empty = dict.fromkeys(("PATHS", "COMMAND", "OUTPUT_FILE", "STRICT", "ARGS"), "")
+    env = {**os.environ, **empty, "FORMAT": "github", **variables, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env["OUTPUT_FILE"] = "-a out"
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
+
+    def ends(script: str) -> int:
+        return subprocess.run(
+            [*shell, script], env=env, cwd=tmp_path, check=False, stdin=subprocess.DEVNULL
+        ).returncode
+
+    assert ends(script) == 0
+    got = (tmp_path / "got").read_text().splitlines()
+    assert got[:3] == ["lint", "-o", "github"]
+    assert "\n".join(expected) in "\n".join(got)
+    assert (tmp_path / "read").read_text() == ("made: it" if "COMMAND" in variables else "")
+    assert (tmp_path / "-a out").read_text() == "told\n"
+    assert not (tmp_path / "x").exists()
+    if "COMMAND" in variables:
+        env["COMMAND"] = "false | cat"
+        assert ends(script) != 0

@@ -18,6 +18,7 @@ EXAMPLES = """\b
 Examples:
   rebalancer lint deploy/
   helm template chart/ -f prod.yaml | rebalancer lint -
+  kustomize build overlays/prod | rebalancer lint -
   # Warnings fail too, and replicated workloads without any constraint are warned of
   rebalancer lint --strict --severity no-spread=warning deploy/
   # On three zones of four nodes each: would every pod find a node, and find one again?
@@ -72,8 +73,8 @@ def lint(
     """Check spread constraints and disruption budgets in manifests, without a cluster.
 
     The files are judged together: a budget in one file covers a workload in another. Helm charts and
-    kustomizations in directories are rendered with helm and kubectl. The exit code is 3 if there is an error,
-    or with --strict a warning. A comment `# rebalancer: ignore CODE` leaves a finding out.
+    kustomizations are not rendered: hand over what helm or kustomize prints. The exit code is 3 if there is
+    an error, or with --strict a warning. A comment `# rebalancer: ignore CODE` leaves a finding out.
     """
     from rebalancer.model.finding import Severity
     from rebalancer.report.wording.text import clean

@@ -1,20 +1,27 @@
-"""Findings of manifests, without a cluster: each with the file and the line."""
+"""Findings of manifests, without a cluster: each with the file and the line.
+
+Nothing is run and nothing is fetched: charts and kustomizations are named, and who trusts them renders them.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.findings import findings
 from rebalancer.findings.subject import subjects
 from rebalancer.kube.schema import problems
-from rebalancer.manifests.files import Text
+from rebalancer.manifests.files import Text, manifests_in, texts
 from rebalancer.manifests.kinds import is_read
 from rebalancer.manifests.located import Located, Unreadable, located
 from rebalancer.manifests.nodes import given_nodes
@@ -35,26 +42,26 @@ from rebalancer.report.wording.text import plural
 from rebalancer.runtime.commands.lint.checks import LintCode, checks
 from rebalancer.runtime.commands.lint.ignores import Ignores
 from rebalancer.runtime.commands.lint.on_nodes import on_nodes
-from rebalancer.runtime.commands.lint.rendering import Failed, Rendered, Skipped, Source, sources
+from rebalancer.yaml_reading import read_yaml
 
 _TEMPLATES = ("", "spec.template.", "spec.jobTemplate.spec.template.")
 _POSITION = re.compile(r":(\d+):\d+: ")
 _UNKNOWN = "where their pods can go also depends on volumes, other pods, or labels that were not given"
 _RENDER = "# templates have to be rendered first: helm template … | rebalancer lint -"
+_CHART = "Chart.yaml"
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_SOURCE = re.compile(rb"^# Source: (\S+)\s*$", re.MULTILINE)
+"""What helm writes above each document: the template that it is made of."""
+_DOCUMENT = re.compile(rb"^---\s*$", re.MULTILINE)
 
 
 class _Place(Struct, frozen=True, eq=False):
-    """An object, and what is said about findings in its text. `shown`: the file that findings point at where
-    the text was made by a tool. `origins`: what the tool made it of, as far as name and kind tell."""
+    """An object, and what is said about findings in its text. `template`: the file that findings point at
+    where helm made the text."""
 
     item: Located
     ignores: Ignores
-    shown: str = ""
-    origins: tuple[_Place, ...] = ()
-
-    def of(self, field: str) -> _Place:
-        """Where a person wrote the field: in one of the origins, else here."""
-        return next((o for o in self.origins if o.item.has(field)), self)
+    template: str = ""
 
 
 def lint(
@@ -63,12 +70,23 @@ def lint(
     """The findings of all manifests in these files, directories or `-`.
 
     They count as one cluster: a budget or autoscaler that is not in them does not exist. `nodes`: a file with
-    its nodes, or their number by zone; without, nothing is said that depends on nodes. Helm charts and
-    kustomizations in directories are rendered. Raises UserError if a path cannot be read.
+    its nodes, or their number by zone; without, nothing is said that depends on nodes. Raises UserError if a
+    path cannot be read.
     """
     linting = _Linting(nodes)
-    for source in sources(paths, stdin):
-        linting.add(source)
+    for path in paths:
+        if os.fspath(path) == "-":
+            for text in texts([path], stdin):
+                for document, template in _documents(text):
+                    linting.add(document, template)
+        elif os.fspath(path) and Path(path).is_dir():
+            files, unrendered = _in_directory(Path(path))
+            linting.notes += unrendered
+            for text in (t for file in files for t in texts([file])):
+                linting.add(text)
+        else:
+            for text in texts([path]):
+                linting.add(text)
     return linting.linted()
 
 
@@ -82,39 +100,19 @@ class _Linting:
         self._found: list[Diagnostic] = []
         self._where: dict[str, _Place] = {}
         self._files: set[str] = set()
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         self._workloads = self._ignored = 0
 
-    def add(self, source: Source) -> None:
-        """Reads a source; its own errors are found at once."""
-        if isinstance(source, Skipped):
-            self._notes.append(f"{source.path} is not looked at: {source.why}")
-            return
-        if isinstance(source, Failed):
-            self._found.append(
-                Diagnostic(source.file, 1, Severity.ERROR, LintCode.UNREADABLE, "", source.why)
-            )
-            return
-        text, shown = (source.text, source.file) if isinstance(source, Rendered) else (source, "")
-        ignores = _ignores(text)
-        origins = self._origins(source.made_of) if isinstance(source, Rendered) else {}
+    def add(self, text: Text, template: str = "") -> None:
+        """Reads a text; its own errors are found at once."""
+        ignores = Ignores(bytes(text.data).decode(errors="replace"))
         for item in located(text):
             if isinstance(item, Unreadable):
                 self._found.append(_unreadable(item.error.message))
                 continue
-            self._files.add(item.file)
+            self._files.add(template or item.file)
             if _made_of(item) is not None:
-                self._object(_Place(item, ignores, shown, tuple(origins.get(_identity(item), ()))))
-
-    def _origins(self, texts: tuple[Text, ...]) -> dict[tuple[str, str], list[_Place]]:
-        """Kind and name → the objects of these files that have them: a base, and patches."""
-        found: dict[tuple[str, str], list[_Place]] = {}
-        for text in texts:
-            ignores = _ignores(text)
-            for item in located(text):
-                if isinstance(item, Located):
-                    found.setdefault(_identity(item), []).append(_Place(item, ignores))
-        return found
+                self._object(_Place(item, ignores, template))
 
     def _object(self, place: _Place) -> None:
         item, name = place.item, _name(place.item)
@@ -152,13 +150,10 @@ class _Linting:
         remedy: str = "",
         field: str = "",
     ) -> None:
-        at = place.of(field)
-        if at is not place:
-            line = at.item.line_of(field)
-        if at.ignores.covers(code, line, at.item.line):
+        if place.ignores.covers(code, line, place.item.line):
             self._ignored += 1
             return
-        file, line = (at.shown, 1) if at.shown else (at.item.file, line)
+        file, line = (place.template, 1) if place.template else (place.item.file, line)
         name = _name(place.item)
         self._found.append(Diagnostic(file, line, severity, str(code), name, message, remedy, field))
 
@@ -175,12 +170,74 @@ class _Linting:
             placed = on_nodes(objects, given_nodes(self._nodes, sorted(asked)))
             found += placed.found
             if placed.not_judged:
-                self._notes.append(f"{plural(placed.not_judged, 'workload')} not judged by nodes: {_UNKNOWN}")
+                self.notes.append(f"{plural(placed.not_judged, 'workload')} not judged by nodes: {_UNKNOWN}")
         for f in found:
             place = self._where[f.object]
             self._tell(place, f.severity, f.code, f.message, place.item.line_of(f.field), f.remedy, f.field)
         told = sorted(self._found, key=lambda d: (d.file, d.line, d.code, d.object))
-        return Linted(tuple(told), self._workloads, len(self._files), self._ignored, tuple(self._notes))
+        return Linted(tuple(told), self._workloads, len(self._files), self._ignored, tuple(self.notes))
+
+
+def _documents(text: Text) -> Iterator[tuple[Text, str]]:
+    """What helm printed, document by document, each with its template; "" where it names none."""
+    data = bytes(text.data)
+    begins = [0, *(m.start() for m in _DOCUMENT.finditer(data)), len(data)] if _SOURCE.search(data) else []
+    if not begins:
+        yield text, ""
+    for start, end in pairwise(begins):
+        source = _SOURCE.search(data, start, end)
+        if source is not None:
+            yield Text(text.name, data[start:end]), source.group(1).decode(errors="replace")
+        else:  # its lines are those of the whole text
+            yield Text(text.name, b"\n" * data.count(b"\n", 0, start) + data[start:end]), ""
+
+
+def _in_directory(path: Path) -> tuple[list[Path], list[str]]:
+    """The files to read, and what is said of charts and kustomizations: their files are no manifests."""
+    charts: list[Path] = []
+    kustomizations: list[Path] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        if _CHART in names:
+            charts.append(Path(folder))
+            folders.clear()
+        elif any(n in names for n in _KUSTOMIZATIONS):
+            kustomizations.append(Path(folder))
+    apart = (*charts, *kustomizations)
+    files = [f for f in manifests_in(path) if not any(f.is_relative_to(folder) for folder in apart)]
+    notes = [_not_rendered("chart", "helm template", folder) for folder in charts]
+    return files, notes + [
+        _not_rendered("kustomization", "kustomize build", folder) for folder in _roots(kustomizations)
+    ]
+
+
+def _not_rendered(what: str, command: str, folder: Path) -> str:
+    return f"not rendered: {what} {folder}; run: {command} {shlex.quote(str(folder))} | rebalancer lint -"
+
+
+def _roots(kustomizations: list[Path]) -> Iterator[Path]:
+    """Those that are rendered by themselves: no component, and no other one's base."""
+    content = {folder: _kustomization(folder) for folder in kustomizations}
+    used: set[str] = set()
+    for folder, said in content.items():
+        for key in ("resources", "bases", "components"):
+            named = said.get(key)
+            used |= {
+                os.path.abspath(folder / r)
+                for r in (named if isinstance(named, list) else ())
+                if isinstance(r, str)
+            }
+    for folder, said in content.items():
+        if said.get("kind") != "Component" and os.path.abspath(folder) not in used:
+            yield folder
+
+
+def _kustomization(folder: Path) -> dict[str, Any]:
+    try:
+        content = read_yaml(next(folder / n for n in _KUSTOMIZATIONS if (folder / n).exists()).read_bytes())
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}  # its tool will say what is wrong with it
+    return content if isinstance(content, dict) else {}
 
 
 def _made_of(item: Located) -> str | None:
@@ -205,14 +262,6 @@ def _decoded(decoder: Decoder, item: Located) -> Object:
         value = {"metadata": value["metadata"], "spec": value["spec"]["jobTemplate"]["spec"]}
     made = decoder.decode(kind, msgspec.json.encode(value))
     return replace(made, kind=item.kind) if isinstance(made, Workload) else made
-
-
-def _ignores(text: Text) -> Ignores:
-    return Ignores(bytes(text.data).decode(errors="replace"))
-
-
-def _identity(item: Located) -> tuple[str, str]:
-    return item.kind, str(item.value["metadata"]["name"])
 
 
 def _metadata(item: Located) -> dict[str, Any]:
