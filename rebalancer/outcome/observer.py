@@ -13,7 +13,6 @@ from rebalancer.outcome.cycle import CycleReport, Outcome
 from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.steering import SteeringReport
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.room.advice import Room
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +74,6 @@ class Observer:
 
     def on_steering(self, report: SteeringReport) -> None:
         """Scale-ins were looked at, and there is news; in the daemon from a thread of its own."""
-
-    def on_room(self, room: Room) -> None:
-        """It was looked for what room is missing, because a plan leaves another excess than before."""
 
     def on_reload(self, problem: str) -> None:
         """Changed settings were taken over (""), or refused because of `problem`."""

@@ -32,7 +32,10 @@ _SERVICE_LINK = re.compile(
 )
 """Variables that the kubelet sets in every pod of a namespace that has a Service named rebalancer…."""
 
-REMOVED = {"evictions.api": "is gone: pods are evicted by the Eviction API; delete the line"}
+REMOVED = {
+    "evictions.api": "is gone: pods are evicted by the Eviction API; delete the line",
+    "policyReports": "is gone: rebalancer report -o openreports prints the same for kubectl apply",
+}
 """Settings of earlier versions, and what to do about them."""
 
 

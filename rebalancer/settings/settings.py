@@ -26,7 +26,7 @@ from rebalancer.settings.field_types import (
     PodSelector,
 )
 from rebalancer.settings.groups.base import Explained, Group
-from rebalancer.settings.groups.notifications import Notifications, PolicyReports
+from rebalancer.settings.groups.notifications import Notifications
 from rebalancer.settings.groups.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
 from rebalancer.settings.groups.prevention import Prevention
 
@@ -275,7 +275,6 @@ class Settings(Explained, BaseSettings):
     health: Health = Health()
     telemetry: Telemetry = Telemetry()
     notifications: Notifications = Notifications()
-    policy_reports: PolicyReports = PolicyReports()
 
     @classmethod
     def defaults(cls) -> Settings:

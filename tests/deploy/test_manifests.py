@@ -283,18 +283,6 @@ def test_the_secret_of_a_chat_is_mounted_and_named(overlay_name: str, mode: str,
         assert file.name == "slack"
 
 
-def test_policy_reports_have_the_same_right_by_kustomize_and_helm(tmp_path: Path) -> None:
-    kustomized = with_components("daemon", ["policy-reports", "notifications"], tmp_path)
-    values: Object = {"policyReports": {"enabled": True}}
-    name = "ClusterRole/rebalancer-policy-reports"
-    assert essence(kustomized)[name]["rules"] == essence(chart(values))[name]["rules"]
-    assert f"ClusterRoleBinding/{name.partition('/')[2]}" in essence(kustomized)
-    env = next(filter(None, map(pod_template, kustomized)))["spec"]["containers"][0]["env"]
-    variables = {e["name"]: e["value"] for e in env}
-    assert load_settings(env=variables).policy_reports.enabled
-    assert name not in essence(chart({**values, "mode": "cronjob"}))
-
-
 def test_steered_scale_ins_have_the_same_right_by_kustomize_and_helm(tmp_path: Path) -> None:
     kustomized = with_components("daemon", ["prevention"], tmp_path)
     values: Object = {"prevention": {"scaleIn": "annotated"}}

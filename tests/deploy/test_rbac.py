@@ -21,7 +21,7 @@ from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_tem
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
 from tests.support.sandbox import Cluster, Reply
 from tests.support.sandbox.authority import Access
-from tests.support.sandbox.custom import ADD_ONS, OPEN_REPORTS, served
+from tests.support.sandbox.custom import ADD_ONS, served
 
 TOKEN = "token-of-the-service-account"
 
@@ -67,21 +67,6 @@ RELAXED = {
 """The profile's patience would make the run long; it does not change which rights are needed."""
 
 
-EARLIER = [
-    {
-        "apiVersion": "openreports.io/v1alpha1",
-        "kind": kind,
-        "metadata": metadata | {"labels": {"app.kubernetes.io/managed-by": "rebalancer"}},
-        "results": [{"policy": "an earlier one", "result": "fail"}],
-    }
-    for kind, metadata in (
-        ("Report", {"name": "topology-spread", "namespace": NAMESPACE}),
-        ("ClusterReport", {"name": "earlier"}),
-    )
-]
-"""Reports of an earlier daemon, about which there is nothing to say any more."""
-
-
 class Run:
     """A cluster on which an installation runs with the rights of its manifests."""
 
@@ -97,7 +82,6 @@ class Run:
         within = yaml.safe_load(config).get("scope", {}).get("readNamespaces", ())
         self._watches = {RESOURCES[kind].plural for kind in kinds_within(within)}
         self._steers = "prevention" in yaml.safe_load(config)
-        self._reports = "policyReports" in yaml.safe_load(config)
 
     @property
     def accesses(self) -> list[Access]:
@@ -128,12 +112,10 @@ class Run:
             return len(set(places)) == 3
         watched = {a.resource for a in self.accesses if a.verb == "watch" and a.code == 200}
         read = {a.resource for a in self.accesses if a.verb == "get"}
-        wrote = {(a.verb, a.resource) for a in self.accesses if a.group == "openreports.io"}
         return (
             watched >= self._watches
             and "configmaps" in read
             and (not self._steers or any(a.verb == "patch" for a in self.accesses))
-            and (not self._reports or len(wrote) == 2 * len(("create", "list", "update")))
         )
 
     @staticmethod
@@ -148,9 +130,9 @@ def installed(values: Object, folder: Path) -> Iterator[tuple[Run, list[Right]]]
     made = chart(values)
     there = [o for o in made if "rbac.authorization.k8s.io" in o["apiVersion"] or o["kind"] == "ConfigMap"]
     with (
-        served(*OPEN_REPORTS, *ADD_ONS),
+        served(*ADD_ONS),
         Cluster(
-            [*SKEWED, *EARLIER, *there],
+            [*SKEWED, *there],
             ready_after=0.02,
             grace=0.02,
             tokens={TOKEN: ACCOUNT},
@@ -168,7 +150,6 @@ RUNS = {name: values for name, values in SAME.items() if name != "monitoring"} |
     },
     "daemon that steers scale-ins": {"prevention": {"scaleIn": "all"}},
     "cronjob that steers scale-ins": {"mode": "cronjob", "prevention": {"scaleIn": "all"}},
-    "daemon with policy reports": {"policyReports": {"enabled": True}},
 }
 
 
@@ -232,7 +213,7 @@ def test_what_is_written_is_an_eviction_an_event_or_lies_in_the_own_namespace() 
     for values in RUNS.values():
         for right in granted(chart(values)):
             if right.verb in ("create", "update"):
-                free = right.resource in ("pods/eviction", "events") or right.group == "openreports.io"
+                free = right.resource in ("pods/eviction", "events")
                 assert free or right.namespace == NAMESPACE
 
 

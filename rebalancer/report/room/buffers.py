@@ -17,8 +17,6 @@ API_VERSION = "autoscaling.x-k8s.io/v1beta1"
 STRATEGY = "buffer.x-k8s.io/active-capacity"
 LABEL = "rebalancer.io/room"
 _MANAGED = {"app.kubernetes.io/managed-by": "rebalancer"}
-SELECTOR = ",".join((*(f"{key}={value}" for key, value in _MANAGED.items()), LABEL))
-"""Selects buffers and templates that were made here."""
 _IMAGE = "registry.k8s.io/pause:3.10"
 _HOSTNAME = "kubernetes.io/hostname"
 

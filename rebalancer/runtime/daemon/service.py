@@ -17,7 +17,6 @@ from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.brakes import Brakes
 from rebalancer.kube.coordination.election import Elector
 from rebalancer.kube.patch.deletion_cost import CostWriter
-from rebalancer.kube.policy_reports import PolicyReports
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome.observer import Observer, Observers
 from rebalancer.planner.results.pace import Gait
@@ -46,8 +45,6 @@ from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.runtime.observers.planning import PlanningWatch
-from rebalancer.runtime.observers.policy_reports import PolicyReportObserver
-from rebalancer.runtime.observers.room import RoomWatch
 from rebalancer.runtime.prevention.pause import Unpaused
 from rebalancer.runtime.prevention.scale_in import ScaleInSteering
 from rebalancer.settings import Settings
@@ -89,7 +86,6 @@ class Service:
         self._observers = [
             self.observer,
             NeighbourWatch(self.observer),
-            RoomWatch(self.observer, lambda: self._live.planning),
             self._planning,
         ]
         self._at_work = threading.Lock()
@@ -132,9 +128,6 @@ class Service:
         self._newest = reloader.newest(self._options)
         self._events = Events(self.cache, self.spread.violated, lambda: self._live.planning)
         self._observers += self._events.observers
-        self._policy_reports = PolicyReportObserver(
-            PolicyReports(connection, wait=stop.wait), self._clock.now
-        )
         self._daemon = Daemon(
             self._run_one,
             trigger=trigger_of(settings),
@@ -157,7 +150,6 @@ class Service:
         finally:
             self.agreement.stop()
             self.spread.stop()
-            self._policy_reports.settle(_WRITING)
             self.steering.join()
             self.memory.leave()
             if self.elector is not None:
@@ -222,7 +214,7 @@ class Service:
                         self._connection,
                         self._live,
                         clock=self._clock,
-                        observers=[*self._observers, *self._writers()],
+                        observers=self._observers,
                         number=number,
                         around=around,
                     )
@@ -231,9 +223,6 @@ class Service:
                 # When the next is due is known to the main thread only: the scheduler's lock is taken by who
                 # waits for this thread to end.
                 self._heart.rest(None)
-
-    def _writers(self) -> list[Observer]:
-        return [self._policy_reports] if self._live.policy_reports else []
 
     def _react(self) -> None:
         """Starts a cycle if something has happened that makes one worth while."""

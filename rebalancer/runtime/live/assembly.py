@@ -66,9 +66,8 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
-    `events`: what is written as events. `policy_reports`: whether the daemon writes plans as reports of
-    openreports.io. `beside_descheduler`: evict although a descheduler runs. `must_exist`: namespaces that
-    somebody named.
+    `events`: what is written as events. `beside_descheduler`: evict although a descheduler runs.
+    `must_exist`: namespaces that somebody named.
     """
 
     execute: bool = False
@@ -83,7 +82,6 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     brake: Place | None = None
     grace_seconds: int | None = None
     events: EventSetting = "none"
-    policy_reports: bool = False
     beside_descheduler: bool = True
     breaker: CircuitLimits = CircuitLimits()
     must_exist: tuple[str, ...] = ()

@@ -57,7 +57,6 @@ def live_options(
         brake=places.brake,
         grace_seconds=None if evictions.grace_period is None else int(evictions.grace_period),
         events=evictions.events,
-        policy_reports=settings.policy_reports.enabled,
         beside_descheduler=evictions.beside_descheduler == "evict",
         breaker=circuit_limits(settings),
     )

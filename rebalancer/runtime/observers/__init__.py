@@ -5,6 +5,4 @@ events      Events on pods and owners
 planning    whether a plan is being made
 neighbours  others that move pods in the same cluster
 notices     messages for webhooks and chats
-room        what room is missing
-policy_reports  reports of openreports.io in the cluster
 """

@@ -58,12 +58,3 @@ class Notifications(Group):
     """A chat."""
     timeout: Duration = Field(default=5.0, gt=0, le=60)
     """How long one request may take. One that fails is sent twice more."""
-
-
-class PolicyReports(Group):
-    """Reports of openreports.io, which the viewers of policy engines show: one for each namespace that has
-    constraints or findings, and one for the cluster. `run` writes them after each plan that has changed."""
-
-    enabled: bool = False
-    """Whether they are written. false, because the cluster needs their CustomResourceDefinitions, and the
-    tool a right to write them everywhere."""

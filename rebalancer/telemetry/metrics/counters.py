@@ -15,7 +15,6 @@ from rebalancer.outcome.eviction import Eviction
 from rebalancer.outcome.observer import Observer
 from rebalancer.outcome.steering import CostResult, SteeringReport
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.room.advice import Room
 from rebalancer.telemetry.metrics.gauges import register
 from rebalancer.telemetry.metrics.state import State
 
@@ -261,9 +260,6 @@ class CycleMetrics(Observer):
         self.state.foreign_costs = report.steering.foreign
         for outcome in report.outcomes:
             self._deletion_costs.add(1, {"result": outcome.result.value})
-
-    def on_room(self, room: Room) -> None:
-        self.state.missing_nodes = room.number
 
     def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
         self.state.breaker_open = open_

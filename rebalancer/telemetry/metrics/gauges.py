@@ -38,12 +38,6 @@ GAUGES: tuple[Gauge, ...] = (
         State.excess,
     ),
     ("residual_excess_pods", "", "Excess that the last plan leaves.", _of_plan(lambda p: p.residual_excess)),
-    (
-        "missing_nodes",
-        "",
-        "Nodes whose room would cure the excess that the last plan leaves; in clusters of up to 5,000 pods.",
-        _known(lambda state: state.missing_nodes),
-    ),
     ("namespace_excess_pods", "", "Excess per namespace, likewise.", State.namespace_excess),
     (
         "worst_domain_loss_ratio",

@@ -38,7 +38,6 @@ class State:
         self.leading: bool | None = None
         self.breaker_open = False
         self.foreign_costs: int | None = None
-        self.missing_nodes: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self.excess_now: Callable[[], Mapping[str, int] | None] = lambda: None
         self.gait: Callable[[], Gait] = Gait
@@ -61,7 +60,7 @@ class State:
 
     def forget(self) -> None:
         """Forgets what is known of the cluster."""
-        self.plan = self.snapshot = self.bought = self.missing_nodes = None
+        self.plan = self.snapshot = self.bought = None
         self.breaker_open = False
 
     # -- gauges

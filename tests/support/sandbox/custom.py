@@ -11,18 +11,6 @@ from rebalancer.sandbox.api.resources import Resource
 from rebalancer.sandbox.kubectl import discovery
 from rebalancer.sandbox.storage import storage
 
-OPEN_REPORTS = tuple(
-    Resource(
-        group="openreports.io",
-        version="v1alpha1",
-        kind=kind,
-        plural=plural,
-        singular=kind.lower(),
-        namespaced=kind == "Report",
-        storage=f"{plural}.openreports.io",
-    )
-    for kind, plural in (("Report", "reports"), ("ClusterReport", "clusterreports"))
-)
 ADD_ONS = tuple(
     Resource(
         group=group,
@@ -37,15 +25,6 @@ ADD_ONS = tuple(
         ("karpenter.sh", "NodeClaim", False),
         ("autoscaling.k8s.io", "VerticalPodAutoscaler", True),
     )
-)
-CAPACITY_BUFFERS = Resource(
-    group="autoscaling.x-k8s.io",
-    version="v1beta1",
-    kind="CapacityBuffer",
-    plural="capacitybuffers",
-    singular="capacitybuffer",
-    namespaced=True,
-    storage="capacitybuffers.autoscaling.x-k8s.io",
 )
 
 

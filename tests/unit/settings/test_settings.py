@@ -299,9 +299,9 @@ def test_a_scheduler_configuration_that_is_none_is_an_error(text: str, says: str
 
 @pytest.mark.parametrize("removed", sorted(REMOVED))
 def test_a_setting_of_an_earlier_version_says_what_became_of_it(removed: str, tmp_path: Path) -> None:
-    group, _, name = removed.partition(".")
+    text = "".join(f"{key}: {{" for key in removed.split(".")) + "x: 1" + "}" * len(removed.split("."))
     with pytest.raises(SettingsError) as caught:
-        load_settings(written(tmp_path, f"{group}: {{{name}: eviction-request}}"), env={})
+        load_settings(written(tmp_path, text), env={})
     assert f"{removed} {REMOVED[removed]}" in str(caught.value)
 
 

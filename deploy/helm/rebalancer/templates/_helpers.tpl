@@ -92,9 +92,6 @@ labels:
 {{- with .Values.evictions.namespaces -}}
 {{- $settings = mergeOverwrite $settings (dict "scope" (dict "namespaces" (dict "include" .))) -}}
 {{- end -}}
-{{- if .Values.policyReports.enabled -}}
-{{- $settings = mergeOverwrite $settings (dict "policyReports" (dict "enabled" true)) -}}
-{{- end -}}
 {{- range $name := list "slack" "webhook" -}}
 {{- $to := index $.Values.notifications $name -}}
 {{- if $to.secret -}}

@@ -20,10 +20,8 @@ Examples:
   # The same for a cluster in a file, for a script
   rebalancer room --snapshot cluster.json.gz -o json
 \b
-  # As objects that ask an autoscaler to hold this room ready; --apply creates them in the cluster,
-  # and removes what an earlier one created once it is not needed any more
+  # As objects that ask an autoscaler to hold this room ready
   rebalancer room -o capacitybuffer
-  rebalancer room --apply
 """
 
 
@@ -41,14 +39,6 @@ def room(
     files: options.Files = None,
     snapshot: options.Snapshots = None,
     output: Annotated[Form, typer.Option("--output", "-o")] = Form.TEXT,
-    apply: Annotated[
-        bool,
-        typer.Option(
-            "--apply",
-            help="Create the CapacityBuffers in the cluster, and remove those of before that are not needed "
-            "any more. Needs these rights.",
-        ),
-    ] = False,
     now: options.Now = None,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
@@ -57,18 +47,15 @@ def room(
 ) -> None:
     """Show the fewest nodes that would cure an excess which stays for want of room or of domains.
 
-    Nothing is changed without --apply. Where an excess stays for other reasons, no node is named.
+    Changes nothing. Where an excess stays for other reasons, no node is named.
     """
-    if apply and (files or snapshot):
-        raise typer.BadParameter("--apply is for a cluster, not for files")
     from rebalancer.planner import plan as plan_of
-    from rebalancer.policy.evictable import Evictable
     from rebalancer.report.output import to_builtins, to_json
     from rebalancer.report.room.buffers import to_buffers
     from rebalancer.report.room.words import section
     from rebalancer.report.wording.text import clean
-    from rebalancer.runtime.commands.room import apply_buffers, left_over, missing_room, why_kept
-    from rebalancer.runtime.commands.source import connected, load_snapshot
+    from rebalancer.runtime.commands.room import missing_room
+    from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
     from rebalancer.settings import load_settings, plan_options
     from rebalancer.yaml import to_yaml
@@ -95,23 +82,6 @@ def room(
     else:
         for line in section(found):
             typer.echo(clean(line))
-    if apply or output is Form.CAPACITYBUFFER:
+    if output is Form.CAPACITYBUFFER:
         for sentence in left_out:
             typer.echo(clean(f"not asked for: {sentence}"), err=True)
-    if source.snapshots:
-        return
-    policy = planning.policy
-    outside = Evictable(loaded.snapshot, policy).outside
-    kept = why_kept(loaded.snapshot, planned)
-    with connected(source) as connection:
-        for line in apply_buffers(connection, objects) if apply else ():
-            typer.echo(clean(line), err=True)
-        for line in left_over(
-            connection,
-            objects,
-            namespaces=policy.namespaces_include,
-            outside=outside,
-            kept=kept,
-            remove=apply,
-        ):
-            typer.echo(clean(line), err=True)
