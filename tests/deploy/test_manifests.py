@@ -295,6 +295,38 @@ def test_steered_scale_ins_have_the_same_right_by_kustomize_and_helm(tmp_path: P
     assert name not in essence(chart({}))
 
 
+def egress(objects: list[Object]) -> list[Object]:
+    """The ways out of the one NetworkPolicy."""
+    [policy] = [o for o in objects if o["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    rules: list[Object] = policy["spec"]["egress"]
+    return rules
+
+
+def test_out_go_name_resolution_and_the_api_server_and_what_is_asked_for() -> None:
+    for name, objects in rendered().items():
+        if any(o["kind"] == "NetworkPolicy" for o in objects):
+            resolving, api_server, *more = egress(objects)
+            assert {p["port"] for p in resolving["ports"]} == {53}
+            assert {"namespaceSelector", "podSelector"} == set(resolving["to"][0])
+            assert resolving["to"][1:] == [{"ipBlock": {"cidr": "169.254.20.10/32"}}]
+            assert api_server == {"ports": [{"port": p, "protocol": "TCP"} for p in (443, 6443)]}
+            collector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+            otlp = {"to": [collector], "ports": [{"port": 4318, "protocol": "TCP"}]}
+            assert more == ([otlp] if "monitoring" in name else []), name
+
+
+def test_the_way_to_the_api_server_can_be_narrowed_to_it() -> None:
+    rule = {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 4318, "protocol": "TCP"}]}
+    addresses = ["10.0.0.4/32", "fd00::1/128"]
+    names = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}]
+    network = {"apiServerCIDRs": addresses, "egress": [rule], "dns": names}
+    resolving, api_server, more = egress(chart({"networkPolicy": network}))
+    assert [peer["ipBlock"]["cidr"] for peer in api_server["to"]] == addresses
+    assert resolving["to"] == names
+    assert more == rule
+
+
 def test_a_receiver_on_another_port_is_let_through() -> None:
     made = chart({"notifications": {"webhook": {"secret": "s"}, "port": 8443}})
     policy = next(o for o in made if o["kind"] == "NetworkPolicy")
