@@ -30,6 +30,7 @@ class ReasonCode(StrEnum):
     OWNER_TERMINATING = "owner-terminating"
     OWNER_SCALING = "owner-scaling"
     OWNER_DEGRADED = "owner-degraded"
+    REPLACEMENT_REFUSED = "replacement-refused"
     ROLLOUT_IN_PROGRESS = "rollout-in-progress"
     PAUSED = "paused"
     ON_DELETE = "on-delete-revisions"

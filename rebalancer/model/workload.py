@@ -15,6 +15,12 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent). `template`
     is the template that the next pod is built from; for a StatefulSet that of the update revision.
     `max_unavailable`: of a Deployment's rolling update, as written.
+
+    What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
+    `service_account` and `runtime_class` ("" = none is named), `node` where it names one, and `security`, the
+    part that Pod Security reads, as JSON; b"" where no pod is wanted, or where another object makes them.
+    `failing`: the reason of a condition by which its controller says that pods cannot be made
+    (ReplicaFailure), or have not become ready in time (ProgressDeadlineExceeded); "" if there is none.
     """
 
     kind: str
@@ -37,6 +43,11 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     ready_replicas: int = 0
     available_replicas: int = 0
     claim_templates: tuple[str, ...] = ()
+    service_account: str = ""
+    runtime_class: str = ""
+    node: str = ""
+    security: bytes = b""
+    failing: str = ""
 
     @property
     def name(self) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
+import msgspec
+
+from rebalancer.admission.pod_security import ENFORCE, LATEST, enforced, violations
 from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
@@ -31,6 +35,7 @@ class Owners:
         self._stand_ins: dict[tuple[str, str, str], Workload] = {}
         self._pods: dict[str, list[Pod]] = defaultdict(list)
         self._why_not: dict[str, Reason | None] = {}
+        self._violations: dict[tuple[str, int, bytes], tuple[str, ...]] = {}
         self._parents: dict[int, tuple[Workload, Workload | None]] = {}
         self._of: dict[tuple[str, int], tuple[OwnerReference, Workload | None]] = {}
         for group in snapshot.live:
@@ -101,6 +106,8 @@ class Owners:
             return _unknown(name)
         if owner.observed_generation < owner.metadata.generation:
             return _unseen(name)
+        if (reason := failing(owner) or self._refused(owner)) is not None:
+            return reason
         parent = self.parent(owner)
         if parent is None and (reason := self._parent_not_read(owner)) is not None:
             return reason
@@ -122,6 +129,38 @@ class Owners:
         if owner.kind == "StatefulSet" and (reason := self._stateful(owner, active)) is not None:
             return reason
         return self._arriving(owner, active)
+
+    def _refused(self, owner: Workload) -> Reason | None:
+        """Why the API server would not make a pod of the owner's template, or the scheduler not place it."""
+        name, snapshot = f"{owner.kind} {owner.name}", self._snapshot
+        if owner.node:
+            return Reason(
+                ReasonCode.REPLACEMENT_REFUSED,
+                f"the template of {name} names node {owner.node}: the scheduler does not place its pods",
+                {},
+                "use a nodeSelector instead of nodeName",
+            )
+        wanted = owner.template.priority_class if owner.template is not None else ""
+        known = "PriorityClass" not in snapshot.kinds or wanted in snapshot.priority_classes
+        if wanted and not known and not wanted.startswith("system-"):
+            return gone(name, "PriorityClass", wanted)
+        namespace = snapshot.namespaces.get(owner.namespace)
+        if namespace is None or not owner.security:
+            return None
+        level, version = enforced(namespace.metadata.labels, _minor(snapshot.server_version))
+        key = level, version, owner.security
+        if level and key not in self._violations:
+            self._violations[key] = violations(msgspec.json.decode(owner.security), level, version)
+        if not level or not (found := self._violations[key]):
+            return None
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        return Reason(
+            ReasonCode.REPLACEMENT_REFUSED,
+            f"namespace {owner.namespace} enforces Pod Security level {level}, which the template of {name} "
+            f"does not keep ({found[0]}{more}): no new pod would be admitted",
+            {"violations": len(found)},
+            f"correct the template, or the label {ENFORCE} of the namespace",
+        )
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once."""
@@ -189,6 +228,8 @@ class Owners:
             )
         if parent.observed_generation < parent.metadata.generation:
             return _unseen(name)
+        if (reason := failing(parent)) is not None:
+            return reason
         busy = [w for w in self._of_deployment[parent.key] if w.replicas > 0 or self.active(w)]
         if len(busy) > 1:
             return Reason(
@@ -233,10 +274,47 @@ class Owners:
         return None
 
 
+def failing(owner: Workload) -> Reason | None:
+    """Why an owner is left alone whose controller itself says that it cannot make its pods, or get them
+    ready."""
+    if not owner.failing:
+        return None
+    name = f"{owner.kind} {owner.name}"
+    if owner.failing == "ProgressDeadlineExceeded":
+        return Reason(
+            ReasonCode.OWNER_DEGRADED,
+            f"{name}: its last rollout did not come to an end in time (ProgressDeadlineExceeded)",
+            {},
+            "mend the rollout, or undo it",
+        )
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"{name}: its controller could not make all of its pods (ReplicaFailure: {owner.failing})",
+        {},
+        f"see kubectl -n {owner.namespace} describe {owner.kind.lower()} {owner.name}",
+    )
+
+
+def gone(owner: str, kind: str, name: str) -> Reason:
+    """That the API server refuses new pods of an owner, as what its template names does not exist."""
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"the template of {owner} names {kind} {name}, which does not exist: no new pod would be admitted",
+        {},
+        f"create the {kind}, or correct the template",
+    )
+
+
 def topmost(snapshot: Snapshot, pod: Pod) -> Workload | None:
     """The pod's Deployment if there is one, else its controller; None if the snapshot has none of them."""
     owner = snapshot.owner_of(pod.namespace, pod.owner)
     return owner and (snapshot.owner_of(owner.namespace, owner.owner) or owner)
+
+
+def _minor(server_version: str) -> int:
+    """The minor release of the API server; one beyond all if it is not known."""
+    found = re.match(r"v?1\.(\d+)", server_version)
+    return int(found.group(1)) if found else LATEST
 
 
 def _rolled_out(owner: Workload, ref: OwnerReference) -> bool:

@@ -67,8 +67,24 @@ _AFFINITY = fields(
     podAntiAffinity=_POD_AFFINITY,
 )
 _RESOURCES = fields(requests=_QUANTITIES, limits=_QUANTITIES)
+_PROFILE = fields(type=same)
+_SECURITY = fields(
+    **dict.fromkeys(
+        ("privileged", "allowPrivilegeEscalation", "runAsNonRoot", "runAsUser", "procMount"), same
+    ),
+    capabilities=fields(add=each(same), drop=each(same)),
+    seLinuxOptions=fields(type=same, user=name, role=name),
+    seccompProfile=_PROFILE,
+    appArmorProfile=_PROFILE,
+    windowsOptions=fields(hostProcess=same),
+    sysctls=each(fields(name=same)),
+)
+_HANDLER = fields(httpGet=fields(host=address), tcpSocket=fields(host=address))
 _CONTAINER = fields(
     name=name,
+    securityContext=_SECURITY,
+    **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), _HANDLER),
+    lifecycle=fields(postStart=_HANDLER, preStop=_HANDLER),
     image=image,
     resources=_RESOURCES,
     restartPolicy=same,
@@ -112,6 +128,13 @@ _VOLUME = fields(
     iscsi=fields(iqn=name, readOnly=same),
     rbd=fields(pool=name, image=name, monitors=each(name), readOnly=same),
     **_DISKS,
+    # Of the rest a restricted level of Pod Security forbids these.
+    **dict.fromkeys(
+        ("nfs", "cephfs", "cinder", "fc", "flexVolume", "flocker", "gitRepo", "glusterfs", "azureFile"),
+        _EMPTY,
+    ),
+    **dict.fromkeys(("photonPersistentDisk", "portworxVolume", "quobyte", "scaleIO", "storageos"), _EMPTY),
+    vsphereVolume=_EMPTY,
 )
 
 
@@ -142,6 +165,12 @@ POD_SPEC = fields(
     workloadRef=fields(name=name, podGroup=name),
     evictionResponders=each(fields(name=name)),
     hostNetwork=same,
+    hostPID=same,
+    hostIPC=same,
+    os=fields(name=same),
+    securityContext=_SECURITY,
+    serviceAccountName=name,
+    runtimeClassName=name,
     hostUsers=same,
     terminationGracePeriodSeconds=same,
     restartPolicy=same,

@@ -10,10 +10,10 @@ from msgspec import Raw, Struct
 
 from rebalancer.model.amounts.quantity import resource_list
 from rebalancer.model.decode.nodes import NodeDecoder
-from rebalancer.model.decode.pod_json import TemplateJson, absent
+from rebalancer.model.decode.pod_json import TemplateJson, TemplateSpecJson, absent
 from rebalancer.model.decode.pods import PodDecoder
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
-from rebalancer.model.node import Node
+from rebalancer.model.node import Condition, Node
 from rebalancer.model.object_meta import ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
@@ -60,6 +60,7 @@ class _WorkloadStatus(Struct, frozen=True, rename="camel"):
     available_replicas: int = 0
     current_revision: str = ""
     update_revision: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class _Workload(Struct, frozen=True, rename="camel"):
@@ -144,6 +145,10 @@ class Decoder:
             )
             if kind == "ReplicationController" and selector is None:
                 selector = Selector.equals(template.labels)
+        made = spec.template.spec if spec.template is not None else TemplateSpecJson()
+        makes_pods = (
+            spec.template is not None and kind not in ("Deployment", "DaemonSet") and spec.replicas > 0
+        )
         strategy = spec.strategy if kind == "Deployment" else spec.update_strategy
         rolling = _RollingUpdate()
         if kind in ("Deployment", "StatefulSet") and not absent(strategy.rolling_update):
@@ -169,7 +174,18 @@ class Decoder:
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
             claim_templates=tuple(c.metadata.name for c in spec.volume_claim_templates),
+            service_account=made.service_account_name or made.service_account,
+            runtime_class=made.runtime_class_name,
+            node=made.node_name,
+            security=spec.template.security() if spec.template is not None and makes_pods else b"",
+            failing=next((c.reason or c.type for c in status.conditions if _fails(c)), ""),
         )
+
+
+def _fails(condition: Condition) -> bool:
+    """Whether an owner's controller says that its pods cannot be made, or did not become ready in time."""
+    late = condition.type == "Progressing" and condition.reason == "ProgressDeadlineExceeded"
+    return late or (condition.type == "ReplicaFailure" and condition.status == "True")
 
 
 def _check_quantities(value: Object) -> None:

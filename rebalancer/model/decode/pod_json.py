@@ -138,6 +138,62 @@ class PodJson(Struct, frozen=True, rename="camel"):
     status: _PodStatus = _PodStatus()
 
 
+class _SecuredContainerJson(ContainerJson, frozen=True, rename="camel"):
+    security_context: Raw = _NONE
+    liveness_probe: Raw = _NONE
+    readiness_probe: Raw = _NONE
+    startup_probe: Raw = _NONE
+    lifecycle: Raw = _NONE
+
+    def security(self) -> dict[str, object]:
+        return {"name": self.name} | _present(
+            {
+                "ports": self.ports,
+                "securityContext": self.security_context,
+                "livenessProbe": self.liveness_probe,
+                "readinessProbe": self.readiness_probe,
+                "startupProbe": self.startup_probe,
+                "lifecycle": self.lifecycle,
+            }
+        )
+
+
+class _SecuredVolumeJson(VolumeJson, frozen=True, rename="camel"):
+    config_map: Raw = _NONE
+    secret: Raw = _NONE
+    downward_api: Raw = msgspec.field(name="downwardAPI", default=_NONE)
+    projected: Raw = _NONE
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it is of a kind that every level lets pass."""
+        sources = (
+            self.config_map,
+            self.secret,
+            self.downward_api,
+            self.projected,
+            self.empty_dir,
+            self.ephemeral,
+        )
+        known = (self.persistent_volume_claim, self.csi, self.image)
+        return not all(absent(s) for s in sources) or any(k is not None for k in known)
+
+
+class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
+    """What of a template decides whether the API server makes a pod of it."""
+
+    containers: tuple[_SecuredContainerJson, ...] = ()
+    init_containers: tuple[_SecuredContainerJson, ...] = ()
+    volumes: tuple[_SecuredVolumeJson, ...] = ()
+    service_account_name: str = ""
+    service_account: str = ""
+    runtime_class_name: str = ""
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
+    host_ipc: bool = msgspec.field(name="hostIPC", default=False)
+    security_context: Raw = _NONE
+    os: Raw = _NONE
+
+
 class _TemplateMeta(Struct, frozen=True, rename="camel"):
     labels: Raw = _NONE
     annotations: Raw = _NONE
@@ -147,12 +203,37 @@ class TemplateJson(Struct, frozen=True, rename="camel"):
     """spec.template of a workload."""
 
     metadata: _TemplateMeta = _TemplateMeta()
-    spec: PodSpecJson = PodSpecJson()
+    spec: TemplateSpecJson = TemplateSpecJson()
+
+    def security(self) -> bytes:
+        """What Pod Security reads of it, as JSON of the same shape: a fraction of the whole."""
+        s = self.spec
+        spec = _present({"securityContext": s.security_context, "os": s.os}) | {
+            "hostNetwork": s.host_network or None,
+            "hostPID": s.host_pid or None,
+            "hostIPC": s.host_ipc or None,
+            "hostUsers": s.host_users,
+            "containers": [c.security() for c in s.containers],
+            "initContainers": [c.security() for c in s.init_containers],
+            "volumes": [
+                {"name": v.name, **({} if absent(v.host_path) else {"hostPath": {}})}
+                for v in s.volumes
+                if not v.harmless
+            ],
+        }
+        noted = _present({"annotations": self.metadata.annotations})
+        return msgspec.json.encode(
+            {"metadata": noted, "spec": {k: v for k, v in spec.items() if v or v is False}}
+        )
 
 
 def absent(raw: Raw | bytes) -> bool:
     """Whether the field is missing or null."""
     return raw is _NONE or bytes(raw) in (b"", b"null")
+
+
+def _present(fields: dict[str, Raw]) -> dict[str, object]:
+    return {name: raw for name, raw in fields.items() if not absent(raw)}
 
 
 def part(raw: Raw | bytes, type_: Any, path: str) -> Any:

@@ -8,6 +8,7 @@ from rebalancer.policy.admission_queues import queue_of
 from rebalancer.policy.annotations import steering
 from rebalancer.policy.limits.in_flight import degraded
 from rebalancer.policy.options import Limit
+from rebalancer.policy.owners import failing
 
 
 def short_of_pods(planned: Workload, live: Workload, in_flight: int) -> Reason | None:
@@ -62,6 +63,8 @@ def why_not(planned: Workload, live: Workload | None) -> Reason | None:
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
     if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
         return _changed(f"{name} has changed since the plan: its annotations")
+    if (reason := failing(live)) is not None:
+        return reason
     if key := queue_of(live.metadata.labels, live.metadata.annotations):
         return _changed(f"{name} has changed since the plan: it is in a queue ({key})")
     return None

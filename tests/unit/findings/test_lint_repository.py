@@ -58,8 +58,8 @@ INVALID = {
         "minAvailable and maxUnavailable exclude each other",
     ),
     "a string for a truth": (
-        ("      containers:", '      hostPID: "no"\n      containers:'),
-        "spec.template.spec.hostPID: true or false is expected, not 'no'",
+        ("      containers:", '      shareProcessNamespace: "no"\n      containers:'),
+        "spec.template.spec.shareProcessNamespace: true or false is expected, not 'no'",
     ),
 }
 

@@ -8,10 +8,11 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.build import OwnerBuilder, deployment, pod, replica_set, stateful_set
+from tests.support.build import OwnerBuilder, deployment, objects, pod, replica_set, stateful_set
 from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, merged, patched, web
+from tests.unit.policy.test_evictable import namespace, priority_class
 
 Case = tuple[str, Any, dict[str, Any], ReasonCode | None]
 DELETED = {"metadata": {"deletionTimestamp": "2026-05-31T23:59:59Z"}}
@@ -82,6 +83,38 @@ def made_by(kind: str, owner: OwnerBuilder) -> list[Json]:
 
 
 TRUSTED = {"owner_kinds_allow": ("Rollout", "Cassandra")}
+REFUSED = ReasonCode.REPLACEMENT_REFUSED
+CANNOT = ("ReplicaFailure", "True", "FailedCreate")
+
+
+def template(**changes: Json) -> list[Json]:
+    """app, with changes to the templates of its Deployment and its ReplicaSet."""
+    made = objects(app())
+    for kind in ("Deployment", "ReplicaSet"):
+        made = patched(kind, {"spec": {"template": changes}}, made)
+    return made
+
+
+def says(kind: str, type_: str, status: str, reason: str) -> list[Json]:
+    """app, with a condition of its Deployment or its ReplicaSet."""
+    condition = {"type": type_, "status": status, "reason": reason, "message": "pods are forbidden"}
+    return patched(kind, {"status": {"conditions": [condition]}}, app())
+
+
+def enforcing(level: str, *, version: str = "", how: str = "enforce") -> Json:
+    """The namespace with a level of Pod Security."""
+    labels = {f"pod-security.kubernetes.io/{how}": level}
+    if version:
+        labels[f"pod-security.kubernetes.io/{how}-version"] = version
+    return namespace(**labels)
+
+
+def probing() -> list[Json]:
+    """app, with a probe that names a host, which is forbidden from 1.34 on."""
+    probe = {"httpGet": {"host": "10.0.0.1", "port": 80}}
+    return template(spec={"containers": [{"name": "c", "livenessProbe": probe}]})
+
+
 ALL_AWAY = {"in_flight_per_owner": Limit(percent=100)}
 """So that a pod that is not Ready does not keep the others for its own sake."""
 OLD, NEW, LONG_AGO = "2026-01-01T00:00:00Z", "2026-05-31T23:59:00Z", "2026-05-31T23:50:00Z"
@@ -245,6 +278,36 @@ CASES: list[Case] = [
     ("two revisions on their way", revised(db()), {}, ROLLOUT),
     ("in order, one pod not Ready", db().unready(1), {}, ReasonCode.REPLACEMENT_NOT_READY),
     ("in parallel, one pod not Ready for long", db().parallel().unready(1), ALL_AWAY, None),
+    # Replacements that would not be made, or that the scheduler would not place.
+    ("a template that names a node", template(spec={"nodeName": "a-0"}), {}, REFUSED),
+    ("a PriorityClass that is gone", template(spec={"priorityClassName": "gone"}), {}, REFUSED),
+    ("one that every cluster has", template(spec={"priorityClassName": "system-node-critical"}), {}, None),
+    (
+        "a PriorityClass that is there",
+        [template(spec={"priorityClassName": "high"}), priority_class("high", 5)],
+        {},
+        None,
+    ),
+    ("a ReplicaSet that cannot make pods", says("ReplicaSet", *CANNOT), {}, REFUSED),
+    ("a Deployment that cannot make pods", says("Deployment", *CANNOT), {}, REFUSED),
+    (
+        "a rollout that did not end in time",
+        says("Deployment", "Progressing", "False", "ProgressDeadlineExceeded"),
+        {},
+        ReasonCode.OWNER_DEGRADED,
+    ),
+    ("a rollout that did", says("Deployment", "Progressing", "True", "NewReplicaSetAvailable"), {}, None),
+    ("a level that the template keeps", [app(), enforcing("baseline")], {}, None),
+    ("a level that it does not keep", [app(), enforcing("restricted")], {}, REFUSED),
+    (
+        "a level that it does not keep any more",
+        [template(spec={"hostNetwork": True}), enforcing("baseline")],
+        {},
+        REFUSED,
+    ),
+    ("an old version of a level", [probing(), enforcing("baseline", version="v1.33")], {}, None),
+    ("its latest version", [probing(), enforcing("baseline", version="latest")], {}, REFUSED),
+    ("a level that only warns", [app(), enforcing("restricted", how="warn")], {}, None),
     # Replacements on their way.
     (
         "a new pod that is not Ready",
