@@ -108,6 +108,14 @@ _ALL = (
 
 RESOURCES: dict[str, Resource] = {r.kind: r for r in _ALL}
 """Every kind that is read, in the order in which lists are started: the long ones first."""
+NAMED = {
+    r.kind: r
+    for r in (
+        Resource("ServiceAccount", "", "v1", "serviceaccounts", metadata_only=True),
+        Resource("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", namespaced=False, metadata_only=True),
+    )
+}
+"""Kinds of which only single objects are read, by the names that templates give."""
 _OF_DRIVERS = frozenset({"CSIStorageCapacity"})
 """Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
 

@@ -40,9 +40,24 @@ def controller(name: str, per_node: dict[str, int]) -> list[Object]:
     return [owner, *pods]
 
 
+def named() -> list[Object]:
+    """A Deployment whose template names a ServiceAccount and a RuntimeClass, and these."""
+    made = objects(deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] != "Pod":
+            o["spec"]["template"]["spec"] |= {"serviceAccountName": "web", "runtimeClassName": "plain"}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "web", "namespace": "default"},
+    }
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "plain"}}
+    return [*made, account, {**runtime, "handler": "runc"}]
+
+
 SKEWED = objects(
     *(node(f"{zone}-0").zone(zone) for zone in "abc"),
-    deployment("web").spread("zone", 1).placed({"a-0": 4}),
+    named(),
     replica_set("bare").spread("zone", 1).placed({"a-0": 4}),
     stateful_set("db").spread("zone", 1).placed({"a-0": 4}),
     *controller("old", {"a-0": 4}),
@@ -167,9 +182,9 @@ def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str
         run.command()
         accesses = run.accesses
     refused = {(a.verb, a.resource, a.name) for a in accesses if a.code == 403}
-    assert refused <= {("get", "leases", "kube-scheduler")}, "what the scheduler's pods tell, too"
+    assert refused <= {("get", "leases", "kube-scheduler"), ("get", "runtimeclasses", "plain")}
     wide = {a.resource for a in accesses if not a.namespace and a.resource != "namespaces"}
-    assert wide <= {r.plural for r in RESOURCES.values() if not r.namespaced}
+    assert wide <= {"runtimeclasses", *(r.plural for r in RESOURCES.values() if not r.namespaced)}
     assert {a.namespace for a in accesses} <= {"", "default", "pay", NAMESPACE, "kube-system"}
     everywhere = {r.resource for r in rights if not r.namespace}
     assert everywhere == {r.plural for r in RESOURCES.values() if not r.namespaced}

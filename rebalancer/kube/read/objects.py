@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
 from rebalancer.kube.client.status import quoted
-from rebalancer.kube.errors import ExpiredError, NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import ExpiredError, ForbiddenError, NotFoundError, ResponseError, Target
 from rebalancer.kube.read.head import HeadMeta, head
 from rebalancer.kube.read.pager import pages
-from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.resources import NAMED, RESOURCES
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
@@ -62,6 +62,26 @@ class Objects:
             return None
         found = self._get(kind, namespace, name)
         return found if isinstance(found, Workload) else None
+
+    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        """Whether there is an object of that name, of a kind in `NAMED`; None where that cannot be seen: it
+        may not be read, or the kind is not served."""
+        resource = NAMED[kind]
+        target = Target("get", resource, namespace, name)
+        where = resource.path(namespace, name)
+
+        def ask() -> None:
+            self._connection.request(
+                "GET", where, target, accept=resource.watch_accept, read_timeout=_READ_TIMEOUT
+            )
+
+        try:
+            retry(ask, wait=self._wait, backoff=self._backoff)
+        except ForbiddenError:
+            return None
+        except NotFoundError as e:
+            return False if e.kind else None
+        return True
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace."""

@@ -18,7 +18,7 @@ from rebalancer.planner.plan import Move
 from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.policy.limits.quota import Quotas
 from rebalancer.policy.options import Limit
-from rebalancer.runtime.last_look import namespace, owner, pod
+from rebalancer.runtime.last_look import named, namespace, owner, pod
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
@@ -33,6 +33,10 @@ class Reads(Protocol):
 
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         """The owner of that kind and name."""
+        ...
+
+    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        """Whether there is an object of that name; None where that cannot be seen."""
         ...
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
@@ -104,10 +108,11 @@ class LastLook:
         victim, planned = move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner)
         parent = self._room.owner_of(planned.namespace, planned.owner) if planned is not None else None
         node = self._expected(move)
-        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:
             pool.submit(beside)
             the_owner = pool.submit(self._owner, planned)
             the_parent = pool.submit(self._owner, parent)
+            the_named = pool.submit(self._named, planned)
             the_budgets = pool.submit(self._budgets, victim.namespace)
             the_namespace = pool.submit(self._namespace, victim.namespace)
             the_node = pool.submit(self._spot_check.node, node)
@@ -123,6 +128,8 @@ class LastLook:
                     reason = owner.short_of_ready(parent or planned, live, in_flight, self._share)
             if reason is not None:
                 return reason
+        if (reason := the_named.result()) is not None:
+            return reason
         if parent is not None and parent.kind in RESOURCES:
             reason = owner.why_not(parent, the_parent.result())
             if reason is not None:
@@ -178,6 +185,9 @@ class LastLook:
         if planned is None or planned.kind not in RESOURCES:
             return None
         return self._reads.workload(planned.kind, planned.namespace, planned.name)
+
+    def _named(self, planned: Workload | None) -> Reason | None:
+        return named.why_not(planned, self._reads.exists) if planned is not None else None
 
     def _budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         try:

@@ -49,6 +49,7 @@ from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
 from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
 from rebalancer.runtime.last_look.look import LastLook
+from rebalancer.runtime.last_look.named import Exists, missing
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
 from rebalancer.runtime.last_look.watch_age import WatchAge
@@ -176,6 +177,7 @@ def live_parts(
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
     watched = (*watched, *newest)
+    named = objects.exists if options.execute else None
     health = _health(connection, options, clock, around, newest)
     alone = [DeschedulerGate(cache)] if cache is not None and not options.beside_descheduler else []
     gate = _gate(brakes, options, clock, around, [*health, *alone, *newest])
@@ -184,7 +186,7 @@ def live_parts(
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
-        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings),
+        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings, named),
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
@@ -211,11 +213,13 @@ def remembering(
     planning: PlanOptions,
     memory: Memory | None,
     make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
+    exists: Exists | None = None,
 ) -> Planning:
-    """The planner with the owners that memory leaves alone.
+    """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
+    is there; None: nobody evicts, and nobody is asked.
 
-    Whether a violation is too young is only seen in a plan. If it touches such owners, a second plan is made
-    without them.
+    Whether a violation is too young, or something is missing, is only seen in a plan. If it touches such
+    owners, a second plan is made without them.
     """
 
     def without(snapshot: Snapshot, approved: Approved | None, resting: Mapping[str, Reason]) -> Plan:
@@ -228,10 +232,14 @@ def remembering(
             return without(snapshot, approved, planning.policy.resting)
         resting = memory.resting(snapshot)
         made = without(snapshot, approved, resting)
-        unsettled = memory.unsettled(snapshot, made)
-        touched = {m.owner.key for m in made.moves} & unsettled.keys()
-        if touched:
-            made = without(snapshot, approved, {**unsettled, **resting})
+        movers = {m.owner.key: m.owner for m in made.moves}
+        refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
+        away = {**refused, **memory.unsettled(snapshot, made)}
+        if movers.keys() & away.keys():
+            made = without(snapshot, approved, {**away, **resting})
+        if unseen:
+            say = f"whether each {' and '.join(unseen)} that a template names exists could not be seen"
+            made = replace(made, assumptions=(*made.assumptions, say))
         more = undone(snapshot, made, memory.undone_moves(), memory.today)
         found = (*memory.dated(made.findings, planning.policy.in_view), *more)
         return replace(made, findings=found) if found != made.findings else made

@@ -106,7 +106,7 @@ def enforcing(level: str, *, version: str = "", how: str = "enforce") -> Json:
     labels = {f"pod-security.kubernetes.io/{how}": level}
     if version:
         labels[f"pod-security.kubernetes.io/{how}-version"] = version
-    return namespace(**labels)
+    return merged(namespace(), {"metadata": {"labels": labels}})
 
 
 def probing() -> list[Json]:

@@ -12,7 +12,7 @@ from rebalancer.policy.history.resting_owners import HistoryRules
 from tests.support.build import deployment, nodes, objects
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Reply
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import FakeTime
 from tests.support.servers.hands import Hands
@@ -129,3 +129,86 @@ def test_a_namespace_in_which_a_replacement_was_held_back_is_remembered() -> Non
         assert reasons(second) == {ReasonCode.ADMISSION_QUEUE}
         m.time.at += 8 * 86_400
         assert m.cycle(canary).report.evicted == 1
+
+
+def named(things: Any, account: str = "web", runtime: str = "plain") -> list[Json]:
+    """Templates name a ServiceAccount and a RuntimeClass, of which those called web and plain exist."""
+    made = objects(things)
+    for o in made:
+        if "template" in o.get("spec", {}):
+            o["spec"]["template"]["spec"] |= {"serviceAccountName": account, "runtimeClassName": runtime}
+    there = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "web", "namespace": "default"},
+    }
+    runs = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "plain"}}
+    return [*made, there, {**runs, "handler": "runc"}]
+
+
+SKEWED = (nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+
+
+@pytest.mark.parametrize(
+    ("account", "runtime", "evicted"),
+    [("web", "plain", 2), ("default", "plain", 2), ("gone", "plain", 0), ("web", "gone", 0)],
+)
+def test_what_a_template_names_must_exist(account: str, runtime: str, evicted: int) -> None:
+    with ApiServer(named(SKEWED, account, runtime)) as server:
+        run = Run(server, time=later())
+    assert run.evictions() == evicted
+    assert reasons(run) == ({ReasonCode.REPLACEMENT_REFUSED} if not evicted else set())
+    if not evicted:
+        (reason,) = {b.reason.message for b in run.story.plans[-1].blocked}
+        assert "gone, which does not exist" in reason
+
+
+def test_what_is_deleted_after_the_plan_is_missed_by_the_last_look() -> None:
+    with ApiServer(named(SKEWED)) as server:
+        run = Run(
+            server,
+            time=later(),
+            after_plan=lambda n: server.store.delete("ServiceAccount", "web", "default") if n == 1 else None,
+        )
+    assert run.evictions() == 0
+    assert set(run.story.rejected.values()) <= {ReasonCode.REPLACEMENT_REFUSED}
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+
+
+def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
+    with ApiServer(named(SKEWED)) as server:
+        for resource in ("serviceaccounts", "runtimeclasses"):
+            server.faults.add(Reply(403), verb="get", resource=resource)
+        run = Run(server, time=later())
+    assert run.evictions() == 2
+    assert any("RuntimeClass and ServiceAccount" in a for a in run.story.plans[0].assumptions)
+
+
+def test_a_namespace_that_has_come_to_enforce_what_the_template_does_not_keep() -> None:
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with ApiServer(objects(SKEWED)) as server:
+        server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(labels=restricted))
+        run = Run(server, time=later())
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+
+
+def test_an_owner_that_says_after_the_plan_that_it_cannot_make_pods() -> None:
+    fails = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+
+    with ApiServer(objects(SKEWED)) as server:
+
+        def say(plans: int) -> None:
+            if plans == 1:
+                (owner,) = server.store.list("ReplicaSet")
+                server.store.modify(
+                    "ReplicaSet",
+                    owner["metadata"]["name"],
+                    "default",
+                    lambda o: o["status"].update(conditions=[fails]),
+                    subresource="status",
+                )
+
+        run = Run(server, time=later(), after_plan=say)
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
