@@ -49,7 +49,7 @@ KINDS = frozenset(
     }
 )
 """Controllers whose pods restart together. A Pod owns the workers of its group."""
-_VOLCANO = "batch.volcano.sh/"
+VOLCANO = "batch.volcano.sh/"
 """Volcano's Job has the name of a built-in kind."""
 
 
@@ -75,7 +75,7 @@ def why_not(pod: Pod, allowed: Collection[str]) -> Reason | None:
 
 def of_controller(controller: OwnerReference, what: str) -> Reason | None:
     """Why what this controller owns stays, where its pods belong together. `what`: a sentence's beginning."""
-    kind, volcano = controller.kind, controller.api_version.startswith(_VOLCANO)
+    kind, volcano = controller.kind, controller.api_version.startswith(VOLCANO)
     if kind not in KINDS and not volcano:
         return None
     return Reason(

@@ -5,7 +5,8 @@ commands, other annotations, managed fields. The plan for the redacted cluster i
 with the pseudonyms in place of the names.
 
 Kept as they are: well-known label keys, taint keys, names and resources (`known_keys`), names of CSI drivers,
-provisioners and schedulers, the kinds of owners, quantities, times and host ports.
+provisioners and schedulers, the kinds of owners (not the groups of unknown ones), quantities, times and host
+ports.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from rebalancer.manifests.redaction.rules import (
     Naming,
     Rule,
     address,
+    api_version,
     condition,
     each,
     fields,
@@ -27,7 +28,9 @@ from rebalancer.manifests.redaction.rules import (
 
 _QUANTITIES = keyed(resource)
 _CONDITION_LIST = each(condition)
-_OWNER = fields(apiVersion=same, kind=same, name=name, uid=uid, controller=same, blockOwnerDeletion=same)
+_OWNER = fields(
+    apiVersion=api_version, kind=same, name=name, uid=uid, controller=same, blockOwnerDeletion=same
+)
 _META = {
     "namespace": name,
     "uid": uid,
@@ -228,7 +231,7 @@ def _workload(selector: Rule) -> Rule:
 
 
 _PHASE = fields(phase=same)
-_SCALED = fields(apiVersion=same, kind=same, name=name)
+_SCALED = fields(apiVersion=api_version, kind=same, name=name)
 KINDS: dict[str, Rule] = {
     "Node": fields(
         metadata=META,
@@ -295,7 +298,7 @@ KINDS: dict[str, Rule] = {
             volumeMode=same,
             volumeAttributesClassName=name,
             persistentVolumeReclaimPolicy=same,
-            claimRef=fields(apiVersion=same, kind=same, name=name, namespace=name, uid=uid),
+            claimRef=fields(apiVersion=api_version, kind=same, name=name, namespace=name, uid=uid),
             nodeAffinity=fields(required=_NODE_SELECTOR),
             csi=fields(driver=same, volumeHandle=name),
             **_DISKS,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.resizes import RESIZE_PENDING
+from rebalancer.model.kinds import BUILT_IN
 from rebalancer.model.node import IMPLICIT
 from rebalancer.policy import gangs
 from rebalancer.policy.admission_queues import QUEUES
@@ -59,6 +60,8 @@ _CONDITIONS = frozenset(
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
     | {"Consolidatable", RESIZE_PENDING}
 )
+_KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", gangs.VOLCANO.rstrip("/")}
+_VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
 _ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -71,6 +74,16 @@ def same(value: Any, _: Naming) -> Any:
     if isinstance(value, str):
         return value if _WORD.fullmatch(value) else _REDACTED
     return value if isinstance(value, int | float) else None
+
+
+def api_version(value: Any, naming: Naming) -> str | None:
+    """Group and version of an object's kind. A group is a name, unless Kubernetes or a rule has it."""
+    if not isinstance(value, str):
+        return None
+    group, slash, version = value.rpartition("/")
+    if not slash or group in _KNOWN_GROUPS or group.endswith((".k8s.io", ".x-k8s.io")):
+        return str(same(value, naming))
+    return f"{naming.name(group)}/{version if _VERSION.fullmatch(version) else 'v1'}"
 
 
 def name(value: Any, naming: Naming) -> str | None:

@@ -168,6 +168,31 @@ def test_so_is_one_with_nodes_that_come_and_go(there: NodeBuilder) -> None:
     check(objects(node("a-0").zone("a"), there, web.placed({"a-0": 4})))
 
 
+CONTROLLERS = [
+    ("apps.acme-bank.example/v1alpha1", "CloneSet", False),
+    ("acme-bank.example/v9-acme", "Fleet", False),
+    ("argoproj.io/v1alpha1", "Rollout", True),
+    ("batch.volcano.sh/v1alpha1", "Job", True),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", True),
+    ("apps/v1", "ReplicaSet", True),
+]
+
+
+@pytest.mark.parametrize(("version", "kind", "kept"), CONTROLLERS, ids=[c[1] for c in CONTROLLERS])
+@pytest.mark.parametrize("of", ["Pod", "ReplicaSet"])
+def test_so_is_one_with_controllers_of_others(of: str, version: str, kind: str, kept: bool) -> None:
+    there = objects(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    reference = {"apiVersion": version, "kind": kind, "name": "web", "uid": "u", "controller": True}
+    for o in there:
+        if o["kind"] == of and not (of == "Pod" and kind == "ReplicaSet"):
+            o["metadata"]["ownerReferences"] = [reference]
+    check(there)
+    naming = learn(there)
+    text = json.dumps([of_object(o, naming) for o in there])
+    assert "acme" not in text
+    assert (version in text) is kept
+
+
 PARTS = st.sampled_from(["web", "we", "kube", "kubelet", "zeta", "Ab", "a_b", "é", "-", ".", "/"])
 NUMBERS = st.integers(0, 2000).map(str)
 NAMES = st.lists(PARTS | NUMBERS, min_size=1, max_size=6).map("".join)
