@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -26,11 +27,14 @@ from rebalancer.kube.client.status import error_of
 from rebalancer.kube.client.stream import Stream
 from rebalancer.kube.client.transport import explain
 from rebalancer.kube.errors import ConfigurationError, KubeError, Target, TransportError, UnauthorizedError
+from rebalancer.kube.steady_clock import steady
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 _DEFAULTS = ClusterOptions()
+_REMEMBERED = 600.0
+"""Seconds after which an answer's Date begins to be forgotten."""
 
 
 class Response(Struct, frozen=True, eq=False):
@@ -41,10 +45,43 @@ class Response(Struct, frozen=True, eq=False):
     body: bytes
 
 
+class ServerTime:
+    """What the API server's clock shows, by the Date of its answers. Thread-safe.
+
+    A Date says that it is that late at least. It goes on by a clock that is never set, so that setting the
+    machine's changes nothing. Of the last ten to twenty minutes the latest counts: an older Date, by another
+    server of the cluster or out of a cache, is no step back, and none counts for good.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ahead: list[float] = []
+        """By how much it is ahead of the steady clock: of late, and in the ten minutes before."""
+        self._began = 0.0
+
+    def heard(self, date: str | None) -> None:
+        """An answer has come."""
+        at = steady()
+        try:
+            ahead = parsedate_to_datetime(date or "").timestamp() - at
+        except (ValueError, OverflowError):
+            return
+        with self._lock:
+            if not self._ahead or at - self._began > _REMEMBERED:
+                self._ahead, self._began = [ahead, *self._ahead[:1]], at
+            self._ahead[0] = max(ahead, self._ahead[0])
+
+    def __call__(self) -> float | None:
+        """Seconds since the epoch; None if no answer had a Date."""
+        with self._lock:
+            return max(self._ahead) + steady() if self._ahead else None
+
+
 class Connection:
     """One API server and one identity. Safe to use from several threads.
 
-    `source`: hands out the configuration, and is asked again when the server answers 401.
+    `source`: hands out the configuration, and is asked again when the server answers 401. `time`: what the
+    server's clock shows.
     """
 
     def __init__(self, options: ClusterOptions = _DEFAULTS, source: Callable[[], Loaded] | None = None):
@@ -53,6 +90,7 @@ class Connection:
         self._lock = threading.Lock()
         self._generation = 0
         self._sockets = Sockets()
+        self.time = ServerTime()
         self._loaded = self._source()
         self._rest = self._client()
 
@@ -184,6 +222,7 @@ class Connection:
         except (HTTPError, ApiException, OSError, ValueError) as e:
             raise self._no_answer(e, target, timeout) from e
         if 200 <= answer.status < 300:
+            self.time.heard(answer.headers.get("Date"))
             return answer
         data = self._whole(answer, target, timeout)
         raise error_of(answer.status, answer.headers, data, target, who=self.who)

@@ -83,13 +83,12 @@ def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:
 
 def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
     last = max((e.at for e in entries), default=None)
-    # A clock that was set back must not make owners rest for good.
-    if last is None or abs(now - last) >= rules.cool_down:
+    if last is None or not rules.cool_down or now - last >= rules.cool_down:
         return None
     left = rules.cool_down - (now - last)
     return Reason(
         ReasonCode.COOL_DOWN,
-        f"its owner rests: a pod of it was evicted {now - last:.0f} s ago, the cool-down is "
+        f"its owner rests: a pod of it was evicted {max(0.0, now - last):.0f} s ago, the cool-down is "
         f"{rules.cool_down:.0f} s",
         {"seconds": int(left)},
         "wait, or shorten evictions.coolDown",

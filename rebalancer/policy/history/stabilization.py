@@ -32,7 +32,7 @@ def first_seen(ledger: Ledger, violated: Mapping[str, float | None], *, now: flo
 def stabilizing(since: float, rules: HistoryRules, now: float) -> Reason | None:
     """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted
     enough."""
-    lasted = now - since
+    lasted = max(0.0, now - since)
     if lasted >= rules.stabilization:
         return None
     return Reason(
@@ -43,11 +43,13 @@ def stabilizing(since: float, rules: HistoryRules, now: float) -> Reason | None:
     )
 
 
-def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float) -> bool:
+def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float, latest: float) -> bool:
     """Whether a domain with these nodes has come (back) and settled: all of them became Ready not long ago,
     and have been so for `rules.settle`.
 
     Neither a rollout nor an autoscaler is at work then, and a violation by that domain need not last.
     """
     since = [n.ready_since for n in nodes]
-    return bool(since) and all(s is not None and rules.settle <= now - s < rules.stabilization for s in since)
+    return bool(since) and all(
+        s is not None and rules.settle <= now - s and latest - s < rules.stabilization for s in since
+    )

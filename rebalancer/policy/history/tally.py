@@ -79,6 +79,6 @@ def not_after(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
 
 
 def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
-    """What still counts for a cap. A clock that was set back does not make it count for longer than a day."""
-    kept = {owner: tuple(c for c in counts if abs(now - c.at) < DAY) for owner, counts in tally.items()}
+    """What still counts for a cap."""
+    kept = {owner: tuple(c for c in counts if now - c.at < DAY) for owner, counts in tally.items()}
     return {owner: counts for owner, counts in kept.items() if counts}

@@ -16,13 +16,14 @@ _SKEW = 5.0
 """Seconds that the clocks of two machines may well differ."""
 
 
-def as_of(ledger: Ledger, now: float, silent: float) -> Ledger:
-    """The ledger without times in the future. `silent`: for how long a claim lasts that does not say so."""
+def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None = None) -> Ledger:
+    """The ledger without times in the future. `silent`: for how long a claim lasts that does not say so.
+    `earliest`: what another clock shows; what was to end by now ends when it is over by that one too."""
     latest = now + _SKEW
     unread, circuit = min(ledger.unread, now + HOUR), ledger.circuit
     return replace(
         ledger,
-        unread=unread if unread > now else 0.0,
+        unread=unread if unread > (now if earliest is None else earliest) else 0.0,
         circuit=replace(circuit, opened=now) if circuit.opened > latest else circuit,
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),

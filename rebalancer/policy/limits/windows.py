@@ -35,9 +35,13 @@ class Window(Struct, frozen=True, eq=False):
         return f"{self.action} {self.cron.text!r} {self.zone} for {self.duration / 60:g} min"
 
 
-def outside(windows: Sequence[Window], at: float) -> Reason | None:
-    """Why nothing may be evicted at that time (epoch seconds), and until when; None if evicting is
-    allowed."""
+def outside(windows: Sequence[Window], *times: float) -> Reason | None:
+    """Why nothing may be evicted at one of these times (epoch seconds), and until when; None if evicting is
+    allowed at all of them."""
+    return next((why for at in dict.fromkeys(times) if (why := _outside(windows, at)) is not None), None)
+
+
+def _outside(windows: Sequence[Window], at: float) -> Reason | None:
     for w in windows:
         if w.action == "deny" and (end := w.end(at)) is not None:
             return _closed(f"the window {w} forbids evictions until {_clock(end, w.zone)}", end)

@@ -62,7 +62,8 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
         wait = threading.Event().wait
         place = places_of(settings, connection, wait=wait).ledger
         store = Ledgers(connection, place, writer="", wait=wait)
-        memory = Memory(SystemClock(), memory_rules(settings, attended=True), store=store, read_only=True)
+        clock = SystemClock(server=connection.time)
+        memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
         memory.ledger = store.load()
         if not memory.ledger.serial:
             return Remembered()

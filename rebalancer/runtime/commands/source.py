@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, Struct
 
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.runtime.cycle.snapshot_checks import check_readable
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.snapshot_checks import check_readable, warned
 
 if TYPE_CHECKING:
     from rebalancer.kube.client.config import ClusterOptions
@@ -89,14 +90,16 @@ def read_live(source: Source, keep: Keep | None = None) -> Loaded:
     from rebalancer.kube.read.transfer import ReadOptions
 
     with connected(source) as connection:
+        clock = SystemClock(server=connection.time)
         snapshot = read_snapshot(
             connection,
-            now=source.clock,
+            now=clock.now if source.now is None else source.clock,
             wait=threading.Event().wait,
             options=ReadOptions(may_be_old=True, namespaces=source.namespaces),
             keep=keep,
         )
-        return Loaded(snapshot, connection.context)
+        doubt = clock.doubt() if source.now is None else ""
+        return Loaded(warned(snapshot, doubt), connection.context)
 
 
 def cluster_options(source: Source) -> ClusterOptions:

@@ -1,20 +1,37 @@
 """The clock and the request to stop. Both are passed in: tests use a clock of their own, a signal sets the
-stop."""
+stop.
+
+A machine's clock may be wrong, and so may an API server's. Where the two differ by more than a minute, each
+rule takes the more cautious time. Mostly that is the earlier: a pause is not over yet, a pod not old enough,
+an eviction not long ago. What is written down for later cycles bears the later time, for the same reason.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
+
+APART = 60.0
+"""Seconds by which two clocks may differ."""
 
 
 class Clock(Protocol):
     """All times and durations are in seconds."""
 
     def now(self) -> float:
-        """Seconds since the epoch, UTC."""
+        """Seconds since the epoch, UTC: the earliest that it may be."""
+        ...
+
+    def latest(self) -> float:
+        """The latest that it may be: the same, unless two clocks disagree."""
+        ...
+
+    def doubt(self) -> str:
+        """Why it is not known what time it is, in a sentence; "" if it is."""
         ...
 
     def monotonic(self) -> float:
@@ -50,13 +67,44 @@ class Heed(Struct, frozen=True):
 
 
 class SystemClock:
-    """The machine's clock. A signal, or the caller, sets `stop`."""
+    """The machine's clock, beside the API server's. A signal, or the caller, sets `stop`.
 
-    def __init__(self, stop: threading.Event | None = None) -> None:
+    `server`: what the API server's clock shows, None while it does not say; without it there is one clock.
+    """
+
+    def __init__(
+        self, stop: threading.Event | None = None, server: Callable[[], float | None] | None = None
+    ) -> None:
         self.stop = stop or threading.Event()
+        self._server = server
 
     def now(self) -> float:
-        return time.time()
+        return min(self._both())
+
+    def latest(self) -> float:
+        return max(self._both())
+
+    def doubt(self) -> str:
+        if self._server is None:
+            return ""
+        if self._server() is None:
+            return (
+                "whether this machine's clock is right: the API server's answers have no Date; "
+                "pauses, windows, caps and ages go by this clock alone"
+            )
+        here, there = self._both()
+        if here == there:
+            return ""
+        how = "ahead of" if here > there else "behind"
+        return (
+            f"what time it is: this machine's clock is {abs(here - there) / 60:,.0f} min {how} the API "
+            "server's; pauses, windows, caps and ages go by whichever of the two is more cautious; set the "
+            "wrong one"
+        )
+
+    def _both(self) -> tuple[float, float]:
+        here, there = time.time(), self._server() if self._server is not None else None
+        return (here, there) if there is not None and abs(here - there) > APART else (here, here)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from rebalancer.errors import UserError
 from rebalancer.model.snapshot import Snapshot
 
@@ -14,6 +16,11 @@ _MOST = 0.05
 """Share of the nodes or pods that may be unreadable. Everybody counts, so what is missed shifts every skew:
 one odd object is told and left out, but a format that is not understood is no cluster in balance."""
 _LISTED = 8
+
+
+def warned(snapshot: Snapshot, doubt: str) -> Snapshot:
+    """The snapshot, with one more sentence about what is not known, if there is one."""
+    return replace(snapshot, warnings=(*snapshot.warnings, doubt)) if doubt else snapshot
 
 
 def check_readable(snapshot: Snapshot) -> None:

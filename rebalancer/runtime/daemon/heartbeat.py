@@ -50,6 +50,12 @@ class BeatingClock:
         self._beat()
         return self._clock.now()
 
+    def latest(self) -> float:
+        return self._clock.latest()
+
+    def doubt(self) -> str:
+        return self._clock.doubt()
+
     def monotonic(self) -> float:
         self._beat()
         return self._clock.monotonic()

@@ -79,8 +79,9 @@ class Service:
         self._stop = stop
         self._ask_server = ask_server
         self._cycle = cycle
-        self._heart = Heartbeat(SystemClock(stop), settings.health.hung_after)
-        self._clock = BeatingClock(SystemClock(stop), self._heart)
+        clock = SystemClock(stop, connection.time)
+        self._heart = Heartbeat(clock, settings.health.hung_after)
+        self._clock = BeatingClock(clock, self._heart)
         self.observer = Observers(observers)
         self._planning = PlanningWatch()
         self._observers = [
@@ -117,13 +118,13 @@ class Service:
             self.cache,
             ScaleInSteering(
                 CostWriter(connection),
-                SystemClock(stop),
+                clock,
                 self.observer.on_steering,
-                Unpaused(Brakes(connection, wait=stop.wait), places.brake, SystemClock(stop), self.leading),
+                Unpaused(Brakes(connection, wait=stop.wait), places.brake, clock, self.leading),
             ),
             lambda: self._scale_in,
             self.leading,
-            SystemClock(stop),
+            clock,
         )
         self._newest = reloader.newest(self._options)
         self._events = Events(self.cache, self.spread.violated, lambda: self._live.planning)

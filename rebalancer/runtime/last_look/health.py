@@ -108,7 +108,7 @@ class HealthGate(Gate):
 
     def _silence(self) -> list[_Silence]:
         """The schedulers that seem not to work."""
-        waiting = overlooked(self._watched.pods().values(), self._clock.now())
+        waiting = overlooked(self._watched.pods().values(), self._clock.latest())
         now = self._clock.monotonic()
         begun, self._begun = self._begun, []
         lease = begun[0][1] if begun and now - begun[0][0] < FRESH else self._read_lease()
@@ -132,9 +132,9 @@ class HealthGate(Gate):
         spec, seen = lease.spec, now - self._since[_renewal(lease)]
         lasts = max(spec.lease_duration_seconds, _SEEN)
         renewed = _seconds(spec.renew_time)
-        age = self._clock.now() - renewed
+        ages = self._clock.now() - renewed, self._clock.latest() - renewed
         # A time ahead of ours says nothing: then it has to be seen renewed.
-        if seen < lasts and (self._beats or -_SKEW <= age < lasts):
+        if seen < lasts and (self._beats or all(-_SKEW <= age < lasts for age in ages)):
             return None
         # The scheduler's pods tell whether it works without this lease, by the control plane's own clocks.
         # Age does not: a scheduler that has been down for days leaves the same lease as one that uses none.
@@ -179,7 +179,7 @@ class HealthGate(Gate):
             return None
         now = self._clock.now()
         alive = {p.uid for p in pods.values() if not p.terminating}
-        made = [e for e in self._memory.ledger.entries if abs(now - e.at) < HOUR and e.uid not in alive]
+        made = [e for e in self._memory.ledger.entries if now - e.at < HOUR and e.uid not in alive]
         return too_many_displaced(displaced(self._watched.snapshot(now), made, self._config), most)
 
 

@@ -46,7 +46,7 @@ from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.cycle.parts import CycleLimits, Parts
 from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
-from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable
+from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable, warned
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.named import Exists, missing
@@ -154,7 +154,7 @@ def live_parts(
             return read_snapshot(connection, now=clock.now, wait=clock.wait, options=options.read)
 
     def checked() -> Snapshot:
-        found = snapshot()
+        found = warned(snapshot(), clock.doubt())
         check_readable(found)
         check_namespaces(found, options.must_exist)
         return found

@@ -13,7 +13,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.next_change import next_change
 from rebalancer.runtime.live.freed_memory import give_back
 
-_NOT_PLANNED_FROM = frozenset({"now", "reads"})
+_NOT_PLANNED_FROM = frozenset({"now", "reads", "warnings"})
 _RESTS_ON = tuple(f for f in Snapshot.__struct_fields__ if f not in _NOT_PLANNED_FROM)
 _MOST = 2
 """A cycle makes a second plan if the first touches violations that are too young."""

@@ -170,7 +170,7 @@ class NewestGate(WatchingGate):
                 {"seconds": int(new.max_time)},
                 "the next cycle goes on; see schedule.maxCycleTime",
             )
-        return outside(new.windows, self._clock.now()) if new.windows else None
+        return outside(new.windows, self._clock.now(), self._clock.latest()) if new.windows else None
 
     def bars(self, pod: Pod) -> Reason | None:
         try:

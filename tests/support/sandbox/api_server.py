@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterable, Mapping
+from email.utils import formatdate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -26,7 +28,9 @@ BRAKE = {
 
 
 class _Protocol(H11Protocol):
-    """Lets the application see its connection: faults must be able to cut it."""
+    """Lets the application see its connection: faults must be able to cut it. Sets the Date of answers."""
+
+    of: ApiServer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -34,6 +38,11 @@ class _Protocol(H11Protocol):
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             scope["sandbox.transport"] = transport
+            if self.of.ahead is None:
+                self.cycle.default_headers = []
+            elif self.of.ahead:
+                date = formatdate(time.time() + self.of.ahead, usegmt=True)
+                self.cycle.default_headers = [(b"date", date.encode())]
             await inner(scope, receive, send)
 
         self.app = app
@@ -45,11 +54,11 @@ class ApiServer(sandbox.ApiServer):
     tokens          bearer token → User, beside `admin_token`
     rules           user or group name → Rules (or dicts as in a Role); RBAC objects count too
     authenticate    whether requests without a token are anonymous, instead of the admin's
+    ahead           by how many seconds the Date of answers is; None: they have none; may be changed
     brake           whether the namespace `default` has the ConfigMap that every installation has
     """
 
     api: GuardedApi
-    protocol: ClassVar = _Protocol
 
     def __init__(
         self,
@@ -59,6 +68,7 @@ class ApiServer(sandbox.ApiServer):
         rules: Mapping[str, Iterable[Rule | Mapping[str, Any]]] | None = None,
         authenticate: bool = False,
         brake: bool = True,
+        ahead: float | None = 0.0,
         seed: int | None = None,
         **options: Any,
     ) -> None:
@@ -67,9 +77,15 @@ class ApiServer(sandbox.ApiServer):
         self._users = {self.admin_token: ADMIN, **(tokens or {})}
         self._rules = rules or {}
         self._authenticate = authenticate
+        self.ahead = ahead
         super().__init__(objects, seed=seed, **options)
         if brake and "store" not in options:
             self.store.create(BRAKE)
+
+    @property
+    def protocol(self) -> type[asyncio.Protocol]:  # type: ignore[override]
+        """Knows this server."""
+        return type("_Protocol", (_Protocol,), {"of": self})
 
     def make_api(self, **options: Any) -> GuardedApi:
         """As `sandbox.ApiServer.make_api`."""

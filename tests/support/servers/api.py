@@ -18,13 +18,15 @@ QUICK = Backoff(tries=4, first=0.1, cap=1.0)
 
 
 class FakeTime:
-    """A clock that only `wait` and `linger` advance; `stop` makes every wait say so.
+    """A clock that only `wait` and `linger` advance; `stop` makes every wait say so. `apart`: by how much
+    another clock is ahead of it.
 
     `during(seconds)` is called before each wait, to let something happen meanwhile.
     """
 
-    def __init__(self, at: float = 1_000_000.0) -> None:
+    def __init__(self, at: float = 1_000_000.0, apart: float = 0.0) -> None:
         self.at = at
+        self.apart = apart
         self.stop = False
         self.waits: list[float] = []
         self.during: Callable[[float], object] = lambda _: None
@@ -33,6 +35,12 @@ class FakeTime:
         return self.at
 
     monotonic = now
+
+    def latest(self) -> float:
+        return self.at + self.apart
+
+    def doubt(self) -> str:
+        return ""
 
     def wait(self, seconds: float) -> bool:
         if not self.stop:

@@ -88,7 +88,7 @@ def once(
         for warning in acting.doubts(reviewed, connection.context, time.time()):
             typer.echo(f"warning: {warning}", err=True)
     stop = threading.Event()
-    clock = SystemClock(stop)
+    clock = SystemClock(stop, connection.time)
     places = places_to_act(settings, connection, wait=stop.wait)
 
     def options_of(settings: Settings) -> LiveOptions:

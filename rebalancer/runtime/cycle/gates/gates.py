@@ -60,7 +60,7 @@ class WindowGate(Gate):
         self._clock = clock
 
     def closed(self) -> Reason | None:
-        return outside(self._windows, self._clock.now())
+        return outside(self._windows, self._clock.now(), self._clock.latest())
 
 
 class TimeGate(Gate):

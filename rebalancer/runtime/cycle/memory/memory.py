@@ -135,7 +135,8 @@ class Memory:
         found = undone(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
         if self.rules.stabilization <= 0:
             return found
-        since, unripe = young(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
+        now, latest = self._clock.now(), self._clock.latest()
+        since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
         self.ledger = replace(self.ledger, violated=since)
         return {**found, **unripe}
 
@@ -157,7 +158,7 @@ class Memory:
     def today(self, owner: str) -> tuple[Entry, ...]:
         """The evictions of an owner's pods (Kind/namespace/name) within a day."""
         now = self._clock.now()
-        return tuple(e for e in self.ledger.entries if e.owner == owner and abs(now - e.at) < DAY)
+        return tuple(e for e in self.ledger.entries if e.owner == owner and now - e.at < DAY)
 
     @property
     def most_in_flight(self) -> int | None:
@@ -193,7 +194,7 @@ class Memory:
         self, snapshot: Snapshot, plan: Plan, moves: Sequence[Move], leaves: Sequence[Sequence[str]]
     ) -> None:
         """Writes down what is about to be evicted. Raises KubeError; nothing may be evicted then."""
-        now = self._clock.now()
+        now = self._clock.latest()
         prints = Fingerprints(snapshot.nodes)
         new = tuple(
             Entry(
@@ -260,9 +261,9 @@ class Memory:
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
         if well and self.ledger.circuit.trips:
-            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.now()))
+            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.latest()))
         if self._looked and self.rules.stabilization > 0:
-            self.ledger = replace(self.ledger, looked=self._clock.now())
+            self.ledger = replace(self.ledger, looked=self._clock.latest())
         self.save()
 
     def leave(self) -> None:
@@ -280,7 +281,7 @@ class Memory:
         if self._limits is None:
             return None
         now = self._clock.now()
-        opened = breaker.tripped(self.ledger.circuit, why, now=now, limits=self._limits)
+        opened = breaker.tripped(self.ledger.circuit, why, now=self._clock.latest(), limits=self._limits)
         self.ledger = replace(self.ledger, circuit=opened)
         return breaker.still_open(opened, now=now, limits=self._limits)
 

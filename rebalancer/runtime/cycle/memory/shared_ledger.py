@@ -101,7 +101,7 @@ class SharedLedger:
             row = 0 if store.aside else theirs.totals.in_a_row
             self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))
         else:
-            self.ledger = replace(theirs, totals=Totals(), unread=self._clock.now() + HOUR)
+            self.ledger = replace(theirs, totals=Totals(), unread=self._clock.latest() + HOUR)
         return False
 
     def write(self, ledger: Ledger) -> None:
@@ -156,9 +156,9 @@ class SharedLedger:
             log.warning("the ledger could not be written: %s", e)
 
     def _with_claim(self, ledger: Ledger) -> Ledger:
-        now = self._clock.now()
-        mine = Claim(until=now + self.silent, term=self._term(), made=now)
-        return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, now))
+        made = self._clock.latest()
+        mine = Claim(until=made + self.silent, term=self._term(), made=made)
+        return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, self._clock.now()))
 
     def _look_for_rival(self, ledger: Ledger) -> None:
         before = self.rival
@@ -167,4 +167,4 @@ class SharedLedger:
             log.warning("%s", self.rival.message)
 
     def _as_of_now(self, ledger: Ledger) -> Ledger:
-        return as_of(ledger, self._clock.now(), self.silent)
+        return as_of(ledger, self._clock.latest(), self.silent, earliest=self._clock.now())

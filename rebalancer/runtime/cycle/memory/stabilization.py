@@ -19,7 +19,7 @@ from rebalancer.spread.constraint import Constraint
 
 
 def young(
-    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float
+    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
 ) -> tuple[dict[str, float], dict[str, Reason]]:
     """When each violation began, and the owners that are left alone because of a young one.
 
@@ -33,12 +33,12 @@ def young(
     ages = {
         i: _youngest(snapshot, c) if first and i not in ledger.violated else None for i, c in violated.items()
     }
-    since = first_seen(ledger, ages, now=now)
+    since = first_seen(ledger, ages, now=latest)
     reasons = {
         i: reason
         for i, began in since.items()
         if (reason := stabilizing(began, rules, now)) is not None
-        and not _comes_from_nodes(snapshot, results[i], rules, now)
+        and not _comes_from_nodes(snapshot, results[i], rules, now, latest)
     }
     if not reasons:
         return since, {}
@@ -53,14 +53,16 @@ def young(
     return since, found
 
 
-def _comes_from_nodes(snapshot: Snapshot, result: ConstraintResult, rules: HistoryRules, now: float) -> bool:
+def _comes_from_nodes(
+    snapshot: Snapshot, result: ConstraintResult, rules: HistoryRules, now: float, latest: float
+) -> bool:
     """Whether all domains with the fewest pods have come back not long ago."""
     key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
     lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
     for node in snapshot.nodes:
         if (domain := node.labels.get(key)) in lowest:
             lowest[domain].append(node)
-    return bool(lowest) and all(came_back(nodes, rules, now) for nodes in lowest.values())
+    return bool(lowest) and all(came_back(nodes, rules, now, latest) for nodes in lowest.values())
 
 
 def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:

@@ -29,6 +29,7 @@ from rebalancer.policy.history.ledger import (
 from rebalancer.policy.history.resting_owners import HistoryRules, resting
 from rebalancer.policy.history.stabilization import first_seen, stabilizing
 from rebalancer.policy.history.tally import added, owner_id, stricter
+from rebalancer.policy.history.times_ahead import as_of
 from rebalancer.policy.limits.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -80,7 +81,7 @@ def test_an_owner_of(entries: list[Entry], code: ReasonCode | None) -> None:
 
 
 def test_a_clock_that_was_put_back_does_not_make_owners_rest_for_ever() -> None:
-    ledger = Ledger(entries=(entry(-86_400),))
+    ledger = as_of(Ledger(entries=(entry(-86_400),)), NOW - RULES.cool_down, 0.0)
     assert resting(ledger, RULES, now=NOW, cycle="now", cluster=lambda _: "") == {}
 
 

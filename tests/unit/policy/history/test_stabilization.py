@@ -34,4 +34,4 @@ def node(ready_for: float | None, status: str = "True") -> Node:
 )
 def test_a_domain_came_back(sentence: str, nodes: list[Node], back: bool) -> None:
     del sentence
-    assert came_back(nodes, RULES, NOW) is back
+    assert came_back(nodes, RULES, NOW, NOW) is back

@@ -1,0 +1,213 @@
+"""A machine's clock and the API server's disagree: each rule takes the more cautious time, and it is said."""
+
+from __future__ import annotations
+
+import time as real
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebalancer.kube.client import connection
+from rebalancer.kube.client.connection import ServerTime
+from rebalancer.kube.errors import Target
+from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.history.ledger import Ledger
+from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.history.stabilization import came_back
+from rebalancer.policy.history.times_ahead import as_of
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.limits.cron import parse_cron
+from rebalancer.policy.limits.windows import Window
+from rebalancer.policy.options import Limit
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates.gates import WindowGate
+from rebalancer.runtime.cycle.memory.memory import Memory
+from tests.sandbox.cycle.limits.test_caps import capped
+from tests.support.build import objects
+from tests.support.processes.command import call, moving
+from tests.support.processes.daemon_process import evictions
+from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import SKEWED
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import FakeTime, connected
+from tests.unit.policy.history.test_stabilization import NOW, RULES, node
+
+HOUR = 3600.0
+FAR = 50 * HOUR
+WHOSE = pytest.mark.parametrize(
+    "ahead", [-3 * HOUR, 3 * HOUR], ids=["this one is ahead", "this one is behind"]
+)
+
+
+def pause(server: ApiServer, kind: str, name: str, namespace: str | None, hours: float) -> None:
+    """Until so many hours from now, by this machine's clock."""
+    until = f"{datetime.now(UTC) + timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+    server.store.modify(
+        kind, name, namespace, lambda o: o["metadata"].update(annotations={PAUSE: f"{until} incident"})
+    )
+
+
+def evicted(server: ApiServer, folder: Path, settings: str = "{}") -> tuple[int, str]:
+    """What a single cycle from the command line evicts, and what it says."""
+    (folder / "settings.yaml").write_text(settings)
+    with moving(server):
+        done = call(server, folder, "once", "--execute", "--config", str(folder / "settings.yaml"))
+    return evictions(server), done.stdout + done.stderr
+
+
+@WHOSE
+@pytest.mark.parametrize(
+    "what", [("ConfigMap", "rebalancer-brake", "default"), ("Namespace", "default", None)]
+)
+def test_a_pause_lasts_until_it_is_over_by_both_clocks(
+    what: tuple[str, str, str | None], ahead: float, tmp_path: Path
+) -> None:
+    with ApiServer(objects(*SKEWED), ahead=ahead) as server:
+        pause(server, *what, hours=-1 if ahead < 0 else 1)
+        count, said = evicted(server, tmp_path)
+    assert count == 0
+    assert f"180 min {'ahead of' if ahead < 0 else 'behind'} the API server's" in " ".join(said.split())
+
+
+def test_an_age_is_the_younger_one(tmp_path: Path) -> None:
+    """The pods were made this moment, by the server's clock."""
+    made = objects(*SKEWED)
+    for pod in (o for o in made if o["kind"] == "Pod"):
+        pod["metadata"]["creationTimestamp"] = f"{datetime.now(UTC) - timedelta(hours=2):%Y-%m-%dT%H:%M:%SZ}"
+    with ApiServer(made, ahead=-2 * HOUR) as server:
+        assert evicted(server, tmp_path, "policy: {minPodAge: 1h}")[0] == 0
+        server.ahead = 0.0
+        assert evicted(server, tmp_path, "policy: {minPodAge: 1h}")[0] == 4
+
+
+SMALL: list[tuple[float | None, str]] = [(0.0, ""), (-50.0, ""), (50.0, ""), (None, "answers have no Date")]
+
+
+@pytest.mark.parametrize(("ahead", "said"), SMALL, ids=["none", "behind", "ahead", "no Date"])
+def test_a_difference_of_less_than_a_minute_is_none(ahead: float | None, said: str, tmp_path: Path) -> None:
+    """Without a Date only this machine's clock is left, and the report says so too."""
+    with ApiServer(objects(*SKEWED), ahead=ahead) as server:
+        report = call(server, tmp_path, "report", "-o", "json").stdout
+        count, told = evicted(server, tmp_path)
+    assert count == 4
+    assert all((said in text) if said else ("clock" not in text) for text in (report, told))
+
+
+@WHOSE
+def test_the_report_says_it(ahead: float, tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), ahead=ahead) as server:
+        assert "what time it is" in call(server, tmp_path, "report").stdout
+
+
+BEYOND_A_CYCLE: dict[str, tuple[HistoryRules, Any]] = {
+    "cap of an hour": (HistoryRules(), capped(max_total_per_hour=Limit(number=2))),
+    "cap of a day": (HistoryRules(), capped(max_per_owner_per_day=Limit(number=2))),
+    "cool-down": (HistoryRules(cool_down=HOUR), capped(max_total=Limit(number=2))),
+}
+
+
+@pytest.mark.parametrize("rule", BEYOND_A_CYCLE)
+def test_a_clock_that_is_ahead_lifts_nothing(rule: str) -> None:
+    rules, options = BEYOND_A_CYCLE[rule]
+    with Machine() as m:
+        assert m.cycle(rules, options).report.evicted == 2
+        later = FakeTime(at=m.time.at + 120, apart=FAR)
+        assert m.cycle(rules, options, time=later).report.evicted == 0
+
+
+@pytest.mark.parametrize("rule", BEYOND_A_CYCLE)
+def test_what_a_clock_that_was_behind_has_written_counts_in_full(rule: str) -> None:
+    rules, options = BEYOND_A_CYCLE[rule]
+    with Machine() as m:
+        right = m.time.at
+        assert m.cycle(rules, options, time=FakeTime(at=right - FAR, apart=FAR)).report.evicted == 2
+        assert m.cycle(rules, options, time=FakeTime(at=right - FAR + 120, apart=FAR)).report.evicted == 0
+        m.time.at = right + 240
+        assert m.cycle(rules, options).report.evicted == 0
+        m.time.at = right + 25 * HOUR
+        assert m.cycle(rules, options).report.evicted == 2
+
+
+def test_a_claim_of_a_clock_that_is_behind_lasts_for_the_others() -> None:
+    with Machine() as m:
+        right = m.time.at
+        m.cycle(time=FakeTime(at=right - FAR, apart=FAR), silent=600.0)
+        assert all(c.until >= right + 600 for c in m.ledger().claims.values())
+
+
+@pytest.mark.parametrize(
+    ("trips", "asks"),
+    [(FakeTime(NOW - FAR, FAR), FakeTime(NOW + 60)), (FakeTime(NOW), FakeTime(NOW + 60, FAR))],
+    ids=["opened by one that is behind", "asked by one that is ahead"],
+)
+def test_the_breaker_stays_open(trips: FakeTime, asks: FakeTime) -> None:
+    first, second = (Memory(t, HistoryRules(), limits=CircuitLimits(pause=600.0)) for t in (trips, asks))
+    first.trip("two replacements failed")
+    second.ledger = first.ledger
+    assert second.circuit_open() is not None
+
+
+def test_caution_after_a_ledger_that_could_not_be_read_is_not_cut_short() -> None:
+    ledger = Ledger(unread=NOW + HOUR)
+    assert as_of(ledger, NOW + FAR, 0.0, earliest=NOW).unread == NOW + HOUR
+    assert as_of(ledger, NOW + FAR, 0.0).unread == 0.0
+
+
+@pytest.mark.parametrize("action", ["allow", "deny"])
+def test_a_window_is_asked_by_both_clocks(action: Any) -> None:
+    noon = datetime(2026, 5, 4, 12, 30, tzinfo=UTC).timestamp()
+    window = Window(parse_cron("0 12 * * *"), HOUR, UTC, action)
+    for at, apart in ((noon, 3 * HOUR), (noon - 3 * HOUR, 3 * HOUR)):
+        assert WindowGate([window], FakeTime(at, apart)).closed() is not None
+    both = noon if action == "allow" else noon + 5 * HOUR
+    assert WindowGate([window], FakeTime(both)).closed() is None
+
+
+def test_a_domain_has_come_back_if_both_clocks_say_so() -> None:
+    assert came_back([node(30)], RULES, NOW, NOW)
+    assert not came_back([node(30)], RULES, NOW, NOW + HOUR)
+    assert not came_back([node(30)], RULES, NOW - 25, NOW)
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    at = [0.0]
+    monkeypatch.setattr(connection, "steady", lambda: at[0])
+    return lambda seconds: at.__setitem__(0, at[0] + seconds)
+
+
+def test_an_older_date_is_no_step_back_and_none_counts_for_good(steady: Callable[[float], None]) -> None:
+    clock = ServerTime()
+    assert clock() is None
+    for said in (None, "", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT"):
+        clock.heard(said)
+    assert clock() is None
+    clock.heard(formatdate(NOW, usegmt=True))
+    steady(10)
+    assert clock() == NOW + 10
+    clock.heard(formatdate(NOW - 300, usegmt=True))
+    assert clock() == NOW + 10, "another server of the cluster, or an answer out of a cache"
+    clock.heard(formatdate(NOW + 86_400, usegmt=True))
+    assert clock() == NOW + 86_400
+    for _ in range(3):
+        steady(601)
+        clock.heard(formatdate(NOW + 100, usegmt=True))
+    assert clock() == NOW + 100 + 601, "the wrong one is forgotten; the later of the last two counts"
+
+
+def test_the_machines_clock_may_be_set_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ApiServer(objects(*SKEWED)) as server, connected(server) as c:
+        clock = SystemClock(server=c.time)
+        assert "no Date" in clock.doubt()
+        c.request("GET", "/version", Target("get", say="get /version"))
+        assert clock.doubt() == ""
+        assert clock.now() == pytest.approx(real.time(), abs=5)
+        right = real.time
+        monkeypatch.setattr(real, "time", lambda: right() + 3 * HOUR)
+        assert clock.now() == pytest.approx(right(), abs=5)
+        assert clock.latest() == pytest.approx(right() + 3 * HOUR, abs=5)
+        assert "180 min ahead of" in clock.doubt()
