@@ -26,7 +26,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"),
         "where new volumes can be made and attached is not known",
     ),
-    (("Namespace",), "namespace selectors of affinity terms cannot be resolved"),
+    (("Namespace",), "evictions that they forbid and namespace selectors of affinity terms are not seen"),
     (("PriorityClass",), "priorities are taken from the pods alone"),
     (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
@@ -36,6 +36,13 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning
 names the missing kinds."""
+
+DECIDING = frozenset(
+    {"Namespace", "PodDisruptionBudget", "PersistentVolume", "PersistentVolumeClaim"}
+    | {"ReplicaSet", "StatefulSet", "ReplicationController", "Deployment"}
+)
+"""Kinds that decide which pods may go: where one of them may not be read, nobody can say that no eviction
+helps."""
 
 _OF = {kind: consequence for kinds, consequence in CONSEQUENCES for kind in kinds}
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.alike import Alike, alike
 from rebalancer.model.kinds import Object
-from rebalancer.model.missing_kinds import ADD_ONS
+from rebalancer.model.missing_kinds import ADD_ONS, DECIDING
 from rebalancer.model.node import DeviceClass, Node, NodeClaim
 from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
@@ -117,6 +117,11 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     def workloads_by_name(self) -> dict[tuple[str, str, str], Workload]:
         """Owners by (kind, namespace, name)."""
         return {(w.kind, w.namespace, w.name): w for w in self.workloads}
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The kinds that may not be read and decide which pods may go: what would help is not known."""
+        return tuple(sorted(DECIDING & self.refused))
 
     @property
     def cluster_id(self) -> str:

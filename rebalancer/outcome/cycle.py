@@ -77,6 +77,8 @@ class End(StrEnum):
 
     COMPLETE = "complete"
     """Nothing is left to do."""
+    UNKNOWN = "unknown"
+    """An excess is left, and kinds may not be read: whether an eviction would help is not known."""
     RECORDED = "recorded"
     """Dry run: the plan was gone through."""
     CAPPED = "capped"

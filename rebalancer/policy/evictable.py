@@ -138,10 +138,12 @@ class Evictable:
         alike = (id(pod.template), id(pod.annotations), id(pod.owner))
         known = self._for_all_alike.get(alike)
         if known is None:
-            known = self._for_all_alike[alike] = pod, self._by_scope(pod) or self._by_owner(pod)
+            known = self._for_all_alike[alike] = pod, self.scope(pod) or self._by_owner(pod)
         return known[1]
 
-    def _by_scope(self, pod: Pod) -> Reason | None:
+    def scope(self, pod: Pod) -> Reason | None:
+        """Why the scope, or somebody's annotation, holds the pod back; asked of the pod, its owners and its
+        namespace alone."""
         o = self._options
         if (reason := self.outside(pod.namespace)) is not None:
             return reason

@@ -111,7 +111,7 @@ class Owners:
         parent = self.parent(owner)
         if parent is None and (reason := self._parent_not_read(owner)) is not None:
             return reason
-        if parent is not None and (reason := self._rollout(parent)) is not None:
+        if parent is not None and (reason := self.rollout(parent)) is not None:
             return reason
         active = self.active(owner)
         if len(active) != owner.replicas:
@@ -211,7 +211,8 @@ class Owners:
             )
         return None
 
-    def _rollout(self, parent: Workload) -> Reason | None:
+    def rollout(self, parent: Workload) -> Reason | None:
+        """Why the state of a Deployment keeps its pods where they are; None if it does not."""
         name = f"{parent.kind} {parent.name}"
         if parent.metadata.deletion_timestamp is not None:
             return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted")

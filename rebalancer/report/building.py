@@ -94,6 +94,7 @@ def build_report(
             least_excess=plan.least_excess,
             least_exact=plan.least_exact,
             between=tuple(BetweenReport(b.cause.value, b.excess, b.cause.words) for b in plan.between),
+            undecided=snapshot.undecided,
         ),
         constraints=tuple(map(_constraint, plan.constraints)),
         evictions=tuple(

@@ -39,6 +39,7 @@ class Summary(Struct, frozen=True, rename="camel"):
     `waves_bound`: waves that budgets, shares of owners, and moves that depend on landings take at least.
     `least_excess`: no placement of the pods that may move leaves less excess of hard constraints;
     `least_exact`: one leaves as little, as far as room goes. `between`: why the plan leaves more, by cause.
+    `undecided`: kinds that may not be read, without which it is not known what else would help.
     """
 
     nodes: int
@@ -60,6 +61,7 @@ class Summary(Struct, frozen=True, rename="camel"):
     least_excess: int = 0
     least_exact: bool = True
     between: tuple[BetweenReport, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 class Why(Struct, frozen=True, rename="camel"):

@@ -20,6 +20,9 @@ Wait = Callable[[float], bool]
 """Sleeps so many seconds; True means: stop now. `threading.Event().wait` is one."""
 
 log = logging.getLogger(__name__)
+_DOUBLED = 60
+"""Times, beyond which a float overflows in the end: what is watched is tried for as long as the process
+lives."""
 
 
 class Backoff(Struct, frozen=True):
@@ -33,7 +36,7 @@ class Backoff(Struct, frozen=True):
 
     def delay(self, tried: int, retry_after: float | None, rng: Callable[[], float] = random.random) -> float:
         """Seconds to wait after so many tries; never less than the server asked for."""
-        own = min(self.cap, self.first * 2.0 ** (tried - 1)) * (0.5 + 0.5 * rng())
+        own = min(self.cap, self.first * 2.0 ** min(tried - 1, _DOUBLED)) * (0.5 + 0.5 * rng())
         # Many clients were told the same number: spread them.
         return max(own, retry_after + rng()) if retry_after is not None else own
 

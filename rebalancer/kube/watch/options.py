@@ -16,8 +16,8 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
     began with the newest version it knows of this kind. `list_silence`: the same of a streaming list, in
     which there is always something to come; `add_on_patience`: of any list of a kind that a cluster need not
     have. `healthy`: what lasts that long
-    counts as success. `backoff`: between attempts, and within a list between the tries of a page. `denied`:
-    until a kind that may not be read is tried again. `turn`: a list waits no longer for those of other kinds.
+    counts as success. `backoff`: between attempts, those of a kind that may not be read included, and within
+    a list between the tries of a page. `turn`: a list waits no longer for those of other kinds.
     `streaming`: lists are streamed where offered.
     `close_timeout`, `close_silence`: the same of a watch that follows closely.
     """
@@ -29,7 +29,6 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
     healthy: float = 10.0
     page_size: int = 500
     backoff: Backoff = Backoff(tries=3, first=0.5, cap=30.0)
-    denied: float = 600.0
     turn: float = 10.0
     streaming: bool = True
     close_timeout: int = 3

@@ -279,13 +279,11 @@ class Reflector:
         if error is not None:
             self._tell(error)
         if isinstance(error, ForbiddenError | NotFoundError) and not getattr(error, "by_webhook", False):
-            if self._store.synced and self._resource.without and self._failures < _LOUD:
-                # It could be read until now: an API server that starts refuses everything for a moment.
-                return self._options.backoff.delay(self._failures, None, self._rng.random)
-            self._store.deny(error)
-            self._version = ""
-            if self._resource.without:
-                return self._options.denied * (0.75 + 0.5 * self._rng.random())
+            # An API server that starts refuses everything for a moment.
+            passing = self._resource.without and self._failures < _LOUD
+            if not passing or (self._resource.add_on and isinstance(error, NotFoundError)):
+                self._store.deny(error)
+                self._version = ""
         if not self._failures:
             return 0.0
         after = getattr(error, "retry_after", None)

@@ -204,6 +204,9 @@ def headline(report: Report) -> str:
     if not s.violated:
         return f"Nothing to do: {_hold(in_scope)}"
     broken = f"{s.violated:,} of {in_scope:,} constraints violated, excess {s.excess:,}."
+    if not s.evictions and s.undecided:
+        hidden = ", ".join(s.undecided)
+        return f"{broken} Whether an eviction would help is not known: {hidden} cannot be read, see below."
     if not s.evictions:
         return f"{broken} No eviction would help; why is told below."
     one = s.evictions == 1

@@ -27,6 +27,7 @@ from rebalancer.engine.certainty import older
 from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
+from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import CycleReport, End, MoveStatus, Outcome
@@ -97,7 +98,7 @@ class Cycle:
                 self._most = limit if limit is not None else 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
             if not plan.moves:
-                return NextStep(end=End.COMPLETE, message=_nothing_left(snapshot, plan))
+                return _nothing_left(snapshot, plan)
             if (closed := self._closed()) is not None:
                 return closed
             waits = next((m.waits for m in plan.moves if m.waits is not None), None)
@@ -193,10 +194,17 @@ def _again(reason: Reason) -> str:
     return reason.message.rpartition("; ")[2]
 
 
-def _nothing_left(snapshot: Snapshot, plan: Plan) -> str:
+def _nothing_left(snapshot: Snapshot, plan: Plan) -> NextStep:
+    hidden = ", ".join(RESOURCES[k].qualified for k in snapshot.undecided)
+    unread = f"{hidden} cannot be read: grant the right to list and watch them" if hidden else ""
     if plan.violated == 0:
-        return "every constraint in scope holds"
+        say = "every constraint in scope holds"
+        return NextStep(end=End.COMPLETE, message=f"{say}, as far as is known: {unread}" if unread else say)
     keep = "constraint keeps" if plan.violated == 1 else "constraints keep"
+    left = f"{plan.violated} {keep} an excess of {plan.excess}"
+    if unread:
+        say = f"whether an eviction would help is not known: {unread}; {left}"
+        return NextStep(end=End.UNKNOWN, message=say)
     why = older(ServerVersion.parse(snapshot.server_version))
     because = f"; {why}, so that no move is certain" if why else ""
-    return f"no eviction helps: {plan.violated} {keep} an excess of {plan.excess}{because}"
+    return NextStep(end=End.COMPLETE, message=f"no eviction helps: {left}{because}")

@@ -9,15 +9,17 @@ from typing import Protocol
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.kube.read.head import HeadMeta
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.kinds import BUILT_IN, WORKLOADS
+from rebalancer.model.object_meta import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
-from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import Namespace, PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
+from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.limits.budgets import Budgets
 from rebalancer.policy.limits.quota import Quotas
-from rebalancer.policy.options import Limit
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.last_look import named, namespace, owner, pod
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.spot_check import SpotCheck
@@ -57,7 +59,8 @@ class LastLook:
 
     What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date,
     and so are `quotas`, by namespace; what concerns the one pod (its owner, its budgets, its namespace,
-    itself) is read from the API server. `now`: seconds of the epoch. `share`: evictions.inFlightPerOwner.
+    itself) is read from the API server, and judged by `policy` whatever the plan knew of it. `now`: in
+    seconds of the epoch.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class LastLook:
         room: Room,
         quotas: Callable[[str], Sequence[ResourceQuota]],
         now: Callable[[], float],
-        share: Limit,
+        policy: PolicyOptions,
     ) -> None:
         self._reads = reads
         self._namespaces = namespaces
@@ -78,7 +81,7 @@ class LastLook:
         self._spot_check = spot_check
         self._quotas = quotas
         self._now = now
-        self._share = share
+        self._policy = policy
         watch_age.begin()
 
     def why_not(
@@ -107,11 +110,12 @@ class LastLook:
         """
         victim, planned = move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner)
         parent = self._room.owner_of(planned.namespace, planned.owner) if planned is not None else None
+        above = planned.owner if planned is not None else None
         node = self._expected(move)
         with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:
             pool.submit(beside)
             the_owner = pool.submit(self._owner, planned)
-            the_parent = pool.submit(self._owner, parent)
+            the_parent = pool.submit(self._parent, victim.namespace, above, known=parent is not None)
             the_named = pool.submit(self._named, planned)
             the_budgets = pool.submit(self._budgets, victim.namespace)
             the_namespace = pool.submit(self._namespace, victim.namespace)
@@ -119,19 +123,22 @@ class LastLook:
             the_pod_there = pool.submit(self._spot_check.pod_on, node)
             the_pod = pool.submit(self._reads.pod, victim.namespace, victim.name)
         live_pod, there = the_pod.result(), the_namespace.result()
+        live_owner = live = the_owner.result()
         if planned is not None and planned.kind in RESOURCES:
-            live = the_owner.result()
             reason = owner.why_not(planned, live)
             if reason is None and live is not None:
                 reason = owner.short_of_pods(planned, live, in_flight)
                 if reason is None and live_pod is not None and live_pod.ready:
-                    reason = owner.short_of_ready(parent or planned, live, in_flight, self._share)
+                    reason = owner.short_of_ready(
+                        parent or planned, live, in_flight, self._policy.in_flight_per_owner
+                    )
             if reason is not None:
                 return reason
         if (reason := the_named.result()) is not None:
             return reason
+        live_parent = the_parent.result()
         if parent is not None and parent.kind in RESOURCES:
-            reason = owner.why_not(parent, the_parent.result())
+            reason = owner.why_not(parent, live_parent)
             if reason is not None:
                 return reason
         return (
@@ -139,6 +146,7 @@ class LastLook:
             or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
             or self._quota(move)
             or pod.why_not(victim, live_pod)
+            or self._of_people(live_pod, there, live_owner, live_parent, new=parent is None and not in_flight)
             or self._if_watched(move, node, the_node.result(), _heads(live_pod, the_pod_there.result()))
         )
 
@@ -174,6 +182,25 @@ class LastLook:
             return there
         return namespace.why_not(name, self._room.namespace(name), there, self._now())
 
+    def _of_people(
+        self,
+        live: Pod | None,
+        there: ObjectMeta | Reason | None,
+        the_owner: Workload | None,
+        the_parent: Workload | None,
+        *,
+        new: bool,
+    ) -> Reason | None:
+        """What scope and annotations say of what was read, whatever the plan knew of it. `new`: it did not
+        know the owner's own owner."""
+        if live is None:
+            return None
+        named = Namespace(metadata=there) if isinstance(there, ObjectMeta) else None
+        read = [o for o in (the_owner, the_parent, named) if o is not None]
+        judged = Evictable(build_snapshot(read, now=self._now()), self._policy)
+        reason = judged.scope(live)
+        return reason or (judged.owners.rollout(the_parent) if new and the_parent is not None else None)
+
     def _namespace(self, name: str) -> ObjectMeta | Reason | None:
         try:
             return self._namespaces.namespace(name)
@@ -188,6 +215,17 @@ class LastLook:
 
     def _named(self, planned: Workload | None) -> Reason | None:
         return named.why_not(planned, self._reads.exists) if planned is not None else None
+
+    def _parent(self, namespace: str, ref: OwnerReference | None, *, known: bool) -> Workload | None:
+        """The owner's own owner. One that the plan did not know and that may not be read is none."""
+        if ref is None or ref.kind not in WORKLOADS or ref.api_version.rpartition("/")[0] not in BUILT_IN:
+            return None
+        try:
+            return self._reads.workload(ref.kind, namespace, ref.name)
+        except ForbiddenError:
+            if known:
+                raise
+            return None  # said once, when the snapshot was read
 
     def _budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         try:

@@ -171,8 +171,8 @@ def live_parts(
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
-        share = planning.policy.in_flight_per_owner
-        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now, share)
+        policy = planning.policy
+        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now, policy)
 
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []

@@ -30,6 +30,7 @@ Gauge = tuple[str, str, str, Callable[[State], Seen]]
 GAUGES: tuple[Gauge, ...] = (
     ("build_info", "", "Version of the rebalancer; the value is always 1.", State.build_info),
     ("snapshot_objects", "", "Objects of a kind in the last snapshot.", State.objects),
+    ("unread_kinds", "", "1 for each kind that may not be read.", State.unread),
     ("constraints", "", "Spread constraints in scope by status.", State.constraints),
     (
         "excess_pods",

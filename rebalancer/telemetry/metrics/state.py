@@ -74,6 +74,11 @@ class State:
         for read in self.snapshot.reads if self.snapshot is not None else ():
             yield read.objects, {"kind": read.kind}
 
+    def unread(self) -> Seen:
+        """Kinds that the API server refuses."""
+        for kind in sorted(self.snapshot.refused) if self.snapshot is not None else ():
+            yield 1, {"kind": kind}
+
     def constraints(self) -> Seen:
         """Constraints in scope by status, all of them, so that zero is a series."""
         if self.plan is not None:

@@ -106,7 +106,7 @@ def test_with_nodes_alone_there_is_a_report_and_what_is_not_known_is_told(tmp_pa
         done = told(server, tmp_path, "-o", "wide")
     assert done.returncode == 0, done.stderr
     assert (
-        "namespaces cannot be listed: namespace selectors of affinity terms cannot be resolved"
+        "namespaces cannot be listed: evictions that they forbid and namespace selectors of affinity terms"
         in " ".join(done.stdout.split())
     )
 

@@ -202,9 +202,8 @@ def test_an_optional_kind_that_is_forbidden_is_a_warning(server: ApiServer, conn
 def test_an_optional_kind_that_is_refused_for_a_moment_stays_known(
     server: ApiServer, connection: Connection
 ) -> None:
-    """As by an API server that has just been started: budgets must not be forgotten for ten minutes."""
-    long = msgspec.structs.replace(QUICK, denied=600.0)
-    with watching(connection, long) as cache:
+    """As by an API server that has just been started: budgets must not be forgotten for that."""
+    with watching(connection) as cache:
         known = cache.snapshot(0.0).kinds
         assert "PodDisruptionBudget" in known
         rule = server.faults.add(Reply(403), resource="poddisruptionbudgets", times=2)

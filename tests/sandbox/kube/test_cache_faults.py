@@ -14,10 +14,13 @@ from msgspec.structs import replace
 
 from rebalancer.kube.client.config import ClusterOptions
 from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.kube.watch.options import WatchOptions
 from rebalancer.kube.watch.store import KindStatus
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Gone, Reply
 from tests.support.sandbox.authority import User
+from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.sandbox.faults import Action
 from tests.support.servers.api import connected
 from tests.support.servers.api_objects import node, pod
@@ -41,6 +44,13 @@ OBJECTS = (node("n1"), *(pod(f"p{i}") for i in range(PODS)))
 def server() -> Iterator[ApiServer]:
     with ApiServer(OBJECTS, bookmark_every=BOOKMARK_EVERY, tokens={"t": User("me", ADMIN)}) as s:
         yield s
+
+
+@pytest.fixture
+def all_kinds() -> Iterator[tuple[ApiServer, Connection]]:
+    """A server that has every add-on too."""
+    with served(*ADD_ONS), ApiServer(OBJECTS, bookmark_every=BOOKMARK_EVERY) as s, connected(s) as c:
+        yield s, c
 
 
 @pytest.fixture
@@ -245,6 +255,46 @@ def test_rights_that_are_revoked_in_mid_run_stop_it_and_say_what_to_do(
         assert 'rule {apiGroups: [""], resources: ["pods"]' in error.message
         server.faults.clear()
         caught_up(cache, server)
+
+
+EVERY = frozenset(RESOURCES)
+ADD_ON_KINDS = frozenset(kind for kind, resource in RESOURCES.items() if resource.add_on)
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_whatever_kind_is_refused_for_a_moment_at_the_start_is_known_in_the_first_snapshot(
+    all_kinds: tuple[ApiServer, Connection], verb: str
+) -> None:
+    """As by an API server whose authorizer has not read its roles yet."""
+    server, connection = all_kinds
+    for resource in RESOURCES.values():
+        server.faults.add(Reply(403), resource=resource.plural, verb=verb, times=1)
+    options = replace(QUICK, streaming=verb == "watch")
+    with watching(connection, options, kinds=EVERY, stale_after=30.0) as cache:
+        missing = EVERY - cache.snapshot(0.0).kinds
+        assert missing <= ADD_ON_KINDS, "no plan waits for these"
+        until(lambda: cache.snapshot(0.0).kinds == EVERY)
+
+
+def test_whatever_kind_is_refused_for_long_is_known_seconds_after_it_is_allowed(
+    all_kinds: tuple[ApiServer, Connection],
+) -> None:
+    server, connection = all_kinds
+    for resource in RESOURCES.values():
+        server.faults.add(Reply(403), resource=resource.plural)
+    with watching(connection, ready=False, kinds=EVERY, stale_after=30.0) as cache:
+        until(lambda: all(s.denied for s in cache.status()))
+        server.faults.clear()
+        until(lambda: all(s.synced and not s.denied for s in cache.status()), 30)
+        assert cache.snapshot(0.0).kinds == EVERY
+        assert cache.snapshot(0.0).refused == set()
+
+
+def test_a_refusal_is_asked_again_within_a_minute_however_long_it_lasts() -> None:
+    backoff = WatchOptions().backoff
+    after = [backoff.delay(n, None, lambda: 1.0) for n in range(1, 2000)]
+    assert after[0] <= 1.0
+    assert max(after) <= 60.0
 
 
 def test_a_proxy_that_accepts_watches_and_closes_them_is_not_hammered(

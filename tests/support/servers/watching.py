@@ -21,7 +21,6 @@ QUICK = WatchOptions(
     healthy=0.4,
     page_size=3,
     backoff=Backoff(tries=2, first=0.05, cap=0.4),
-    denied=0.5,
 )
 BOOKMARK_EVERY = 0.2
 STALE_AFTER = 1.5

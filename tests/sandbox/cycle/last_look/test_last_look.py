@@ -15,6 +15,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
+from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
@@ -62,7 +63,7 @@ class World:
             room,
             cache.quotas,
             lambda: NOW,
-            PolicyOptions().in_flight_per_owner,
+            PolicyOptions(),
         )
 
     def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
@@ -340,3 +341,11 @@ def test_what_cannot_be_looked_at_is_an_error_not_a_yes(world: World) -> None:
     world.server.faults.add(Reply(500), verb="get", resource="pods")
     with pytest.raises(KubeError):
         world.look.why_not(world.move)
+
+
+def test_what_is_read_live_is_judged_by_the_scope(world: World) -> None:
+    """Whatever the plan knew of the namespace."""
+    world.look._policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "yes"}))
+    assert world.code() is None
+    world.look._policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "no"}))
+    assert world.code() is ReasonCode.EXCLUDED_NAMESPACE
