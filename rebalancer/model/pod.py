@@ -222,6 +222,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
+    `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
     `annotations`, so that nothing but scale-in goes by it.
     """
@@ -241,6 +242,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     ready_since: float | None = None
     judged: bool = False
     unschedulable: str = ""
+    stuck: str = ""
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
     own_cost: int | None = None

@@ -94,7 +94,12 @@ _CONTAINER = fields(
     restartPolicyRules=each(fields(action=same)),
     ports=each(fields(hostPort=same, containerPort=same, protocol=same, hostIP=address)),
 )
-_CONTAINER_STATUS = fields(name=name, allocatedResources=_QUANTITIES, resources=_RESOURCES)
+_CONTAINER_STATUS = fields(
+    name=name,
+    allocatedResources=_QUANTITIES,
+    resources=_RESOURCES,
+    state=fields(waiting=fields(reason=same)),
+)
 _SPREAD = fields(
     maxSkew=same,
     topologyKey=key,

@@ -112,12 +112,21 @@ class _PodCondition(Condition, frozen=True, rename="camel"):
     last_transition_time: datetime | None = None
 
 
+class _Waiting(Struct, frozen=True):
+    reason: str = ""
+
+
+class _ContainerState(Struct, frozen=True):
+    waiting: _Waiting | None = None
+
+
 class ContainerStatusJson(Struct, frozen=True, rename="camel"):
     """What a container was given: `allocated_resources` by its kubelet, `resources` by the runtime."""
 
     name: Raw = _NONE
     allocated_resources: Raw = _NONE
     resources: Raw = _NONE
+    state: _ContainerState | None = None
 
 
 class _PodStatus(Struct, frozen=True, rename="camel"):

@@ -13,7 +13,7 @@ from sys import intern
 import msgspec
 from msgspec import Raw
 
-from rebalancer.model.decode.pod_json import PodJson, absent, part
+from rebalancer.model.decode.pod_json import ContainerStatusJson, PodJson, absent, part
 from rebalancer.model.decode.resizes import Resized
 from rebalancer.model.decode.templates import TemplateDecoder
 from rebalancer.model.deletion_cost import DELETION_COST, cost_of, written_by_us
@@ -23,6 +23,24 @@ from rebalancer.model.pod import Pod, PodTemplate
 _LONGEST_ANNOTATION = 256
 """Longer annotation values (last-applied-configuration) are dropped: no rule reads them, and they fill
 memory."""
+
+_CANNOT_START = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "PreCreateHookError",
+        "RunContainerError",
+    }
+)
+"""Waiting reasons of containers, as kubelet names them (pkg/kubelet/images/types.go, container/sync_result.go
+and kuberuntime/kuberuntime_container.go)."""
 
 
 class PodDecoder:
@@ -64,6 +82,7 @@ class PodDecoder:
         """A Pod from its JSON."""
         wire = self._pod.decode(raw)
         meta, spec, status = wire.metadata, wire.spec, wire.status
+        statuses = (status.container_statuses or ()) + (status.init_container_statuses or ())
         ready = next((c for c in status.conditions if c.type == "Ready"), None)
         scheduled = next((c for c in status.conditions if c.type == "PodScheduled"), None)
         grace = meta.deletion_grace_period_seconds
@@ -80,7 +99,7 @@ class PodDecoder:
         )
         template = self._resized.of(
             template,
-            (status.container_statuses or ()) + (status.init_container_statuses or ()),
+            statuses,
             status.allocated_resources,
             status.resources,
             status.conditions,
@@ -111,6 +130,7 @@ class PodDecoder:
                 if scheduled and scheduled.status == "False" and scheduled.reason == "Unschedulable"
                 else ""
             ),
+            stuck=_stuck(statuses),
             owner=owner,
             annotations=annotations,
             own_cost=own_cost,
@@ -132,6 +152,12 @@ class PodDecoder:
             found = {k: v for k, v in every.items() if len(v) <= _LONGEST_ANNOTATION}
             self._annotations[key] = found
         return found
+
+
+def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
+    """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
+    waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
+    return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
 
 
 def _seconds(time: datetime | None) -> float | None:

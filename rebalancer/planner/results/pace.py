@@ -92,10 +92,11 @@ def _usual(plan: Plan, snapshot: Snapshot) -> dict[str, float]:
         owner = owners.of(group.one)
         if owner is not None and (key := owners.top(owner).key) in moved:
             pods[key] += group.pods
-    return {key: median(good) for key, own in pods.items() if (good := list(_readiness(own)))}
+    return {key: median(good) for key, own in pods.items() if (good := list(readiness(own)))}
 
 
-def _readiness(pods: Iterable[Pod]) -> Iterator[float]:
+def readiness(pods: Iterable[Pod]) -> Iterator[float]:
+    """Seconds from being made to Ready, of those pods that tell."""
     for p in pods:
         if p.ready and p.ready_since is not None and p.created is not None:
             seconds = p.ready_since - p.created

@@ -1,13 +1,14 @@
 """The circuit breaker: when nothing is evicted because the cluster is unwell, or a cycle ended badly.
 
 What can be looked at is looked at before each eviction, and nothing of it lasts once it is over: nodes that
-are NotReady, pods that evictions may have left without a node. What only shows when it is tried (an API
-server that fails, replacements that do not become Ready) opens the breaker for a while.
+are NotReady, pods that evictions may have left without a node, replacements that do not start. What only
+shows when it is tried (an API server that fails, replacements that do not become Ready) opens the breaker for
+a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -29,11 +30,13 @@ _SKEW = 60.0
 
 class CircuitLimits(Struct, frozen=True, kw_only=True):
     """`not_ready`: nodes that may be NotReady. `displaced`: pods that may be Pending because of evictions; a
-    percentage is of the cluster's pods, and means three at least. `pause`: seconds without evictions after
-    the first trip, doubled by each further one in a row."""
+    percentage is of the cluster's pods, and means three at least. `late`: with so many replacements that are
+    late nothing more is evicted. `pause`: seconds without evictions after the first trip, doubled by each
+    further one in a row."""
 
     not_ready: Limit = Limit(percent=20)
     displaced: Limit = Limit(percent=1)
+    late: int = 3
     pause: float = 600.0
 
     def pause_after(self, trips: int) -> float:
@@ -69,6 +72,20 @@ def too_many_displaced(displaced: Collection[str], most: int) -> Reason | None:
         f"left without a node: {min(displaced)}, …",
         {"displaced": len(displaced), "most": most},
         "make room for them; it goes on as soon as they run or are gone; the limit is breaker.maxDisplaced",
+    )
+
+
+def too_many_late(late: Mapping[str, str], most: int) -> Reason | None:
+    """Why nothing is evicted while so many replacements (namespace/name → what it waits for) do not start."""
+    if len(late) < most:
+        return None
+    some = ", ".join(f"{pod} ({why})" for pod, why in sorted(late.items())[:_FEW])
+    return Reason(
+        ReasonCode.CLUSTER_UNWELL,
+        f"{len(late)} replacements do not start in time: {some}{', …' if len(late) > _FEW else ''}",
+        {"late": len(late), "most": most},
+        "look at their events: image, network, volumes; it goes on as soon as they are Ready or gone; the "
+        "limit is breaker.maxLate",
     )
 
 

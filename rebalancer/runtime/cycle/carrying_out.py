@@ -19,7 +19,7 @@ from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.runtime.cycle.domains_left import domains_left
 from rebalancer.runtime.cycle.evicting import Evicting
-from rebalancer.runtime.cycle.flight import Flight, controller_of
+from rebalancer.runtime.cycle.flight import Flight, Untried, controller_of
 from rebalancer.runtime.cycle.gates.gates import Gate
 from rebalancer.runtime.cycle.gates.watched_limits import PASSING
 from rebalancer.runtime.cycle.jointly import broken_off, refused_by_server, too_many, unsent
@@ -49,6 +49,7 @@ class CarryingOut:
         self.flight = Flight(chains(plan, plan.allowed), dry=parts.dry)
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
+        self._untried = Untried(snapshot, plan)
         self._replacements = parts.replacements(snapshot)
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)
@@ -121,8 +122,11 @@ class CarryingOut:
         return [first, *alike][:room]
 
     def _allowed(self, move: Move) -> bool:
-        """Whether budgets and quotas have room for it beside what is in flight."""
+        """Whether budgets, quotas and a domain that is not tried yet have room for it beside what is in
+        flight."""
         if move.joint is not None and self.flight.flying:
+            return False
+        if not self._untried.admits(move, self.flight.flying.values()):
             return False
         if not (self._limits.allow(move) or self._impatient()):
             return False
@@ -246,6 +250,7 @@ class CarryingOut:
         for o in outcomes:
             self.outcomes.append(o)
             self.flight.ended(o)
+            self._untried.ended(o)
             self._parts.observer.on_outcome(o)
             left = self._open_waves.get(o.move.wave, set())
             left.discard(o.move.pod.uid)

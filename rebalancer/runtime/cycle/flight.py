@@ -8,19 +8,29 @@ A wave is what may be in flight together, not a barrier. A move starts as soon a
 - A move that is not certain rests on where everything before it landed. It starts only if all moves of
   earlier waves landed exactly as predicted, because then the cluster is as the plan has it.
 
+Where no pod has started yet since the nodes came, few replacements go at first (`Untried`).
+
 Moves of one wave were planned beside each other. Whether a move may start beside those of another wave is
 asked elsewhere (`last_look.beside`), and so is whether its budgets have room.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.planner.plan import Move
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.results.chains import Chain
 
+log = logging.getLogger(__name__)
+
 _NO_WAVE = 0
+_FIRST = 2
+"""As many replacements are on their way at first into a domain that is not known to start pods, as the canary
+has in flight."""
+_ON_EVERY_NODE = frozenset({"DaemonSet", "Node"})
 
 
 class Flight:
@@ -98,6 +108,50 @@ class Flight:
     def _as_planned(self, wave: int, first: int) -> bool:
         """Whether all of the waves before this one is over, and ended as predicted."""
         return self._dry or (wave <= first and (self._differs is None or wave <= self._differs))
+
+
+class Untried:
+    """Domains of a plan in which no pod has started since their nodes came (back).
+
+    A zone that returns may lack its registry, its network or its volumes, and says nothing of that before
+    somebody tries. So only a few replacements are on their way there until the first is Ready. Pods that
+    every node has start without most of these.
+    """
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        fixed = {plan.constraints[i].constraint.topology_key for m in plan.moves for i in m.fixes}
+        self._domains = {
+            n.name: [(k, n.labels[k]) for k in sorted(fixed) if k in n.labels] for n in snapshot.nodes
+        }
+        since = {n.name: n.ready_since or 0.0 for n in snapshot.nodes}
+        started = {
+            p.node_name
+            for p in snapshot.pods
+            if p.ready
+            and (p.owner is None or p.owner.kind not in _ON_EVERY_NODE)
+            and (p.created is None or p.created >= since.get(p.node_name, 0.0))
+        }
+        self._tried = {d for node in started for d in self._of(node)}
+        self._told: set[tuple[str, str]] = set()
+
+    def admits(self, move: Move, flying: Iterable[Outcome]) -> bool:
+        """Whether one more replacement may be on its way to where this one is expected."""
+        there = [d for o in flying for d in self._of(o.move.predicted)]
+        full = [d for d in self._of(move.predicted) if d not in self._tried and there.count(d) >= _FIRST]
+        for key, value in full:
+            if (key, value) not in self._told:
+                self._told.add((key, value))
+                say = "no pod has started in %s=%s since its nodes came: %d go there first"
+                log.info(say, key, value, _FIRST)
+        return not full
+
+    def ended(self, outcome: Outcome) -> None:
+        """Where a replacement is Ready, others will be."""
+        if outcome.status is MoveStatus.DONE:
+            self._tried.update(self._of(outcome.node))
+
+    def _of(self, node: str) -> list[tuple[str, str]]:
+        return self._domains.get(node, [])
 
 
 def controller_of(move: Move) -> str:

@@ -17,13 +17,19 @@ from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.history.tally import HOUR
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits, too_many_displaced, too_many_not_ready
+from rebalancer.policy.limits.circuit_breaker import (
+    CircuitLimits,
+    too_many_displaced,
+    too_many_late,
+    too_many_not_ready,
+)
 from rebalancer.policy.limits.silent_scheduler import expired, judged_since, overlooked, silent
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates.gates import FRESH, Gate
 from rebalancer.runtime.cycle.memory.memory import Memory
 from rebalancer.runtime.last_look.cluster_now import Watched
 from rebalancer.runtime.last_look.displaced import displaced
+from rebalancer.runtime.last_look.late import late, may_be_late, unresolved
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +47,8 @@ SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
 
 
 class HealthGate(Gate):
-    """Closed while too many nodes are NotReady, too many pods displaced, or the scheduler does not work.
+    """Closed while too many nodes are NotReady, too many pods displaced, too many replacements late, or the
+    scheduler does not work.
 
     A pod is barred if the scheduler of its own does not. `config`: the scheduler's. `lease`: where the
     scheduler's is read, None = nowhere. `also`: limits that hold beside those of the memory, as the settings
@@ -173,11 +180,16 @@ class HealthGate(Gate):
         reason = next((r for x in self._limits if (r := too_many_not_ready(nodes, x)) is not None), None)
         if reason is not None:
             return reason
-        pods = self._watched.pods()
+        pods, now = self._watched.pods(), self._clock.now()
+        left = unresolved(self._memory.ledger.entries, pods.values(), now)
+        most = min(x.late for x in self._limits)
+        if may_be_late(left, pods.values(), now) >= most:
+            reason = too_many_late(late(self._watched.snapshot(now), left, now), most)
+            if reason is not None:
+                return reason
         most = min(x.most_displaced(len(pods)) for x in self._limits)
         if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:
             return None
-        now = self._clock.now()
         alive = {p.uid for p in pods.values() if not p.terminating}
         made = [e for e in self._memory.ledger.entries if now - e.at < HOUR and e.uid not in alive]
         return too_many_displaced(displaced(self._watched.snapshot(now), made, self._config), most)

@@ -98,7 +98,9 @@ def memory_rules(settings: Settings, *, attended: bool) -> HistoryRules:
 def circuit_limits(settings: Settings) -> CircuitLimits:
     """When the circuit breaker opens."""
     b = settings.breaker
-    return CircuitLimits(not_ready=b.max_not_ready_nodes, displaced=b.max_displaced, pause=b.pause)
+    return CircuitLimits(
+        not_ready=b.max_not_ready_nodes, displaced=b.max_displaced, late=b.max_late, pause=b.pause
+    )
 
 
 def memory_of(

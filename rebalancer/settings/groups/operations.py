@@ -66,9 +66,9 @@ class Schedule(Group):
 
 class Breaker(Group):
     """When nothing is evicted because something is wrong. While too many nodes are NotReady, too many pods
-    displaced or no scheduler works, evictions wait, and go on as soon as that is over. The circuit breaker
-    stops them for a while after a cycle in which the API server failed, a second replacement did not become
-    Ready, or it is not known whether a pod was evicted."""
+    displaced, too many replacements late or no scheduler works, evictions wait, and go on as soon as that is
+    over. The circuit breaker stops them for a while after a cycle in which the API server failed, a second
+    replacement did not become Ready, or it is not known whether a pod was evicted."""
 
     max_not_ready_nodes: NumberOrPercent = Field(default="20%", validate_default=True)
     """How many nodes may be NotReady. 20%, which allows one node of a few, but not a zone of three."""
@@ -76,6 +76,10 @@ class Breaker(Group):
     """How many pods may be Pending that evictions of the last hour may have left without a node:
     replacements, and pods that would fit where replacements are now. Others do not count. 1% of the cluster's
     pods, which means three at least."""
+    max_late: int = Field(default=3, ge=1)
+    """While so many replacements are late, nothing more is evicted, until they are Ready or gone. Late is
+    what takes twice as long as the pods of its owner usually do, and 60s at least, or has a container whose
+    image cannot be pulled or that cannot be created. 3, because one or two may have reasons of their own."""
     pause: Duration = Field(default=600.0, gt=0)
     """How long the circuit breaker stops evictions. Each further trip in a row doubles it, up to eight times
     this. `once --execute` does not wait."""

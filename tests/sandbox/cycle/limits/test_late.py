@@ -1,0 +1,152 @@
+"""Replacements that do not start: a registry that is down costs a few pods, not one of each service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome.cycle import End
+from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.cycle.replacements import SettleLimits
+from tests.support.build import nodes, workload
+from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.servers.api import FakeTime
+
+PACED = replace(
+    EXECUTE, limits=CycleLimits(per_second=1.0), settle=SettleLimits(ready=900, pending=900), max_time=None
+)
+"""One eviction a second, as is usual."""
+SERVICES = [
+    workload(f"w{i}").spread("zone", 1).requests(cpu="10m").placed({"a-0": 2, "b-0": 2}) for i in range(50)
+]
+THERE = workload("there").requests(cpu="10m").placed({"c-0": 1})
+"""A pod that shows that zone c starts pods."""
+LIMITS = CircuitLimits()
+
+
+def clusters(*things: Any, usual: float = 0.0) -> Machine:
+    """Zones a and b, and an empty zone c. `usual`: seconds that the pods took until they were Ready."""
+    m = Machine((*nodes(a=1, b=1, c=1), *things))
+    m.time = FakeTime(at=time.time())
+    for pod in m.server.store.list("Pod"):
+        made = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+        since = (made + timedelta(seconds=usual)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+        def started(o: dict[str, Any], since: str = since) -> None:
+            o["status"]["conditions"] = [
+                {"type": "Ready", "status": "True", "lastTransitionTime": since},
+                {"type": "PodScheduled", "status": "True"},
+            ]
+
+        m.server.store.modify("Pod", pod["metadata"]["name"], "default", started, subresource="status")
+    return m
+
+
+def starting(m: Machine) -> list[dict[str, Any]]:
+    """The replacements that are not Ready."""
+    return [
+        p
+        for p in m.server.store.list("Pod")
+        if p["spec"].get("nodeName") and (p.get("status") or {}).get("phase") != "Running"
+    ]
+
+
+def cannot_pull(m: Machine) -> None:
+    """What a kubelet says a moment after it was refused an image."""
+    waiting = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    for pod in starting(m):
+        if not (pod.get("status") or {}).get("containerStatuses"):
+            m.server.store.modify(
+                "Pod",
+                pod["metadata"]["name"],
+                "default",
+                lambda o: o.setdefault("status", {}).update(phase="Pending", containerStatuses=waiting),
+                subresource="status",
+            )
+
+
+def during(m: Machine, *, back_after: float, meanwhile: Callable[[], object] = lambda: None) -> list[int]:
+    """Nothing starts for so many seconds; returns where the largest number of pods away will stand."""
+    m.hands.ready_after = 10**9
+    began, most = m.time.at, [0]
+
+    def wait(seconds: float) -> None:
+        passed[0] += seconds
+        meanwhile()
+        most[0] = max(most[0], len(starting(m)))
+        if passed[0] >= back_after:
+            m.hands.ready_after = 1
+
+    passed = [m.time.at - began]
+    m.time.during = wait
+    return most
+
+
+def unwell(run: Run) -> str:
+    assert run.report.reason is not None, run.report.message
+    assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.CLUSTER_UNWELL)
+    return run.report.message
+
+
+def test_a_registry_that_is_down_costs_a_few_pods_and_evicting_goes_on_when_it_is_back() -> None:
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        most = during(m, back_after=240, meanwhile=lambda: cannot_pull(m))
+        first = m.cycle(options=PACED, limits=LIMITS)
+        message = unwell(first)
+        assert "replacements do not start in time: default/w" in message
+        assert "(ImagePullBackOff)" in message
+        # Three, and those that went before the next look at the cluster.
+        assert 3 <= first.report.evicted <= 10
+        assert most == [first.report.evicted]
+        assert not starting(m)
+        second = m.cycle(options=PACED, limits=LIMITS)
+        assert second.report.end is End.COMPLETE, second.report.message
+        assert first.report.evicted + second.report.evicted == 50
+
+
+def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_gone() -> None:
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        m.hands.ready_after = 10**9
+        m.time.during = lambda _: cannot_pull(m)
+        short = replace(PACED, settle=SettleLimits(ready=20, pending=20))
+        first = m.cycle(options=short, limits=LIMITS)
+        assert 3 <= first.report.evicted <= 10
+        m.time.at += 3600
+        assert "(ImagePullBackOff)" in unwell(m.cycle(options=short, limits=LIMITS))
+        m.hands.ready_after = 1
+        m.hands.step()
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - first.report.evicted
+
+
+@pytest.mark.parametrize(
+    ("usual", "held"), [(5.0, True), (290.0, False)], ids=["usually quick", "usually slow"]
+)
+def test_late_is_by_what_is_usual_for_the_owner(usual: float, held: bool) -> None:
+    """Nothing says why: a network that is broken, or pods that take five minutes."""
+    with clusters(*SERVICES, THERE, usual=usual) as m:
+        during(m, back_after=300)
+        slow = replace(PACED, limits=CycleLimits(per_second=0.2))
+        run = m.cycle(options=slow, limits=LIMITS)
+        if held:
+            assert "not Ready after 6" in unwell(run)
+            assert 12 <= run.report.evicted <= 20
+        else:
+            assert (run.report.end, run.report.evicted) == (End.COMPLETE, 50), run.report.message
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no pod has started there", "one has"])
+def test_a_zone_that_has_just_come_back_begins_with_a_small_wave(there: bool) -> None:
+    with clusters(*SERVICES[:20], *([THERE] if there else []), usual=5.0) as m:
+        seen: list[int] = []
+        most = during(m, back_after=30, meanwhile=lambda: seen.append(len(starting(m))))
+        run = m.cycle(options=PACED, limits=LIMITS)
+        assert (run.report.end, run.report.evicted) == (End.COMPLETE, 20), run.report.message
+    assert most == [20] if there else max(seen[:25]) == 2
