@@ -76,7 +76,12 @@ def test_names_and_units_follow_prometheus() -> None:
             assert family.name.endswith("_seconds")
     assert {f"rebalancer_{name}" + ("_seconds" if unit else "") for name, unit, _, _ in GAUGES} - {
         f.name for f in families
-    } <= {"rebalancer_findings", "rebalancer_foreign_deletion_costs", "rebalancer_missing_nodes"}
+    } <= {
+        "rebalancer_findings",
+        "rebalancer_foreign_deletion_costs",
+        "rebalancer_missing_nodes",
+        "rebalancer_unread_kinds",
+    }
 
 
 def test_labels_are_bounded_and_know_no_pod() -> None:

@@ -74,6 +74,7 @@ def test_the_json_of_a_plan() -> None:
         "leastExcess": 0,
         "leastExact": True,
         "between": [],
+        "undecided": [],
     }
     eviction = document["evictions"][1]
     assert eviction["owner"] == "ReplicaSet/web"
