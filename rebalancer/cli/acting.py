@@ -40,6 +40,16 @@ Trace = Annotated[
 ]
 
 
+LedgerNamespace = Annotated[
+    str,
+    typer.Option(
+        "--ledger-namespace",
+        metavar="NAME",
+        help="Where ledger, brake and lease are (ledger.namespace); needed only if several might be meant.",
+    ),
+]
+
+
 class ActingCommand(KubectlCommand):
     """A command whose --dry-run without a value means --dry-run=client, as in kubectl.
 
@@ -53,7 +63,9 @@ class ActingCommand(KubectlCommand):
         return super().parse_args(ctx, [*spelled, *args[end:]])
 
 
-def flags(namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: str) -> dict[str, Any]:
+def flags(
+    namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: str, ledger_namespace: str
+) -> dict[str, Any]:
     """The flags as settings. --dry-run has precedence over everything else."""
     if dry_run not in ("", "none", "client", "server"):
         raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
@@ -63,6 +75,8 @@ def flags(namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: 
         said["evictions"] = {"enabled": not dry}
     if dry:
         said["prevention"] = {"dryRun": True}
+    if ledger_namespace:
+        said["ledger"] = {"namespace": ledger_namespace}
     return said
 
 

@@ -7,7 +7,7 @@ away, or whose rights are missing, must not let go of evictions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -37,6 +37,8 @@ _REFUSALS = 3
 """An API server that has just been started refuses everything for a moment."""
 _TRIES = 5
 """Of a change that somebody else's change came before."""
+FOR_RUN = "rebalancer.io/for-run"
+"""On a brake that one run made for itself where nothing was installed: which. It removes it at its end."""
 
 
 class _Object(Struct, frozen=True):
@@ -83,19 +85,68 @@ class Brakes:
             raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
 
 
-def set_brake(connection: Connection, place: Place, value: str | None) -> str | None:
+class BrakeSet(Struct, frozen=True):
+    """What became of a brake: the value that it had `before`, None for none, and its `version` now."""
+
+    before: str | None
+    version: str
+
+
+def set_brake(connection: Connection, place: Place, value: str | None, *, create: bool = True) -> BrakeSet:
     """Pauses everything with this value of the annotation, or ends the pause with None.
 
-    Creates the ConfigMap if it is missing. Returns the value that was there before. Raises KubeError.
+    Creates the ConfigMap if it is missing, unless `create` forbids it. Raises KubeError.
     """
-    tried = 0
-    while True:
-        tried += 1
-        try:
-            return _set(connection, place, value)
-        except ConflictError:
-            if tried >= _TRIES:
-                raise
+
+    def change(annotations: dict[str, str]) -> str | None:
+        before = annotations.pop(PAUSE, None)
+        if value is not None:
+            annotations[PAUSE] = value
+        return before
+
+    return _edit(connection, place, change, create={} if create else None)
+
+
+def claim_brake(connection: Connection, place: Place, by: str) -> None:
+    """Makes sure that there is one. `by`: the run that needs it, and takes it away again; "" = it stays.
+
+    One that another run made for itself is this one's from now on; any other is left as it is. Raises
+    KubeError.
+    """
+
+    def change(annotations: dict[str, str]) -> None:
+        if annotations.pop(FOR_RUN, None) is not None and by:
+            annotations[FOR_RUN] = by
+
+    _edit(connection, place, change, create={FOR_RUN: by} if by else {})
+
+
+def drop_brake(connection: Connection, place: Place, by: str) -> None:
+    """Removes the brake that `claim_brake` made for this run, unless somebody has paused with it. Raises
+    KubeError."""
+    path = CONFIG_MAPS.path(place.namespace, place.name)
+    try:
+        there = _read(connection, place)
+    except NotFoundError:
+        return
+    metadata = there["metadata"]
+    if by_run(metadata.get("annotations") or {}) != by:
+        return
+    conditions = {"resourceVersion": metadata["resourceVersion"]}
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+    connection.request("DELETE", path, _target("delete", place), body=body, read_timeout=_TIMEOUT)
+
+
+def by_run(annotations: Mapping[str, str]) -> str:
+    """The run for which a brake with these annotations was made, and which is not set; else ""."""
+    return "" if annotations.get(PAUSE) else annotations.get(FOR_RUN, "")
+
+
+def brake_version(connection: Connection, place: Place, timeout: float) -> str:
+    """The ConfigMap's resourceVersion. Raises KubeError."""
+    path = CONFIG_MAPS.path(place.namespace, place.name)
+    body = connection.request("GET", path, _target("get", place), read_timeout=timeout).body
+    return _version(msgspec.json.decode(body))
 
 
 def server_time(connection: Connection) -> float | None:
@@ -110,46 +161,63 @@ def server_time(connection: Connection) -> float | None:
         return None
 
 
-def exists(connection: Connection, place: Place) -> bool:
-    """Whether the ConfigMap is there. Raises KubeError, ForbiddenError if it may not be read."""
+def _edit(
+    connection: Connection,
+    place: Place,
+    change: Callable[[dict[str, str]], str | None],
+    *,
+    create: Mapping[str, str] | None,
+) -> BrakeSet:
+    """Changes annotations, and no version but the one that was read. `create`: those of a new one, before the
+    change; None: a missing one is an error."""
+    tried = 0
+    while True:
+        tried += 1
+        try:
+            return _edit_once(connection, place, change, create)
+        except ConflictError:
+            if tried >= _TRIES:
+                raise
+
+
+def _edit_once(
+    connection: Connection,
+    place: Place,
+    change: Callable[[dict[str, str]], str | None],
+    create: Mapping[str, str] | None,
+) -> BrakeSet:
+    try:
+        whole = _read(connection, place)
+    except NotFoundError:
+        if create is None:
+            raise
+        annotations = dict(create)
+        change(annotations)
+        metadata: dict[str, Any] = {"name": place.name, "namespace": place.namespace}
+        metadata |= {"labels": labels_of("brake"), "annotations": annotations}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        path = CONFIG_MAPS.path(place.namespace)
+        answer = connection.request("POST", path, _target("create", place), body=body, read_timeout=_TIMEOUT)
+        return BrakeSet(None, _version(msgspec.json.decode(answer.body)))
+    former = whole["metadata"].get("annotations") or {}
+    annotations = dict(former)
+    before = change(annotations)
+    if annotations == former:
+        return BrakeSet(before, _version(whole))
+    body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
     path = CONFIG_MAPS.path(place.namespace, place.name)
-    try:
-        connection.request("GET", path, _target("get", place), read_timeout=_TIMEOUT)
-    except NotFoundError:
-        return False
-    return True
+    answer = connection.request("PUT", path, _target("update", place), body=body, read_timeout=_TIMEOUT)
+    return BrakeSet(before, _version(msgspec.json.decode(answer.body)))
 
 
-def create_brake(connection: Connection, place: Place) -> None:
-    """Creates the ConfigMap, which pauses nothing yet. Raises KubeError, ConflictError if it is there."""
-    _create(connection, place, None)
+def _read(connection: Connection, place: Place) -> Any:
+    path = CONFIG_MAPS.path(place.namespace, place.name)
+    answer = connection.request("GET", path, _target("get", place), read_timeout=_TIMEOUT)
+    return msgspec.json.decode(answer.body)
 
 
-def _create(connection: Connection, place: Place, value: str | None) -> None:
-    made: dict[str, Any] = {"name": place.name, "namespace": place.namespace, "labels": labels_of("brake")}
-    if value is not None:
-        made["annotations"] = {PAUSE: value}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": made}
-    where = CONFIG_MAPS.path(place.namespace)
-    connection.request("POST", where, _target("create", place), body=body, read_timeout=_TIMEOUT)
-
-
-def _set(connection: Connection, place: Place, value: str | None) -> str | None:
-    path, target = CONFIG_MAPS.path(place.namespace, place.name), _target("get", place)
-    try:
-        answer = connection.request("GET", path, target, read_timeout=_TIMEOUT)
-    except NotFoundError:
-        _create(connection, place, value)
-        return None
-    whole = msgspec.json.decode(answer.body)
-    annotations = dict(whole["metadata"].get("annotations") or {})
-    before: str | None = annotations.pop(PAUSE, None)
-    if value is not None:
-        annotations[PAUSE] = value
-    if before != value:
-        body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
-        connection.request("PUT", path, _target("update", place), body=body, read_timeout=_TIMEOUT)
-    return before
+def _version(whole: Any) -> str:
+    return str(whole["metadata"]["resourceVersion"])
 
 
 def _target(verb: str, place: Place) -> Target:

@@ -24,11 +24,18 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.lease import Lease, LeaseClient, LeaseSpec, micro_time
+from rebalancer.kube.coordination.brakes import brake_version
+from rebalancer.kube.coordination.lease import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec, micro_time
+from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
 from rebalancer.kube.steady_clock import steady
 
 log = logging.getLogger(__name__)
+
+_LOOK = 1.0
+"""Seconds that a look at the brake may take, and at most a fifth of renewDeadline: a renewal waits for it."""
+_BINDS = 1.0
+"""Seconds after which what was read of the brake binds each eviction: as long as a last look may be old."""
 
 
 class ElectionOptions(Struct, frozen=True, kw_only=True):
@@ -78,7 +85,9 @@ class Elector:
     `identity` must be this process's alone. `on_change(leading)` is called in that thread whenever this
     process begins or ceases to lead; who is about to act asks `still_leading` all the same. `now`: seconds of
     the epoch, for the record's times. `claimed`: the highest number of transitions under which somebody has
-    acted, as far as is known elsewhere; a lease that was deleted would begin again below it.
+    acted, as far as is known elsewhere; a lease that was deleted would begin again below it. `brake`: a
+    leader looks at it with each renewal, and says on the lease from which version on it is bound by it, so
+    that people who pause see that they were heard.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class Elector:
         now: Callable[[], float] = time.time,
         rng: Callable[[], float] = random.random,
         claimed: Callable[[], int] = lambda: -1,
+        brake: Place | None = None,
     ) -> None:
         self.identity = identity or own_identity()
         self.namespace, self.name = namespace, name
@@ -105,6 +115,7 @@ class Elector:
         self._now = now
         self._rng = rng
         self._claimed = claimed
+        self._brake = brake
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         # Written by the elector's thread alone (and by `stop`, once that has ended).
@@ -115,6 +126,8 @@ class Elector:
         self._seen: float | None = None
         self._error: KubeError | None = None
         self._told = False
+        self._brake_read = "-", 0.0
+        self._brake_binds = "-"
 
     # -- for those who act
 
@@ -151,11 +164,11 @@ class Elector:
         self._thread.start()
         return self
 
-    def stop(self, timeout: float = 2.0) -> None:
+    def stop(self, timeout: float = 2.0, *, remove: bool = False) -> None:
         """Ceases to lead, then hands the lease back, so that the next need not wait for it to run out.
 
         To be called when nothing is being evicted any more; more than once is no harm. `timeout`: seconds for
-        each of the two steps.
+        each step. `remove`: the lease, too, unless somebody else takes it first.
         """
         self._stop.set()
         if self._thread is None or self._connection is None:
@@ -167,21 +180,23 @@ class Elector:
             self._thread.join(timeout)
         self._until = float("-inf")
         self._tell()
-        self._release(timeout)
+        self._release(timeout, remove)
         self._connection.close()
         self._thread = None
 
-    def _release(self, timeout: float) -> None:
+    def _release(self, timeout: float, remove: bool) -> None:
         connection = self._source.twin()
         client = LeaseClient(connection, self.namespace, self.name)
         try:
             lease = client.get(timeout)
             if lease is not None and lease.spec.holder_identity == self.identity:
                 # One second, as client-go has it: the field must be positive.
-                client.update(lease, self._spec(lease, holder="", duration=1), timeout)
+                lease = client.update(lease, self._spec(lease, holder="", duration=1), timeout)
                 log.info("lease %s/%s is handed back", self.namespace, self.name)
+                if remove:
+                    client.delete(lease, timeout)
         except KubeError as e:
-            log.info("the lease runs out by itself: %s", e.message)
+            log.info("lease %s/%s stays: %s", self.namespace, self.name, e.message)
         finally:
             connection.close()
 
@@ -226,7 +241,7 @@ class Elector:
         if lease is None:
             if not self._stop.is_set() and not self._held_by_another(held):
                 spec = self._spec(None)
-                self._take(lambda timeout: client.create(spec, timeout))
+                self._take(lambda timeout: client.create(spec, timeout, self._seen_brake()))
             return
         self._observe(lease)
         if lease.spec.holder_identity != self.identity:
@@ -248,7 +263,7 @@ class Elector:
     def _update(self, client: LeaseClient, lease: Lease) -> None:
         if not self._stop.is_set():
             spec = self._spec(lease)
-            self._take(lambda timeout: client.update(lease, spec, timeout))
+            self._take(lambda timeout: client.update(lease, spec, timeout, self._seen_brake()))
 
     def _take(self, write: Callable[[float], Lease]) -> None:
         sent = self._monotonic()
@@ -259,6 +274,29 @@ class Elector:
             self._since = sent
         self._observe(lease)
         self._until = sent + self._options.renew_deadline
+        self._look_at_brake()
+
+    def _look_at_brake(self) -> None:
+        """After a renewal, as that comes first."""
+        if self._brake is None or self._connection is None:
+            return
+        try:
+            timeout = min(_LOOK, self._options.renew_deadline / 5)
+            version = brake_version(self._connection, self._brake, timeout)
+        except KubeError as e:
+            log.debug("the lease does not say that the brake was seen: %s", e.message)
+            return
+        if version != self._brake_read[0]:
+            self._brake_read = version, self._monotonic()
+
+    def _seen_brake(self) -> dict[str, str]:
+        """What the lease says of it. A look that began before it was read may be in force for a moment."""
+        if self._brake is None:
+            return {}
+        version, at = self._brake_read
+        if self._monotonic() - at >= _BINDS:
+            self._brake_binds = version
+        return {SEEN: str(BrakeSeen(self._brake, self._brake_binds, self.identity))}
 
     def _observe(self, lease: Lease) -> None:
         self._seen = self._monotonic()

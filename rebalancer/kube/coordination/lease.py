@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +11,13 @@ from msgspec import Struct
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.status import quoted
-from rebalancer.kube.coordination.place import labels_of
+from rebalancer.kube.coordination.place import Place, labels_of
 from rebalancer.kube.errors import NotFoundError, ResponseError, Target
 from rebalancer.kube.resources import Resource
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
+SEEN = "rebalancer.io/brake-seen"
+"""On a lease: which brake its holder looks at, and which version of it binds the holder by now."""
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel"):
@@ -25,6 +28,26 @@ class LeaseSpec(Struct, frozen=True, rename="camel"):
     acquire_time: str = ""
     renew_time: str = ""
     lease_transitions: int = 0
+
+
+class BrakeSeen(Struct, frozen=True):
+    """What the holder of a lease says of the brake. `version`: its resourceVersion, "-" before the first."""
+
+    brake: Place
+    version: str
+    holder: str
+
+    def __str__(self) -> str:
+        """The value of the annotation."""
+        return f"{self.brake.namespace}/{self.brake.name} {self.version} {self.holder}"
+
+    @staticmethod
+    def read(annotations: Mapping[str, str]) -> BrakeSeen | None:
+        """As it stands on a lease; None where it does not, or in a form that no holder writes."""
+        words = annotations.get(SEEN, "").split()
+        if len(words) != 3 or words[0].count("/") != 1:
+            return None
+        return BrakeSeen(Place(*words[0].split("/")), words[1], words[2])
 
 
 class _Meta(Struct, frozen=True, rename="camel"):
@@ -47,6 +70,7 @@ class Lease(Struct, frozen=True, eq=False):
     whole: dict[str, Any]
 
 
+_NONE: Mapping[str, str] = {}
 _DECODER = msgspec.json.Decoder(_Wire)
 
 
@@ -67,23 +91,39 @@ class LeaseClient:
                 return None
             raise
 
-    def create(self, spec: LeaseSpec, timeout: float) -> Lease:
+    def create(self, spec: LeaseSpec, timeout: float, annotations: Mapping[str, str] = _NONE) -> Lease:
         """A new one."""
         body = {
             "apiVersion": f"{LEASES.group}/{LEASES.version}",
             "kind": LEASES.kind,
-            "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels_of("lease")},
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": labels_of("lease"),
+                "annotations": dict(annotations),
+            },
             "spec": msgspec.to_builtins(spec),
         }
         return self._ask("POST", "create", body, timeout)
 
-    def update(self, lease: Lease, spec: LeaseSpec, timeout: float) -> Lease:
-        """Replaces the spec, if the lease is still the one that was read."""
+    def update(
+        self, lease: Lease, spec: LeaseSpec, timeout: float, annotations: Mapping[str, str] = _NONE
+    ) -> Lease:
+        """Replaces the spec and these annotations, if the lease is still the one that was read."""
         # The labels too, as an earlier version created leases without them.
         metadata = lease.whole["metadata"]
         labels = {**labels_of("lease"), **(metadata.get("labels") or {})}
-        body = {**lease.whole, "metadata": {**metadata, "labels": labels}, "spec": msgspec.to_builtins(spec)}
+        metadata = {**metadata, "labels": labels, "annotations": {**lease.annotations, **annotations}}
+        body = {**lease.whole, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
         return self._ask("PUT", "update", body, timeout)
+
+    def delete(self, lease: Lease, timeout: float) -> None:
+        """Removes it, if it is still the one that was read."""
+        target = Target("delete", LEASES, self.namespace, self.name)
+        conditions = {"resourceVersion": lease.version}
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+        path = LEASES.path(self.namespace, self.name)
+        self._connection.request("DELETE", path, target, body=body, read_timeout=timeout)
 
     def _ask(self, method: str, verb: str, body: Any, timeout: float) -> Lease:
         name = "" if method == "POST" else self.name

@@ -56,6 +56,7 @@ def elector_of(
         ),
         on_change=on_change,
         claimed=claimed,
+        brake=places.brake,
     )
 
 

@@ -1,22 +1,31 @@
-"""Where brake, ledger and lease of this cluster are: as the settings say, or as found by label."""
+"""Where brakes, ledger and lease of this cluster are: as the settings say, or as found.
+
+Who pauses means every brake (`survey`). Who evicts needs the one installation (`places_of`), and objects that
+look like one are easily made: a ClusterRoleBinding counts before a brake or a held lease, and where it cannot
+be told which is meant nobody is evicted. A ledger makes no installation, nor does a lease that nobody holds.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff, Wait, retry
-from rebalancer.kube.coordination.brakes import create_brake, exists
+from rebalancer.kube.coordination.brakes import FOR_RUN, by_run, claim_brake
+from rebalancer.kube.coordination.lease import BrakeSeen
 from rebalancer.kube.coordination.place import Component, Place
-from rebalancer.kube.coordination.search import find
+from rebalancer.kube.coordination.search import Found, find, find_one, granted
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.settings import Settings
 from rebalancer.settings.groups.operations import Brake, LeaderElection, Ledger
 
 IN_CLUSTER = "in-cluster"
+USUAL_HOME = "rebalancer"
+"""The namespace of the docs' installation: looked at where nobody may look for others."""
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +33,7 @@ log = logging.getLogger(__name__)
 class Places(Struct, frozen=True, kw_only=True):
     """The objects by which the rebalancers of a cluster know of each other, and people stop them.
 
-    `none_yet`: seen from outside of the cluster, none of the three was found where they were looked for.
+    `none_yet`: seen from outside of the cluster, nothing is installed.
     """
 
     brake: Place
@@ -33,77 +42,203 @@ class Places(Struct, frozen=True, kw_only=True):
     none_yet: bool = False
 
 
+class Survey(Struct, frozen=True, kw_only=True):
+    """What a cluster has. `granted`: the namespaces that an administrator has let in, as far as can be seen.
+    `blind`: what kept from looking everywhere."""
+
+    brakes: Sequence[Found] = ()
+    ledgers: Sequence[Found] = ()
+    leases: Sequence[Found] = ()
+    granted: frozenset[str] = frozenset()
+    blind: Mapping[Component, KubeError] = {}
+
+    @property
+    def live(self) -> list[Found]:
+        """Brakes and leases that speak for an installation, or for a run that is under way or paused."""
+        return [*(b for b in self.brakes if not by_run(b.annotations)), *(x for x in self.leases if x.holder)]
+
+
+def survey(
+    settings: Settings,
+    connection: Connection,
+    *,
+    namespace: str = "",
+    wait: Wait,
+    backoff: Backoff = DEFAULT_BACKOFF,
+) -> Survey:
+    """Looks for all of them by label and by name. `namespace`: there only.
+
+    Where they may not be listed, those of the usual names are looked at in the namespaces that come to mind.
+    Raises KubeError where the API server does not answer.
+    """
+    blind: dict[Component, KubeError] = {}
+    named = namespace or settings.ledger.namespace
+
+    def look(component: Component, name: str) -> list[Found]:
+        try:
+            return find(connection, component, name, namespace, wait=wait, backoff=backoff)
+        except (ForbiddenError, NotFoundError) as e:
+            log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
+            if not named:
+                blind[component] = e
+        found = []
+        for home in [named] if named else sorted({own_home(settings, connection), USUAL_HOME}):
+            try:
+                found.append(find_one(connection, component, Place(home, name), wait=wait, backoff=backoff))
+            except ForbiddenError as e:
+                blind[component] = e
+        return [f for f in found if f is not None]
+
+    let_in = frozenset[str]()
+    try:
+        if not namespace:
+            let_in = granted(connection, wait=wait, backoff=backoff)
+    except (ForbiddenError, NotFoundError) as e:
+        log.info("where the tool was installed cannot be seen: %s", e.message)
+    return Survey(
+        brakes=look("brake", settings.brake.name),
+        ledgers=look("ledger", settings.ledger.name),
+        leases=look("lease", settings.leader_election.name),
+        granted=let_in,
+        blind=blind,
+    )
+
+
+def own_home(settings: Settings, connection: Connection) -> str:
+    """The namespace of all three where nobody finds them elsewhere."""
+    return settings.ledger.namespace or settings.scope.own_namespace or connection.namespace or "default"
+
+
+def brakes_to_set(
+    found: Survey, settings: Settings, connection: Connection, namespace: str = ""
+) -> dict[Place, bool]:
+    """Every brake that who pauses has to set, and those that are missing; of each whether it is created.
+
+    Beside those that were found: the one that a running instance says it looks at (in its own namespace,
+    since a lease may be anybody's), and one in each place where an installation, or the settings, want one.
+    """
+    wanted = {b.place: True for b in found.brakes}
+    for lease in found.leases:
+        seen = BrakeSeen.read(lease.annotations)
+        if lease.holder and seen is not None and seen.brake.namespace == lease.place.namespace:
+            wanted[seen.brake] = True
+    said = namespace or settings.brake.namespace or settings.ledger.namespace
+    lacking = ({said} if said else found.granted) - {p.namespace for p in wanted}
+    if not wanted and not lacking:
+        lacking = {x.place.namespace for x in found.leases if x.holder} or {own_home(settings, connection)}
+        # Where nobody may look around, a new one might be one too many.
+        return {Place(n, settings.brake.name): "brake" not in found.blind for n in lacking}
+    return wanted | {Place(n, settings.brake.name): True for n in lacking}
+
+
 def places_of(
     settings: Settings, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF
 ) -> Places:
     """The places of this cluster.
 
-    In a cluster they are in the tool's own namespace. On a laptop the installation's are looked for by label,
-    so that `once` there meets the daemon; if there is none, they are in the context's namespace. Names and
-    namespaces that the settings give have precedence. Raises UserError where several are found, KubeError
+    In a cluster they are in the tool's own namespace. On a laptop the installation's are looked for, so that
+    `once` there meets the daemon; if there is none, they are in the context's namespace. Names and namespaces
+    that the settings give have precedence. Raises UserError where it cannot be told which is meant, KubeError
     where the API server does not answer.
     """
+    home, found, none_yet = own_home(settings, connection), Survey(), False
+    if not (settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER):
+        found = survey(settings, connection, wait=wait, backoff=backoff)
+        there = _installed(found, settings, home)
+        home = there or home
+        none_yet = not found.blind and home not in found.granted and _makes_its_own(found, there, home)
+        if none_yet and settings.evictions.enabled:
+            _tell_of_others(found, home)
     default = Settings.defaults()
-    groups: tuple[tuple[Component, Brake | Ledger | LeaderElection, Brake | Ledger | LeaderElection], ...] = (
-        ("brake", settings.brake, default.brake),
-        ("ledger", settings.ledger, default.ledger),
-        ("lease", settings.leader_election, default.leader_election),
-    )
-    found: dict[Component, Place] = {}
-    none_yet = connection.context != IN_CLUSTER
-    if not settings.ledger.namespace and connection.context != IN_CLUSTER:
-        for component, said, usual in groups:
-            if (said.namespace, said.name) == (usual.namespace, usual.name):
-                try:
-                    places = find(connection, component, wait=wait, backoff=backoff)
-                except (ForbiddenError, NotFoundError) as e:
-                    log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
-                    none_yet = False
-                    continue
-                if places:
-                    found[component] = _only(component, places)
-                    none_yet = False
-    here = next((p.namespace for p in found.values()), "")
-    home = settings.ledger.namespace or settings.scope.own_namespace or here or connection.namespace
+
+    def place(
+        said: Brake | Ledger | LeaderElection,
+        usual: Brake | Ledger | LeaderElection,
+        candidates: Sequence[Found],
+    ) -> Place:
+        if (said.namespace, said.name) != (usual.namespace, usual.name):
+            return Place(said.namespace or home, said.name)
+        own = [c.place for c in candidates if c.place.namespace == home]
+        if len(own) > 1 and all(p.name != said.name for p in own):
+            raise UserError(
+                f"namespace {home} has several rebalancers: {', '.join(p.name for p in own)}",
+                "give the settings of the one that is meant: --config FILE",
+            )
+        return own[0] if len(own) == 1 else Place(home, said.name)
+
     return Places(
-        **{
-            component: found.get(component) or Place(said.namespace or home or "default", said.name)
-            for component, said, _ in groups
-        },
+        brake=place(settings.brake, default.brake, found.brakes),
+        ledger=place(settings.ledger, default.ledger, found.ledgers),
+        lease=place(settings.leader_election, default.leader_election, found.leases),
         none_yet=none_yet,
     )
 
 
-def _only(component: Component, places: list[Place]) -> Place:
-    if len(places) > 1:
-        raise UserError(
-            f"this cluster has several rebalancers: a {component} in each of "
-            + ", ".join(sorted(p.namespace for p in places)),
-            "name the namespace of the one that is meant: ledger.namespace",
-        )
-    return places[0]
+def _installed(found: Survey, settings: Settings, home: str) -> str:
+    """The namespace of the installation; "" if there is none. Raises UserError where it cannot be told."""
+    live = {f.place.namespace for f in found.live}
+    let_in = found.granted
+    there = sorted((let_in & live) or let_in or live)
+    # What only has the labels anybody may have made: that is no reason to believe its ledger.
+    usual = {settings.brake.name, settings.leader_election.name}
+    known = let_in | {home} | {f.place.namespace for f in found.live if f.place.name in usual}
+    if len(there) < 2 and (known.issuperset(there) or not settings.evictions.enabled):
+        return next(iter(there), "")
+    signs = [
+        f"{f.holder} leads by lease {f.place.namespace}/{f.place.name}" if f.holder else str(f.place)
+        for f in found.live
+        if f.place.namespace in there
+    ]
+    several = "this cluster has several rebalancers, or what looks like them"
+    single = "what has the labels of a rebalancer may be anybody's"
+    raise UserError(
+        f"{several if len(there) > 1 else single}: {', '.join(signs or there)}; nothing is done",
+        "name the namespace of the one that is meant: --ledger-namespace NAME, or ledger.namespace in the "
+        "settings",
+    )
+
+
+def _makes_its_own(found: Survey, there: str, home: str) -> bool:
+    """Whether a run here needs a brake of its own: none is there, or one that another such run made.
+
+    A lease without a brake is of an installation that lost it: a run removes its lease first.
+    """
+    brakes = [b for b in found.brakes if b.place.namespace == home]
+    if brakes:
+        return all(FOR_RUN in b.annotations for b in brakes)
+    return not there and not any(x.place.namespace == home for x in found.leases)
+
+
+def _tell_of_others(found: Survey, home: str) -> None:
+    for other in found.ledgers:
+        if other.place.namespace != home:
+            log.warning(
+                "%s was left by a run elsewhere, and what it says of evictions does not count here; with "
+                "--ledger-namespace %s it does",
+                other.place,
+                other.place.namespace,
+            )
 
 
 def places_to_act(
     settings: Settings, connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF
 ) -> Places:
-    """The places of this cluster, for a process that is to evict.
+    """The places of this cluster, for a process that is to evict, and stays.
 
     Where nobody has installed the tool, a person who lets it evict from outside of the cluster is the first:
     the brake is created, so that others can pause. Elsewhere a missing brake was taken away, and holds.
     """
     places = places_of(settings, connection, wait=wait, backoff=backoff)
-
-    def found_the_brake() -> None:
-        if not any(exists(connection, place) for place in (places.brake, places.ledger)):
-            create_brake(connection, places.brake)
-            log.info("%s, by which people pause evictions, was created", places.brake)
-
     if settings.evictions.enabled and places.none_yet:
-        try:
-            # One that was created although the answer got lost is there when it is asked for again.
-            retry(found_the_brake, wait=wait)
-        except KubeError as e:
-            # Its absence holds evictions, and says so.
-            log.warning("%s, by which people pause evictions, cannot be created: %s", places.brake, e)
+        make_brake(connection, places.brake, "", wait=wait)
     return places
+
+
+def make_brake(connection: Connection, brake: Place, by: str, *, wait: Wait) -> None:
+    """Where nothing is installed: the brake of a process that stays, or of the run `by`."""
+    try:
+        # One that was created although the answer got lost is there when it is asked for again.
+        retry(lambda: claim_brake(connection, brake, by), wait=wait)
+    except KubeError as e:
+        # Its absence holds evictions, and says so.
+        log.warning("%s, by which people pause evictions, cannot be created: %s", brake, e)

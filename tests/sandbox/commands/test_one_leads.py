@@ -16,7 +16,7 @@ from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Delay
 from tests.support.waiting import until
 
 
@@ -139,5 +139,97 @@ def test_of_several_installations_one_has_to_be_named(server: ApiServer, tmp_pat
         held(server, datetime.now(UTC), namespace, **labels)
     done = call(server, tmp_path, "once", "--execute")
     assert done.returncode == 1
-    assert "several rebalancers: a lease in each of dev, ops" in done.stderr
-    assert "ledger.namespace" in done.stderr
+    assert "several rebalancers" in done.stderr
+    for namespace in ("ops", "dev"):
+        assert f"other leads by lease {namespace}/rebalancer" in done.stderr
+    assert "--ledger-namespace" in done.stderr
+    assert evictions(server) == 0
+    named = call(server, tmp_path, "once", "--execute", "--ledger-namespace", "ops")
+    assert named.stderr.startswith("error: other leads by lease ops/rebalancer"), named.stderr
+
+
+def made(server: ApiServer, component: str, namespace: str, name: str, **more: Any) -> None:
+    """A ConfigMap with the labels of one of ours, in a namespace that is made for it."""
+    if not server.store.find("Namespace", namespace, None):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    labels = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": component}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    server.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, **more})
+
+
+def homes(server: ApiServer) -> set[str]:
+    """The namespaces in which something was written."""
+    return {
+        a.namespace
+        for a in server.accesses
+        if a.verb in ("create", "update") and a.resource in ("configmaps", "leases")
+    }
+
+
+def installation(namespace: str) -> dict[str, Any]:
+    """By this an administrator lets one in."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "rebalancer-evict", "labels": {"app.kubernetes.io/name": "rebalancer"}},
+        "roleRef": {"kind": "ClusterRole", "name": "rebalancer-evict"},
+        "subjects": [{"kind": "ServiceAccount", "name": "rebalancer", "namespace": namespace}],
+    }
+
+
+def test_a_tenants_ledger_and_lease_divert_nobody(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        made(server, "brake", "ops", "rebalancer-brake")
+        made(server, "ledger", "tenant", "mine", data={"ledger.json": '{"version":1}'})
+        labels = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": "lease"}
+        held(server, datetime.now(UTC) - timedelta(hours=1), "tenant", **labels)
+        done = call(server, tmp_path, "once", "--execute")
+        assert done.returncode == 0, done.stderr
+        assert evictions(server) == 4
+        assert homes(server) == {"ops"}
+        brakes = server.store.list("ConfigMap")
+        assert [b["metadata"]["namespace"] for b in brakes if "data" not in b] == ["ops"]
+
+
+def test_whom_an_administrator_let_in_counts_before_everything_that_looks_like_it(tmp_path: Path) -> None:
+    with ApiServer([*objects(*SKEWED), installation("ops")], brake=False) as server, moving(server):
+        made(server, "brake", "ops", "ops-brake")
+        made(server, "brake", "tenant", "rebalancer-brake")
+        held(server, datetime.now(UTC), "tenant")
+        done = call(server, tmp_path, "once", "--execute")
+        assert done.returncode == 0, done.stderr
+        assert evictions(server) == 4
+        assert homes(server) == {"ops"}
+
+
+def test_where_it_cannot_be_told_whose_brake_it_is_nobody_is_evicted(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        made(server, "brake", "tenant", "mine")
+        for _ in range(2):
+            done = call(server, tmp_path, "once", "--execute")
+            assert done.returncode == 1
+            assert "ConfigMap tenant/mine" in done.stderr
+            assert "--ledger-namespace" in done.stderr
+            assert evictions(server) == 0
+            assert not homes(server)
+            if not server.store.find("Namespace", "ops", None):
+                made(server, "brake", "ops", "rebalancer-brake")
+        assert call(server, tmp_path, "once").returncode == 1, "nor is it told what would be"
+        named = call(server, tmp_path, "once", "--execute", "--ledger-namespace", "ops")
+        assert named.returncode == 0, named.stderr
+        assert evictions(server) == 4
+
+
+def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        server.faults.add(Delay(0.5), subresource="eviction")
+        command = [str(BIN), "once", "--execute", "--wait"]
+        command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+        both = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) for _ in range(2)
+        ]
+        said = [process.communicate(timeout=240)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0], said
+        assert evictions(server) == 4
+        assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
+        assert not server.store.list("Lease")

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.cli.commands.changing import pause as pausing
-from rebalancer.kube.coordination.place import labels_of
+from rebalancer.kube.coordination.brakes import FOR_RUN
+from rebalancer.kube.coordination.lease import SEEN
 from rebalancer.policy.annotations import PAUSE
+from rebalancer.runtime.commands import pausing
+from rebalancer.settings import load_settings
 from tests.support.build import objects
-from tests.support.processes.command import call, moving
+from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Reply
+from tests.support.sandbox import ApiServer, Delay, Reply
+from tests.support.sandbox.authority import User
+from tests.support.servers.api import connected
 from tests.support.waiting import until
+
+LABELS = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": "brake"}
+DECOY = ("tenant", "settings")
+REAL = ("ops", "rebalancer-brake")
 
 
 @pytest.fixture
@@ -28,11 +40,42 @@ def server() -> Iterator[ApiServer]:
         yield s
 
 
-def said(server: ApiServer, namespace: str = "default") -> str | None:
+def said(server: ApiServer, namespace: str = "default", name: str = "rebalancer-brake") -> str | None:
     """What the brake says."""
-    there = server.store.get("ConfigMap", "rebalancer-brake", namespace)
+    there = server.store.get("ConfigMap", name, namespace)
     value: str | None = (there["metadata"].get("annotations") or {}).get(PAUSE)
     return value
+
+
+def brake(server: ApiServer, namespace: str, name: str, labels: Mapping[str, str] = LABELS) -> None:
+    """A brake, in a namespace that is made for it."""
+    if not server.store.find("Namespace", namespace, None):
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    meta = {"name": name, "namespace": namespace, "labels": dict(labels)}
+    server.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+
+
+def lease(
+    server: ApiServer, namespace: str, *, holder: str, age: float = 0.0, lasts: int = 15, seen: str = ""
+) -> None:
+    """A lease that `holder` has renewed `age` seconds ago."""
+    renewed = datetime.now(UTC) - timedelta(seconds=age)
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": lasts,
+        "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    meta = {"name": "rebalancer", "namespace": namespace, "annotations": {SEEN: seen} if seen else {}}
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    server.store.create({**kind, "metadata": meta, "spec": spec})
+
+
+def paused_now(server: ApiServer, **options: Any) -> pausing.Done:
+    """`pause`, with less patience."""
+    with connected(server) as connection:
+        return pausing.pause_all(
+            load_settings(env={}), connection, lambda _: "incident", **{"patience": 0.0, **options}
+        )
 
 
 def test_a_pause_holds_once_and_ends_with_resume(server: ApiServer, tmp_path: Path) -> None:
@@ -55,8 +98,8 @@ def test_a_pause_holds_once_and_ends_with_resume(server: ApiServer, tmp_path: Pa
 def test_a_pause_with_an_end_is_written_as_a_time_and_a_reason(server: ApiServer, tmp_path: Path) -> None:
     done = call(server, tmp_path, "pause", "--for", "2h", "--reason", "we look")
     assert done.stdout.startswith("evictions are paused for 2h: "), done.stderr
-    time, _, why = (said(server) or "").partition(" ")
-    left = datetime.fromisoformat(time) - datetime.now(UTC)
+    end, _, why = (said(server) or "").partition(" ")
+    left = datetime.fromisoformat(end) - datetime.now(UTC)
     assert timedelta(minutes=119) < left <= timedelta(hours=2)
     assert why == "we look"
 
@@ -64,7 +107,9 @@ def test_a_pause_with_an_end_is_written_as_a_time_and_a_reason(server: ApiServer
 def test_a_pause_lasts_by_the_servers_clock(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pausing, "time", SimpleNamespace(time=lambda: 1_000_000_000.0))
+    monkeypatch.setattr(
+        pausing, "time", SimpleNamespace(time=lambda: 1_000_000_000.0, monotonic=time.monotonic)
+    )
     config = server.kubeconfig(tmp_path / "config")
     done = CliRunner().invoke(app, ["pause", "--for", "2h", "--kubeconfig", str(config)])
     assert done.exit_code == 0, done.output
@@ -87,8 +132,7 @@ def test_a_pause_that_is_over_holds_nobody(server: ApiServer, tmp_path: Path) ->
 
 def test_a_brake_that_was_taken_away_holds_and_resume_makes_it(tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
-        ledger = {"name": "rebalancer-ledger", "namespace": "default", "labels": labels_of("ledger")}
-        server.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": ledger})
+        lease(server, "default", holder="")
         held = call(server, tmp_path, "once", "--execute")
         assert held.returncode == 1
         assert "by which people pause evictions, is missing; `rebalancer resume` creates it" in held.stdout
@@ -104,7 +148,8 @@ def test_where_nothing_is_installed_the_first_run_that_evicts_makes_the_brake(tm
         assert not server.store.list("ConfigMap"), "a dry run writes nothing"
         assert call(server, tmp_path, "once", "--execute").returncode == 0
         assert evictions(server) == 4
-        assert said(server) is None
+        assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
+        assert not server.store.list("Lease")
         assert call(server, tmp_path, "pause").stdout.endswith("ConfigMap default/rebalancer-brake\n")
 
 
@@ -133,9 +178,6 @@ def test_the_brake_of_the_installation_is_found_in_whatever_namespace_it_is(tmp_
         assert "incident" in held.stdout
 
 
-LABELS = {"app.kubernetes.io/name": "rebalancer", "app.kubernetes.io/component": "brake"}
-
-
 def test_a_pause_meets_a_running_daemon(server: ApiServer, tmp_path: Path) -> None:
     slow = BRISK.replace("perSecond: 0", "perSecond: 0.2").replace("interval: 1s", "interval: 2s")
     with moving(server), daemon(server, tmp_path, slow, "--execute") as d:
@@ -158,5 +200,247 @@ def test_a_pause_for_no_time_is_a_wrong_use(wrong: str, server: ApiServer, tmp_p
 def test_a_missing_right_is_named(server: ApiServer, tmp_path: Path) -> None:
     server.faults.add(Reply(403), resource="configmaps", verb="update")
     done = call(server, tmp_path, "pause")
-    assert done.returncode == 1
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert "kubectl annotate configmap rebalancer-brake -n default rebalancer.io/pause=true" in done.stderr
     assert '{apiGroups: [""], resources: ["configmaps"], verbs: ["update"]}' in done.stderr
+
+
+@pytest.mark.parametrize("labels", [LABELS, {}], ids=["labelled", "made by kubectl"])
+def test_every_brake_is_set_and_named_and_a_decoy_diverts_none(
+    tmp_path: Path, labels: Mapping[str, str]
+) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server:
+        brake(server, *REAL, labels)
+        brake(server, *DECOY)
+        done = call(server, tmp_path, "pause", "--reason", "incident")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == (
+            "evictions are paused until `rebalancer resume`: "
+            "ConfigMap ops/rebalancer-brake, ConfigMap tenant/settings\n"
+        )
+        assert said(server, *REAL) == said(server, *DECOY) == "incident"
+
+
+def test_resuming_names_what_it_lifts_and_nothing_else(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server:
+        brake(server, *REAL)
+        brake(server, *DECOY)
+        assert call(server, tmp_path, "pause", "-n", "ops").stdout.endswith(
+            "resume`: ConfigMap ops/rebalancer-brake\n"
+        )
+        assert (said(server, *REAL), said(server, *DECOY)) == ("true", None)
+        elsewhere = call(server, tmp_path, "resume", "--namespace", "tenant")
+        assert elsewhere.stdout == "nothing was paused: ConfigMap tenant/settings\n", elsewhere.stderr
+        over = call(server, tmp_path, "resume")
+        assert over.stdout == "the pause is over: ConfigMap ops/rebalancer-brake\n", over.stderr
+        assert said(server, *REAL) is None
+
+
+def test_a_pause_on_the_lease_is_not_passed_over_when_resuming(server: ApiServer, tmp_path: Path) -> None:
+    lease(server, "default", holder="")
+    server.store.modify(
+        "Lease", "rebalancer", "default", lambda o: o["metadata"].update(annotations={PAUSE: "we look"})
+    )
+    done = call(server, tmp_path, "resume")
+    assert done.returncode == 4
+    assert "kubectl annotate lease rebalancer -n default rebalancer.io/pause-" in done.stderr
+
+
+RIGHTS = (
+    {
+        "apiGroups": ["", "coordination.k8s.io"],
+        "resources": ["configmaps", "leases"],
+        "verbs": ["list", "get"],
+    },
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"], "namespaces": ["tenant"]},
+)
+
+
+def test_a_brake_that_may_not_be_set_is_named_and_nothing_is_called_paused(tmp_path: Path) -> None:
+    with ApiServer(
+        objects(*SKEWED), brake=False, tokens={"t": User("on-call")}, rules={"on-call": RIGHTS}
+    ) as server:
+        brake(server, *REAL)
+        brake(server, *DECOY)
+        done = call(server, tmp_path, "pause", "--reason", "it's bad", token="t")
+        assert done.returncode == 4
+        assert done.stdout == (
+            "evictions are paused only in part until `rebalancer resume`: ConfigMap tenant/settings\n"
+        )
+        assert "error: ConfigMap ops/rebalancer-brake is not set: " in done.stderr
+        assert (
+            "kubectl annotate configmap rebalancer-brake -n ops "
+            """rebalancer.io/pause='it'"'"'s bad' --overwrite"""
+        ) in done.stderr
+        assert (said(server, *REAL), said(server, *DECOY)) == (None, "it's bad")
+        call(server, tmp_path, "pause")
+        over = call(server, tmp_path, "resume", token="t")
+        assert over.returncode == 4
+        assert over.stdout == "the pause is over only in part: ConfigMap tenant/settings\n"
+        assert "kubectl annotate configmap rebalancer-brake -n ops rebalancer.io/pause-" in over.stderr
+
+
+def test_who_may_not_look_around_is_told_so_and_names_the_namespace(tmp_path: Path) -> None:
+    rule = {"apiGroups": ["", "coordination.k8s.io"], "resources": ["configmaps", "leases"]}
+    own = {**rule, "verbs": ["get", "create", "update"], "namespaces": ["ops", "default"]}
+    with ApiServer(
+        objects(*SKEWED), brake=False, tokens={"t": User("on-call")}, rules={"on-call": [own]}
+    ) as server:
+        brake(server, *REAL)
+        blind = call(server, tmp_path, "pause", token="t")
+        assert blind.returncode == 4
+        assert blind.stdout == ""
+        assert "brakes of other namespaces cannot be looked for" in blind.stderr
+        assert "-n NAMESPACE" in blind.stderr
+        assert [m["metadata"]["namespace"] for m in server.store.list("ConfigMap")] == ["ops"], "none is made"
+        named = call(server, tmp_path, "pause", "-n", "ops", token="t")
+        assert named.returncode == 0, named.stderr
+        assert said(server, *REAL) == "true"
+
+
+def binding(namespace: str) -> dict[str, Any]:
+    """What the manifests of deploy/ let an administrator create."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "rebalancer-evict", "labels": {"app.kubernetes.io/name": "rebalancer"}},
+        "roleRef": {"kind": "ClusterRole", "name": "rebalancer-evict"},
+        "subjects": [{"kind": "ServiceAccount", "name": "rebalancer", "namespace": namespace}],
+    }
+
+
+def test_an_installation_that_lost_its_brake_gets_one_beside_the_decoy(tmp_path: Path) -> None:
+    with ApiServer([*objects(*SKEWED), binding("ops")], brake=False) as server:
+        brake(server, *DECOY)
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}})
+        assert call(server, tmp_path, "pause").returncode == 0
+        assert said(server, *REAL) == said(server, *DECOY) == "true"
+
+
+def test_an_installation_that_is_gone_holds_up_no_pause(tmp_path: Path) -> None:
+    with ApiServer([*objects(*SKEWED), binding("gone")]) as server:
+        done = call(server, tmp_path, "pause")
+        assert done.returncode == 0, done.stderr
+        assert said(server) == "true"
+
+
+def test_a_pause_ends_when_the_daemon_has_shown_that_it_saw_it(server: ApiServer, tmp_path: Path) -> None:
+    """Nothing goes after it. The brake has a name and no label by which it would be found."""
+    brake(server, "ops", "odd", {})
+    settings = (
+        BRISK.replace("perSecond: 0", "perSecond: 0.2").replace("interval: 1s", "interval: 2s")
+        + "ledger: {namespace: ops}\nbrake: {name: odd}\n"
+    )
+    with moving(server), daemon(server, tmp_path / "daemon", settings, "--execute") as d:
+        until(lambda: evictions(server) == 1)
+        done = call(server, tmp_path, "pause")
+        after = evictions(server)
+        assert done.returncode == 0, done.stderr
+        assert "ConfigMap ops/odd" in done.stdout
+        holder = server.store.get("Lease", "rebalancer", "ops")["spec"]["holderIdentity"]
+        assert f"seen by {holder} (lease ops/rebalancer)\n" in done.stdout
+        until(lambda: "nothing is evicted now" in d.said())
+        assert evictions(server) == after < 4
+        assert call(server, tmp_path, "resume").returncode == 0
+        until(lambda: evictions(server) == 4)
+
+
+def test_a_daemon_that_hangs_is_no_rival_once_its_lease_has_run_out(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    with daemon(server, tmp_path / "daemon", BRISK, "--execute") as d:
+        until(lambda: "this instance leads" in d.said())
+        d.popen.send_signal(signal.SIGSTOP)
+        done = call(server, tmp_path, "pause")
+        assert done.returncode == 0, done.stderr
+        assert "seen by" not in done.stdout
+
+
+def test_an_instance_that_does_not_show_it_is_named(server: ApiServer, tmp_path: Path) -> None:
+    lease(server, "default", holder="old-daemon", lasts=3600)
+    done = call(server, tmp_path, "pause")
+    assert done.returncode == 4
+    assert done.stdout.startswith("the brake is set until `rebalancer resume`: ConfigMap default/")
+    assert "old-daemon (lease default/rebalancer) has not shown within 16 s" in done.stderr
+    assert said(server) == "true"
+
+
+NOT_SEEN = {
+    "another brake": ("elsewhere/b 7 d", "it looks at ConfigMap elsewhere/b, which is not set"),
+    "an older version": (
+        "default/rebalancer-brake 0 d",
+        "it has not read ConfigMap default/rebalancer-brake",
+    ),
+    "another's word": ("default/rebalancer-brake - other", "a version that does not show it"),
+    "nonsense": ("x", "a version that does not show it"),
+}
+
+
+@pytest.mark.parametrize(("seen", "why"), NOT_SEEN.values(), ids=NOT_SEEN)
+def test_what_is_no_sign_of_having_seen_it(server: ApiServer, seen: str, why: str) -> None:
+    lease(server, "default", holder="d", seen=seen)
+    done = paused_now(server)
+    assert not done.seen_by
+    assert why in done.not_seen[0]
+
+
+def test_a_version_that_others_wrote_since_counts_while_it_pauses(server: ApiServer) -> None:
+    paused_now(server)
+    server.store.modify(
+        "ConfigMap", "rebalancer-brake", "default", lambda o: o["metadata"].update(labels={"touched": "x"})
+    )
+    version = server.store.get("ConfigMap", "rebalancer-brake", "default")["metadata"]["resourceVersion"]
+    lease(server, "default", holder="d", seen=f"default/rebalancer-brake {version} d")
+    assert paused_now(server).seen_by == ["d (lease default/rebalancer)"]
+
+
+@pytest.mark.parametrize(("holder", "age"), [("", 0.0), ("laptop", 3600.0)], ids=["handed back", "long ago"])
+def test_a_lease_that_nobody_holds_is_waited_for_by_nobody(
+    server: ApiServer, holder: str, age: float
+) -> None:
+    lease(server, "default", holder=holder, age=age)
+    done = paused_now(server)
+    assert not done.seen_by
+    assert not done.not_seen
+
+
+def test_a_brake_that_is_set_during_the_first_run_stays(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        server.faults.add(Delay(1.0), subresource="eviction")
+        command = [str(BIN), "once", "--execute"]
+        command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "first"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as once:
+            until(lambda: evictions(server) >= 1)
+            paused = call(server, tmp_path, "pause", "--reason", "incident")
+            assert paused.returncode == 0, paused.stderr
+            once.communicate(timeout=240)
+        assert said(server) == "incident"
+        assert "incident" in call(server, tmp_path, "once", "--execute").stdout
+        assert call(server, tmp_path, "resume").returncode == 0
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        assert not server.store.find("ConfigMap", "rebalancer-brake", "default")
+
+
+def test_what_a_killed_run_left_is_taken_over_and_removed(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        brake(server, "default", "rebalancer-brake")
+        server.store.modify(
+            "ConfigMap",
+            "rebalancer-brake",
+            "default",
+            lambda o: o["metadata"].update(annotations={FOR_RUN: "a run that was killed"}),
+        )
+        lease(server, "default", holder="", age=3600)
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        assert evictions(server) == 4
+        assert not server.store.find("ConfigMap", "rebalancer-brake", "default")
+        assert not server.store.list("Lease")
+
+
+def test_caps_hold_on_after_a_run_that_took_its_brake_away(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        (tmp_path / "c.yaml").write_text("evictions: {maxTotalPerHour: 1}")
+        for _ in range(2):
+            call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
+        assert evictions(server) == 1

@@ -14,7 +14,10 @@ import pytest
 
 from rebalancer.kube.client.connection import Connection
 from rebalancer.kube.coordination.election import ElectionOptions, Elector
+from rebalancer.kube.coordination.lease import BrakeSeen
+from rebalancer.kube.coordination.place import Place
 from rebalancer.kube.errors import ForbiddenError, NotFoundError
+from rebalancer.runtime.cycle.gates.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
 from tests.support.servers.api import connected
@@ -259,3 +262,54 @@ def test_three_of_whom_each_leader_is_struck_never_lead_together(server: ApiServ
             server.faults.remove(rule)
         assert all(before != after for before, after in pairwise(led))
     assert referee.both == 0
+
+
+BRAKE = Place("default", "rebalancer-brake")
+
+
+def seen(server: ApiServer) -> str:
+    """The version of the brake by which the holder says that it is bound."""
+    found = server.store.find("Lease", "rebalancer", "default")
+    shown = BrakeSeen.read((found or {}).get("metadata", {}).get("annotations") or {})
+    if shown is None:
+        return ""
+    assert (shown.brake, shown.holder) == (BRAKE, "a")
+    return shown.version
+
+
+def test_a_leader_shows_the_brake_only_once_no_older_look_is_in_force(server: ApiServer) -> None:
+    with running(server, "a", brake=BRAKE):
+        until(lambda: seen(server) == "-")
+        first = server.store.get("ConfigMap", BRAKE.name, BRAKE.namespace)["metadata"]["resourceVersion"]
+        until(lambda: seen(server) == first)
+        began = time.monotonic()
+        server.store.modify(
+            "ConfigMap", BRAKE.name, BRAKE.namespace, lambda o: o["metadata"].update(annotations={"a": "b"})
+        )
+        second = server.store.get("ConfigMap", BRAKE.name, BRAKE.namespace)["metadata"]["resourceVersion"]
+        until(lambda: seen(server) == second)
+        assert time.monotonic() - began >= FRESH
+
+
+@pytest.mark.parametrize("fault", [Reply(500), Delay(3.0)], ids=["an error", "no answer"])
+def test_a_brake_that_cannot_be_read_costs_nobody_the_lease(server: ApiServer, fault: Any) -> None:
+    server.faults.add(fault, resource="configmaps", verb="get")
+    with running(server, "a", brake=BRAKE) as (a,):
+        until(a.still_leading)
+        end = time.monotonic() + 2 * QUICK.duration
+        while time.monotonic() < end:
+            assert a.still_leading()
+            time.sleep(0.01)
+        assert seen(server) == "-"
+
+
+def test_a_lease_that_is_to_go_is_removed_unless_somebody_took_it(server: ApiServer) -> None:
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        a.stop(remove=True)
+        assert server.store.find("Lease", "rebalancer", "default") is None
+    with running(server, "a") as (a,):
+        until(a.still_leading)
+        edit(server, lambda o: o["spec"].update(holderIdentity="b"))
+        a.stop(remove=True)
+        assert lease(server)["spec"]["holderIdentity"] == "b"

@@ -38,8 +38,12 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(("REBALANCER_", "KUBECONFIG"))}
 
 
-def call(server: ApiServer, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN), *arguments, "--kubeconfig", str(server.kubeconfig(folder / "kubeconfig"))]
+def call(
+    server: ApiServer, folder: Path, *arguments: str, token: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`token`: of who calls; the admin's by default."""
+    kubeconfig = server.kubeconfig(folder / "kubeconfig", token=token)
+    command = [str(BIN), *arguments, "--kubeconfig", str(kubeconfig)]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment(), timeout=240, check=False
     )

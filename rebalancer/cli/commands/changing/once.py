@@ -50,6 +50,7 @@ def once(
     trace: acting.Trace = False,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
+    ledger_namespace: acting.LedgerNamespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
 ) -> None:
@@ -70,7 +71,7 @@ def once(
     from rebalancer.runtime.live.configured import live_options, telemetry_options
     from rebalancer.runtime.live.newest import Newest
     from rebalancer.runtime.live.notifying import notifying
-    from rebalancer.runtime.live.places import places_to_act
+    from rebalancer.runtime.live.places import places_of
     from rebalancer.runtime.live.single.once import run_once
     from rebalancer.runtime.live.single.reviewed import read_reviewed
     from rebalancer.runtime.live.single.session import session
@@ -79,7 +80,13 @@ def once(
     from rebalancer.settings import Settings, load_settings
     from rebalancer.telemetry.start import telemetry_for
 
-    said = acting.flags(namespace, all_namespaces, execute=execute, dry_run=dry_run)
+    said = acting.flags(
+        namespace,
+        all_namespaces,
+        execute=execute,
+        dry_run=dry_run,
+        ledger_namespace=ledger_namespace,
+    )
     settings = load_settings(config, flags=said)
     acting.set_up_logging(settings, least="warning")
     reviewed = read_reviewed(plan) if plan is not None else None
@@ -89,7 +96,7 @@ def once(
             typer.echo(f"warning: {warning}", err=True)
     stop = threading.Event()
     clock = SystemClock(stop, connection.time)
-    places = places_to_act(settings, connection, wait=stop.wait)
+    places = places_of(settings, connection, wait=stop.wait)
 
     def options_of(settings: Settings) -> LiveOptions:
         live = live_options(settings, connection, places, ask_server=dry_run == "server")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rebalancer.cli import acting, options
+from rebalancer.cli.exits import ExitCode
 from rebalancer.cli.reach import USUAL, Reach, reaches_a_cluster
 
 if TYPE_CHECKING:
-    from rebalancer.kube.client.config import ClusterOptions
+    from rebalancer.kube.client.connection import Connection
+    from rebalancer.kube.coordination.place import Place
+    from rebalancer.runtime.commands.pausing import Done
+    from rebalancer.settings import Settings
 
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="The brake in this namespace only. Default: all."),
+]
 LONGEST = 3650 * 86400.0
 """Seconds that a pause may last: what is longer is a slip of the hand."""
 PAUSE_EXAMPLES = """\b
@@ -41,14 +48,18 @@ def pause(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; reports and logs show it.")
     ] = "",
+    namespace: Namespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
 ) -> None:
     """Pause all evictions in the cluster, of the daemon, the CronJob and `once`.
 
-    It takes effect before the next eviction. Replacements that are on their way are not affected.
+    Sets every brake that it finds, and ends when each running instance has shown that it saw it. It takes
+    effect before the next eviction. Replacements that are on their way are not affected.
     """
     from rebalancer.policy.annotations import pause_value
+    from rebalancer.report.wording.text import clean
+    from rebalancer.runtime.commands.pausing import pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 
     lasts = None
@@ -63,38 +74,62 @@ def pause(
     def value(now: float) -> str:
         return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
 
-    where, _ = _set(value, config, acting.cluster_options(reach))
+    with _reached(config, reach) as (settings, connection):
+        done = pause_all(settings, connection, value, namespace=namespace)
     until = "until `rebalancer resume`" if lasts is None else f"for {format_duration(lasts)}"
-    typer.echo(f"evictions are paused {until}: {where}")
+    paused = "evictions are paused"
+    if done.not_set:
+        paused = "evictions are paused only in part"
+    elif done.not_seen:
+        paused = "the brake is set"
+    if done.brakes:
+        typer.echo(f"{paused} {until}: {_named(done.brakes)}")
+    for who in done.seen_by:
+        typer.echo(f"seen by {clean(who)}")
+    _end(done)
 
 
 @reaches_a_cluster
 def resume(
+    namespace: Namespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
 ) -> None:
     """End the pause of all evictions. Creates the brake where an installation lacks it."""
-    where, before = _set(None, config, acting.cluster_options(reach))
-    typer.echo(f"the pause is over: {where}" if before else f"nothing was paused: {where}")
+    from rebalancer.runtime.commands.pausing import resume_all
+
+    with _reached(config, reach) as (settings, connection):
+        done = resume_all(settings, connection, namespace=namespace)
+    if done.lifted:
+        typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
+    elif done.brakes:
+        typer.echo(f"nothing was paused: {_named(done.brakes)}")
+    _end(done)
 
 
-def _set(
-    value: Callable[[float], str] | None, config: Path | None, cluster: ClusterOptions
-) -> tuple[str, str]:
-    """Where the brake is, and what it said before; "" for nothing. `value`: of the time now, by the API
-    server's clock: this machine's may be wrong."""
+@contextmanager
+def _reached(config: Path | None, reach: Reach) -> Iterator[tuple[Settings, Connection]]:
     from rebalancer.kube.client.connection import Connection
-    from rebalancer.kube.coordination.brakes import server_time, set_brake
-    from rebalancer.runtime.live.places import places_of
     from rebalancer.settings import load_settings
 
     settings = load_settings(config)
     acting.set_up_logging(settings, least="warning")
-    connection = Connection(cluster)
+    connection = Connection(acting.cluster_options(reach))
     try:
-        places = places_of(settings, connection, wait=threading.Event().wait)
-        said = None if value is None else value(server_time(connection) or time.time())
-        before = set_brake(connection, places.brake, said) or ""
+        yield settings, connection
     finally:
         connection.close()
-    return str(places.brake), before
+
+
+def _named(places: Sequence[Place]) -> str:
+    return ", ".join(map(str, places))
+
+
+def _end(done: Done) -> None:
+    """Says what is not as it should be; then the exit code is 4."""
+    from rebalancer.report.wording.text import clean
+
+    for problem in (*done.not_set, *done.not_seen):
+        typer.echo(clean(f"error: {problem}"), err=True)
+    if done.not_set or done.not_seen:
+        raise typer.Exit(ExitCode.SOME_FAILED)

@@ -22,6 +22,7 @@ def run(
     dry_run: acting.DryRun = "",
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
+    ledger_namespace: acting.LedgerNamespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
 ) -> None:
@@ -43,7 +44,13 @@ def run(
     from rebalancer.telemetry import logs
     from rebalancer.telemetry.start import telemetry_for
 
-    said = acting.flags(namespace, all_namespaces, execute=execute, dry_run=dry_run)
+    said = acting.flags(
+        namespace,
+        all_namespaces,
+        execute=execute,
+        dry_run=dry_run,
+        ledger_namespace=ledger_namespace,
+    )
 
     def load() -> Settings:
         settings = load_settings(config, flags=said)

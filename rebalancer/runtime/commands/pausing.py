@@ -1,0 +1,196 @@
+"""Pausing and resuming everything: every brake of the cluster, and who has seen it.
+
+A brake that is no installation's is set as well, which harms nobody. What could not be set or seen is named.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from msgspec import Struct
+
+from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.client.retry import Backoff, Wait, retry
+from rebalancer.kube.coordination.brakes import BrakeSet, server_time, set_brake
+from rebalancer.kube.coordination.lease import BrakeSeen, Lease, LeaseClient
+from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.coordination.search import Found, find_one
+from rebalancer.kube.errors import KubeError, NotFoundError
+from rebalancer.policy.annotations import PAUSE
+from rebalancer.runtime.live.places import Survey, brakes_to_set, survey
+from rebalancer.settings import Settings
+
+PATIENCE = 16.0
+"""Seconds in which each instance has to show that it saw the pause: a little more than a lease lasts."""
+_POLL = 0.5
+_TIMEOUT = 5.0
+_HASTY = Backoff(tries=3, cap=2.0)
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """`brakes`: those that are as they should be; `lifted`: those of them that had been set. `seen_by`: who
+    has shown to be bound. `problems`: what is not as it should be, in words; of brakes that could not be set,
+    and of everything else."""
+
+    brakes: Sequence[Place] = ()
+    lifted: Sequence[Place] = ()
+    seen_by: Sequence[str] = ()
+    not_set: Sequence[str] = ()
+    not_seen: Sequence[str] = ()
+
+
+def pause_all(
+    settings: Settings,
+    connection: Connection,
+    value: Callable[[float], str],
+    *,
+    namespace: str = "",
+    patience: float = PATIENCE,
+) -> Done:
+    """Sets every brake, and waits until each instance that runs has seen it.
+
+    `value`: of the annotation, by the time now: the API server's, as this machine's clock may be wrong.
+    `namespace`: there only. Raises KubeError where the API server does not answer.
+    """
+    wait = threading.Event().wait
+    found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
+    said = value(server_time(connection) or time.time())
+    wanted = brakes_to_set(found, settings, connection, namespace)
+    done, not_set = _change(connection, found, wanted, said, wait)
+    versions = {place: {d.version} for place, d in done.items()}
+    seen_by, not_seen = _seen_by(connection, found.leases, versions, wait, patience)
+    if "lease" in found.blind:
+        not_seen.append(f"which instances run cannot be seen: {found.blind['lease']}")
+    return Done(brakes=list(versions), seen_by=seen_by, not_set=not_set, not_seen=not_seen)
+
+
+def resume_all(settings: Settings, connection: Connection, *, namespace: str = "") -> Done:
+    """Lifts every brake that is set, and makes the one that an installation lacks.
+
+    `namespace`: there only. Raises KubeError where the API server does not answer.
+    """
+    wait = threading.Event().wait
+    found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
+    wanted = brakes_to_set(found, settings, connection, namespace)
+    free = [b.place for b in found.brakes if PAUSE not in b.annotations]
+    done, not_set = _change(
+        connection, found, {p: create for p, create in wanted.items() if p not in free}, None, wait
+    )
+    # How everything was paused before there was a brake; it still holds.
+    not_set += [
+        f"lease {lease.place.namespace}/{lease.place.name} pauses, too; kubectl annotate lease "
+        f"{lease.place.name} -n {lease.place.namespace} {PAUSE}- ends it"
+        for lease in found.leases
+        if lease.annotations.get(PAUSE, "").lower() not in ("", "false")
+    ]
+    return Done(
+        brakes=[*free, *done], lifted=[place for place, d in done.items() if d.before], not_set=not_set
+    )
+
+
+def _change(
+    connection: Connection, found: Survey, wanted: Mapping[Place, bool], value: str | None, wait: Wait
+) -> tuple[dict[Place, BrakeSet], list[str]]:
+    """What became of each of these brakes, and what could not be done."""
+    done: dict[Place, BrakeSet] = {}
+    problems = []
+    if why := found.blind.get("brake"):
+        problems.append(
+            f"brakes of other namespaces cannot be looked for: {why}, or name theirs: -n NAMESPACE"
+        )
+    for place, create in wanted.items():
+        change = partial(set_brake, connection, place, value, create=create)
+        try:
+            done[place] = retry(change, wait=wait, backoff=_HASTY)
+        except KubeError as e:
+            if isinstance(e, NotFoundError) and e.kind == "namespaces" and place.namespace in found.granted:
+                continue  # the rights of an installation that is gone
+            problems.append(_refused(place, value, e))
+    return done, problems
+
+
+def _refused(place: Place, value: str | None, error: KubeError) -> str:
+    """What is left to do, as a command for somebody who may."""
+    here = f"configmap {place.name} -n {place.namespace}"
+    said = f"{PAUSE}-" if value is None else f"{PAUSE}={shlex.quote(value)} --overwrite"
+    command = f"kubectl annotate {here} {said}"
+    if error.target is not None and error.target.verb == "create":
+        command = f"kubectl create {here} && {command}"
+    what = "lifted" if value is None else "set"
+    return f"{place} is not {what}: {error}; somebody who may does it with: {command}"
+
+
+def _seen_by(
+    connection: Connection,
+    leases: Sequence[Found],
+    versions: dict[Place, set[str]],
+    wait: Wait,
+    patience: float,
+) -> tuple[list[str], list[str]]:
+    """Who has shown to be bound by one of these versions of the brakes, and who has not, and why."""
+    began = time.monotonic()
+    seen: list[str] = []
+    open_ = {lease.place: "" for lease in leases if lease.holder}
+    renewed: dict[Place, tuple[str, float]] = {}
+    while open_:
+        for place in list(open_):
+            try:
+                lease = LeaseClient(connection, place.namespace, place.name).get(_TIMEOUT)
+            except KubeError as e:
+                open_[place] = f"lease {place.namespace}/{place.name} cannot be read: {e}"
+                continue
+            now = time.monotonic()
+            if lease is None or not lease.spec.holder_identity:
+                del open_[place]
+                continue
+            who = f"{lease.spec.holder_identity} (lease {place.namespace}/{place.name})"
+            shown = BrakeSeen.read(lease.annotations)
+            if _bound(connection, shown, lease, versions, wait):
+                seen.append(who)
+                del open_[place]
+                continue
+            record, since = renewed.setdefault(place, (lease.spec.renew_time, now))
+            if record != lease.spec.renew_time:
+                renewed[place] = lease.spec.renew_time, now
+            elif now - since > lease.spec.lease_duration_seconds:
+                # Nobody acts by a lease that has run out.
+                del open_[place]
+                continue
+            open_[place] = f"{who} has not shown within {patience:g} s that it saw the pause: " + _why(
+                shown, lease, versions
+            )
+        if open_ and (time.monotonic() - began >= patience or wait(_POLL)):
+            break
+    return seen, list(open_.values())
+
+
+def _bound(
+    connection: Connection,
+    shown: BrakeSeen | None,
+    lease: Lease,
+    versions: dict[Place, set[str]],
+    wait: Wait,
+) -> bool:
+    if shown is None or shown.holder != lease.spec.holder_identity or shown.brake not in versions:
+        return False
+    known = versions[shown.brake]
+    if shown.version not in known:
+        # Somebody else may have written to the brake since, and left the pause as it is.
+        with suppress(KubeError):
+            now = find_one(connection, "brake", shown.brake, wait=wait, backoff=_HASTY)
+            if now is not None and now.annotations.get(PAUSE):
+                known.add(now.version)
+    return shown.version in known
+
+
+def _why(shown: BrakeSeen | None, lease: Lease, versions: dict[Place, set[str]]) -> str:
+    if shown is None or shown.holder != lease.spec.holder_identity:
+        return "it is of a version that does not show it, or no rebalancer; look at it, or end it"
+    if shown.brake not in versions:
+        return f"it looks at {shown.brake}, which is not set"
+    return f"it has not read {shown.brake} since; look at its log, or end it"
