@@ -124,9 +124,8 @@ def claim_brake(connection: Connection, place: Place, by: str) -> None:
 def drop_brake(connection: Connection, place: Place, by: str) -> None:
     """Removes the brake that `claim_brake` made for this run, unless somebody has paused with it. Raises
     KubeError."""
-    path = CONFIG_MAPS.path(place.namespace, place.name)
     try:
-        there = _read(connection, place)
+        there = _ask(connection, "GET", "get", place)
     except NotFoundError:
         return
     metadata = there["metadata"]
@@ -134,7 +133,7 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
         return
     conditions = {"resourceVersion": metadata["resourceVersion"]}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
-    connection.request("DELETE", path, _target("delete", place), body=body, read_timeout=_TIMEOUT)
+    _ask(connection, "DELETE", "delete", place, body)
 
 
 def by_run(annotations: Mapping[str, str]) -> str:
@@ -144,9 +143,7 @@ def by_run(annotations: Mapping[str, str]) -> str:
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:
     """The ConfigMap's resourceVersion. Raises KubeError."""
-    path = CONFIG_MAPS.path(place.namespace, place.name)
-    body = connection.request("GET", path, _target("get", place), read_timeout=timeout).body
-    return _version(msgspec.json.decode(body))
+    return _version(_ask(connection, "GET", "get", place, timeout=timeout))
 
 
 def server_time(connection: Connection) -> float | None:
@@ -187,7 +184,7 @@ def _edit_once(
     create: Mapping[str, str] | None,
 ) -> BrakeSet:
     try:
-        whole = _read(connection, place)
+        whole = _ask(connection, "GET", "get", place)
     except NotFoundError:
         if create is None:
             raise
@@ -196,29 +193,36 @@ def _edit_once(
         metadata: dict[str, Any] = {"name": place.name, "namespace": place.namespace}
         metadata |= {"labels": labels_of("brake"), "annotations": annotations}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        path = CONFIG_MAPS.path(place.namespace)
-        answer = connection.request("POST", path, _target("create", place), body=body, read_timeout=_TIMEOUT)
-        return BrakeSet(None, _version(msgspec.json.decode(answer.body)))
+        return BrakeSet(None, _version(_ask(connection, "POST", "create", place, body)))
     former = whole["metadata"].get("annotations") or {}
     annotations = dict(former)
     before = change(annotations)
     if annotations == former:
         return BrakeSet(before, _version(whole))
     body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
-    path = CONFIG_MAPS.path(place.namespace, place.name)
-    answer = connection.request("PUT", path, _target("update", place), body=body, read_timeout=_TIMEOUT)
-    return BrakeSet(before, _version(msgspec.json.decode(answer.body)))
+    return BrakeSet(before, _version(_ask(connection, "PUT", "update", place, body)))
 
 
-def _read(connection: Connection, place: Place) -> Any:
-    path = CONFIG_MAPS.path(place.namespace, place.name)
-    answer = connection.request("GET", path, _target("get", place), read_timeout=_TIMEOUT)
-    return msgspec.json.decode(answer.body)
+def _ask(
+    connection: Connection,
+    method: str,
+    verb: str,
+    place: Place,
+    body: Any = None,
+    timeout: float = _TIMEOUT,
+) -> dict[str, Any]:
+    """The ConfigMap as it is answered; for "delete", what the server says."""
+    target = Target(verb, CONFIG_MAPS, place.namespace, place.name)
+    path = CONFIG_MAPS.path(place.namespace, "" if method == "POST" else place.name)
+    answer = connection.request(method, path, target, body=body, read_timeout=timeout)
+    try:
+        whole = msgspec.json.decode(answer.body, type=dict[str, Any])
+        if verb != "delete":
+            msgspec.convert(whole, _Object)
+    except msgspec.DecodeError as e:
+        raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=answer.code) from e
+    return whole
 
 
-def _version(whole: Any) -> str:
-    return str(whole["metadata"]["resourceVersion"])
-
-
-def _target(verb: str, place: Place) -> Target:
-    return Target(verb, CONFIG_MAPS, place.namespace, place.name)
+def _version(whole: dict[str, Any]) -> str:
+    return str(whole["metadata"].get("resourceVersion", ""))

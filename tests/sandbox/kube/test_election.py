@@ -291,7 +291,7 @@ def test_a_leader_shows_the_brake_only_once_no_older_look_is_in_force(server: Ap
         assert time.monotonic() - began >= FRESH
 
 
-@pytest.mark.parametrize("fault", [Reply(500), Delay(3.0)], ids=["an error", "no answer"])
+@pytest.mark.parametrize("fault", [Reply(500), Garbage(), Delay(3.0)], ids=["error", "garbage", "silence"])
 def test_a_brake_that_cannot_be_read_costs_nobody_the_lease(server: ApiServer, fault: Any) -> None:
     server.faults.add(fault, resource="configmaps", verb="get")
     with running(server, "a", brake=BRAKE) as (a,):
