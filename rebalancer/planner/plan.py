@@ -155,8 +155,8 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     `lower_bound`: evictions that the best final state needs at least; `optimal`: no plan does better, proved.
     `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
     `least_excess`: no placement leaves less excess of hard constraints in scope; `least_exact`: one leaves as
-    much. `between`: why more stays. `demands`: why it takes more than one wave. `findings` are none of the
-    planner's: `findings.plan_with_findings` joins them.
+    much. `between`: why more stays. `demands`: why it takes more than one wave. `steps`: what it took
+    (`bounds/effort`). `findings` are none of the planner's: `findings.plan_with_findings` joins them.
     """
 
     constraints: tuple[ConstraintResult, ...]
@@ -171,6 +171,7 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     least_excess: int = 0
     least_exact: bool = True
     between: tuple[Between, ...] = ()
+    steps: int = 0
 
     @property
     def excess(self) -> int:

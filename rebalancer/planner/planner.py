@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.bounds.effort import for_proof, planned
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting, settle
@@ -93,7 +94,14 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         hard.groups.all,
         {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
         sum(c.residual_excess for c in constraints if c.in_scope),
+        for_proof(planned(view.simulation.spent.steps, len(view.snapshot.pods))),
     )
+    lower_bound = sum(s.walk.bound for s in solved)
+    # However it was found: no plan leaves less than nothing, and none gets there with fewer moves.
+    fewest = not left and len(moves) == lower_bound
+    # With an excess left, another order of several components might have left less; and of what rests on
+    # scores, a soft excess that stays among it, nothing is proved.
+    searched = all(s.walk.proved for s in solved) and not given_up and (len(solved) <= 1 or not left)
     return Plan(
         constraints=tuple(
             replace(c, least_excess=bound.by_group[g.index])
@@ -103,15 +111,11 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         ),
         moves=_moves(view, options, waves, results),
         blocked=_blocked(moves, results),
-        lower_bound=sum(s.walk.bound for s in solved),
-        # With an excess left, another order of several components might have left less; and of what rests on
-        # scores, a soft excess that stays among it, nothing is proved.
+        lower_bound=lower_bound,
         optimal=not view.simulation.state.version.newer_by
-        and all(s.walk.proved for s in solved)
         and all(m.certain for m in moves)
-        and not given_up
         and not late
-        and (len(solved) <= 1 or not left)
+        and (fewest or searched)
         and not any(c.residual_excess for r in results[1:] for c in r.constraints),
         assumptions=(*view.simulation.assumptions(), *((_RESTS_ON_SCORES,) if soft is not None else ())),
         components=tuple(s.figures() for s in solved),
@@ -119,6 +123,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         least_excess=bound.excess,
         least_exact=bound.exact,
         between=bound.between,
+        steps=planned(view.simulation.spent.steps, len(view.snapshot.pods)),
     )
 
 

@@ -57,7 +57,7 @@ def build_report(
 ) -> Report:
     """The report of a plan for a snapshot.
 
-    `generated_at`: seconds since the epoch. `seconds`: how long reading and planning took. `cluster`: the
+    `generated_at`: seconds since the epoch. `seconds`: how long all of it took. `cluster`: the
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
     failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan. `room`:

@@ -46,8 +46,9 @@ class Room(Struct, frozen=True, eq=False, kw_only=True):
     `excess`: what the plan leaves. `nodes`: the fewest that leave the least; none where room would not help.
     `instead`: a larger node in place of a single new one. `least`: what no placement with any such nodes
     beats; `left`: what the plan with the advised ones leaves; `evictions`: of that plan. `mends`: indices
-    into the plan's constraints, of those that then have less. `proved`: no fewer
-    nodes do, and no more do better. `waiting`: Pending pods, which want room too and are not counted here.
+    into the plan's constraints, of those that then have less. `proved`: no fewer nodes do, and no more do
+    better. `searched`: nothing was left out for the time it would take. `waiting`: Pending pods, which want
+    room too and are not counted here.
     """
 
     excess: int = 0
@@ -58,6 +59,7 @@ class Room(Struct, frozen=True, eq=False, kw_only=True):
     evictions: int = 0
     mends: tuple[int, ...] = ()
     proved: bool = True
+    searched: bool = True
     waiting: int = 0
 
     @property

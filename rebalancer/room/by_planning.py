@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import plan
@@ -18,7 +19,7 @@ _TRIED = 12
 
 
 def single_node(
-    snapshot: Snapshot, options: PlanOptions, made: Plan, every: Sequence[NodeKind]
+    snapshot: Snapshot, options: PlanOptions, made: Plan, every: Sequence[NodeKind], effort: Effort
 ) -> Room | None:
     """The node with which the plan leaves least; None if with none of them it leaves less than without.
 
@@ -28,11 +29,13 @@ def single_node(
     if not any(r.code is ReasonCode.NO_FEASIBLE_NODE for _, c in stays for r in c.reasons):
         return None
     excess = sum(c.residual_excess for _, c in stays)
-    tried = [
-        (planned.residual_excess, len(planned.moves), place, planned)
-        for place, kind in enumerate(every[:_TRIED])
-        for planned in (plan(with_nodes(snapshot, named([kind])), options),)
-    ]
+    tried = []
+    for place, kind in enumerate(every[:_TRIED]):
+        if effort.gone:
+            break
+        planned = plan(with_nodes(snapshot, named([kind])), options)
+        effort.candidates(planned.steps)
+        tried.append((planned.residual_excess, len(planned.moves), place, planned))
     if not tried:
         return None
     left, evictions, place, planned = min(tried, key=lambda t: t[:3])

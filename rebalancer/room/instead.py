@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
+from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.options import PlanOptions
 from rebalancer.room.advice import Enlarged
 from rebalancer.room.extended import enlarged
@@ -18,7 +19,12 @@ _ASKED = 6
 
 
 def instead(
-    first: Posed, options: PlanOptions, keep: Collection[Constraint], posed: Posed, best: Added
+    first: Posed,
+    options: PlanOptions,
+    keep: Collection[Constraint],
+    posed: Posed,
+    best: Added,
+    effort: Effort,
 ) -> Enlarged | None:
     """Existing nodes that could take the new one's pods if they had a little more, those that lack least: as
     many as lack the same. None if none would do."""
@@ -48,10 +54,10 @@ def instead(
     for more, names in sorted(lacking.items(), key=lambda item: (len(item[0]), item[0])):
         good = []
         for name in names:
-            if asked >= _ASKED:
+            if asked >= _ASKED or effort.gone:
                 break
             asked += 1
-            if more and _does(first, options, keep, name, dict(more), best.excess):
+            if more and _does(first, options, keep, name, dict(more), best.excess, effort):
                 good.append(name)
         if good:
             return Enlarged(tuple(good), dict(more))
@@ -75,7 +81,8 @@ def _does(
     name: str,
     more: dict[str, int],
     excess: int,
+    effort: Effort,
 ) -> bool:
     larger = Posed(enlarged(first.snapshot, name, more), options, keep)
-    found = fewest_nodes(larger.component, ())
+    found = fewest_nodes(larger.component, (), effort)
     return found is not None and found.exact and found.excess <= excess

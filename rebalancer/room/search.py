@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
+from rebalancer.planner.bounds.effort import Effort, for_advice
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.planner.planner import plan
@@ -35,7 +36,8 @@ _MOST = 40_000
 
 
 def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
-    """The advice for a snapshot and its plan."""
+    """The advice for a snapshot and its plan. It takes a share of what the plan did (`for_advice`), and one
+    plan with what it advises."""
     left = {i: c for i, c in enumerate(made.constraints) if _stays(c)}
     excess = sum(c.residual_excess for c in left.values())
     nothing = Room(excess=excess, left=excess, waiting=sum(p.waits for p in snapshot.pods))
@@ -48,22 +50,29 @@ def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
         return nothing
     thought_of = kinds(snapshot, first.component.groups)
     if len(first.component.classes) * (len(snapshot.nodes) + len(thought_of.every)) > _MOST:
-        return replace(nothing, proved=False)
-    found = _fewest(first, options, keep, thought_of)
+        return replace(nothing, proved=False, searched=False)
+    effort = for_advice(made.steps)
+    found = _fewest(first, options, keep, thought_of, effort)
     if found is None:
-        return replace(nothing, proved=False)
+        return replace(nothing, proved=False, searched=not effort.fell_short)
     posed, best, proved = found
     if not best.nodes:
         # No placement is short of room; on the way to it pods may be.
-        tried = single_node(snapshot, options, made, thought_of.every) if best.excess < excess else None
-        return tried or replace(nothing, least=best.excess, proved=proved)
+        tried = (
+            single_node(snapshot, options, made, thought_of.every, effort) if best.excess < excess else None
+        )
+        searched = not effort.fell_short
+        if tried is not None:
+            return replace(tried, searched=searched)
+        return replace(nothing, least=best.excess, proved=proved and searched, searched=searched)
     chosen = [posed.kind_of(row) for row in best.nodes]
     with_them = plan(with_nodes(snapshot, named(chosen)), options)
     return replace(
         nothing,
+        searched=not effort.fell_short,
         least=best.excess,
         nodes=new_nodes(posed, best, thought_of.every),
-        instead=instead(first, options, keep, posed, best) if len(best.nodes) == 1 else None,
+        instead=instead(first, options, keep, posed, best, effort) if len(best.nodes) == 1 else None,
         left=with_them.residual_excess,
         evictions=len(with_them.moves),
         mends=_mends(left, posed, best),
@@ -76,10 +85,10 @@ def _stays(c: ConstraintResult) -> bool:
 
 
 def _fewest(
-    first: Posed, options: PlanOptions, keep: Collection[Constraint], thought_of: Kinds
+    first: Posed, options: PlanOptions, keep: Collection[Constraint], thought_of: Kinds, effort: Effort
 ) -> tuple[Posed, Added, bool] | None:
     """What the program finds, where, and whether it is proved; None if it finds nothing."""
-    bare = fewest_nodes(first.component, ())
+    bare = fewest_nodes(first.component, (), effort)
     if bare is None:
         return None
     chosen = _useful(first.snapshot, options, keep, thought_of.every)
@@ -88,7 +97,7 @@ def _fewest(
         posed = Posed(first.snapshot, options, keep, chosen, each)
         if posed.component.start.size > _MOST:
             break
-        best = fewest_nodes(posed.component, posed.alike)
+        best = fewest_nodes(posed.component, posed.alike, effort)
         if best is None:
             break
         found = posed, best

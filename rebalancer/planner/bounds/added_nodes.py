@@ -15,11 +15,11 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.planner.bounds.cells import Cells, CellStructure
+from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.program import Found, Program, run
 from rebalancer.planner.cluster.components import Component
 from rebalancer.spread.arrays import Bools, Ints
 
-_TREE_NODES = 5_000
 _ALONE = 2_000
 """Classes times nodes up to which every node is a cell of its own. Beyond that equal nodes share one, and two
 kinds of pods may then share what no single node of it has."""
@@ -39,8 +39,9 @@ class Added(Struct, frozen=True, eq=False):
     exact: bool
 
 
-def fewest_nodes(component: Component, could_be: Sequence[Sequence[int]]) -> Added | None:
-    """`could_be`: rows of the nodes that could be added, alike in each sequence. None: nothing was found."""
+def fewest_nodes(component: Component, could_be: Sequence[Sequence[int]], effort: Effort) -> Added | None:
+    """`could_be`: rows of the nodes that could be added, alike in each sequence. None: nothing was found, as
+    far as the effort goes."""
     rows = [row for alike in could_be for row in alike]
     apart = np.zeros(component.start.shape[1], dtype=np.int64)
     alone = component.start.size <= _ALONE
@@ -49,11 +50,11 @@ def fewest_nodes(component: Component, could_be: Sequence[Sequence[int]]) -> Add
         apart = np.arange(component.start.shape[1])
     cells = CellStructure(component, apart).cells(component.start)
     program = _Program(component, cells, could_be)
-    best = program.least_excess_then_nodes()
+    best = program.least_excess_then_nodes(effort)
     if best.values is None:
         return None
     excesses, used = program.excesses(best.values), program.used(best.values)
-    lean = program.fewest_pods(sum(excesses), len(used)) if used else best
+    lean = program.fewest_pods(sum(excesses), len(used), effort) if used else best
     values = lean.values if lean.values is not None else best.values
     exact = best.optimal and (alone or len(component.classes) == 1)
     used = program.used(values)
@@ -89,15 +90,15 @@ class _Program(Program):
         self.upper[self._first :] = 1.0
         self._nodes()
 
-    def least_excess_then_nodes(self) -> Found:
+    def least_excess_then_nodes(self, effort: Effort) -> Found:
         """Of the placements with the least excess one with the fewest nodes."""
         self.cost[:] = 0.0
         for index in range(len(self.component.groups)):
             self.cost[self._low(index) + 2] = float(len(self._rows) + 1)
         self.cost[list(self._is.values())] = 1.0
-        return run(self.rows, self.lower, self.upper, self.cost, _TREE_NODES)
+        return self._run(effort)
 
-    def fewest_pods(self, excess: int, nodes: int) -> Found:
+    def fewest_pods(self, excess: int, nodes: int, effort: Effort) -> Found:
         """With no more excess and nodes than these, as few pods as possible on the nodes."""
         overs = [(self._low(index) + 2, 1.0) for index in range(len(self.component.groups))]
         self.rows.add(overs, -highspy.kHighsInf, float(excess))
@@ -105,7 +106,12 @@ class _Program(Program):
         self.cost[:] = 0.0
         for cell in self._cell_of_row.values():
             self.cost[self.after[:, cell]] = 1.0
-        return run(self.rows, self.lower, self.upper, self.cost, _TREE_NODES)
+        return self._run(effort)
+
+    def _run(self, effort: Effort) -> Found:
+        found = run(self, effort.tree_nodes(self.rows.nonzeros))
+        effort.program(found.steps)
+        return found
 
     def excesses(self, values: np.ndarray) -> tuple[int, ...]:
         """Of each group."""

@@ -5,7 +5,8 @@
                 room for, by class and by resource; lowest and highest count of each group enclose its
                 domains; no excess above today's
 
-Single-threaded and bounded by nodes of the search tree, not by the clock: the same input, the same answer.
+Single-threaded and bounded by its size and by nodes of the search tree (`effort`), not by the clock: the same
+input, the same answer. `run` is the only place that asks the solver.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ from msgspec import Struct
 
 from rebalancer.planner import objective
 from rebalancer.planner.bounds.cells import Cells
+from rebalancer.planner.bounds.effort import Effort, tree_nodes
 from rebalancer.planner.cluster.components import Component
 from rebalancer.spread.arrays import Ints
-
-TREE_NODES = 500
-"""Nodes of the branch-and-bound tree after which the bound is taken as it stands."""
 
 
 class FinalState(Struct, frozen=True, eq=False):
@@ -55,6 +54,11 @@ class Rows:
         self.lower: list[float] = []
         self.upper: list[float] = []
 
+    @property
+    def nonzeros(self) -> int:
+        """How large the matrix is."""
+        return len(self.columns)
+
     def add(self, terms: list[tuple[int, float]], lower: float, upper: float) -> None:
         self.starts.append(len(self.columns))
         for column, value in terms:
@@ -64,18 +68,21 @@ class Rows:
         self.upper.append(upper)
 
 
-def solve(program: Program) -> tuple[FinalState | None, int]:
-    """The best final state; None if there is none; and the steps of the simplex algorithm that it took."""
-    found = run(program.rows, program.lower, program.upper, program.cost)
+def solve(program: Program, effort: Effort) -> tuple[FinalState | None, bool]:
+    """The best final state, or None; and whether there is no better one, or none at all. How long it takes is
+    counted, and not bounded by what is left."""
+    found = run(program, tree_nodes(program.rows.nonzeros))
+    effort.program(found.steps)
     if found.values is None:
-        return None, found.steps
-    return program.target(found.values, exact=found.optimal, bound=found.bound), found.steps
+        return None, found.optimal
+    return program.target(found.values, exact=found.optimal, bound=found.bound), found.optimal
 
 
-def least_excess(program: Program) -> LeastExcess:
+def least_excess(program: Program, effort: Effort) -> LeastExcess:
     """The least excess that the groups it asks about (`only`) can have in sum, whatever becomes of others."""
     assert program.only is not None
-    found = run(program.rows, program.lower, program.upper, program.cost)
+    found = run(program, effort.tree_nodes(program.rows.nonzeros))
+    effort.program(found.steps)
     # A bound that is no number, or below 0, says nothing.
     proved = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
     excesses = program.component.excesses(program.placed)
@@ -233,8 +240,8 @@ class Program:
 
 
 class Found(NamedTuple):
-    """`values` of the best solution found, None without one; `optimal`: there is no better one; `bound`: what
-    is proved of the objective; the `steps` of the simplex algorithm that it took."""
+    """`values` of the best solution found, None without one; `optimal`: there is no better one, or none at
+    all; `bound`: what is proved of the objective; the `steps` of the simplex algorithm that it took."""
 
     values: np.ndarray | None
     optimal: bool
@@ -242,16 +249,20 @@ class Found(NamedTuple):
     steps: int
 
 
-def run(
-    rows: Rows, lower: np.ndarray, upper: np.ndarray, cost: np.ndarray, tree_nodes: int = TREE_NODES
-) -> Found:
-    """Solves it, as far as so many nodes of the search tree go."""
+_NOT_ASKED = Found(None, optimal=False, bound=-highspy.kHighsInf, steps=0)
+
+
+def run(program: Program, tree_nodes: int) -> Found:
+    """Solves it, as far as so many nodes of the search tree go; with none it is not asked."""
+    if not tree_nodes:
+        return _NOT_ASKED
+    rows, cost = program.rows, program.cost
     lp = highspy.HighsLp()
     lp.num_col_ = len(cost)
     lp.num_row_ = len(rows.lower)
     lp.col_cost_ = cost
-    lp.col_lower_ = lower
-    lp.col_upper_ = upper
+    lp.col_lower_ = program.lower
+    lp.col_upper_ = program.upper
     lp.row_lower_ = np.array(rows.lower)
     lp.row_upper_ = np.array(rows.upper)
     lp.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
@@ -276,7 +287,7 @@ def run(
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     if infeasible or info.primal_solution_status != 2:
         bound = float("inf") if infeasible else float(info.mip_dual_bound)
-        return Found(None, False, bound, info.simplex_iteration_count)
+        return Found(None, infeasible, bound, info.simplex_iteration_count)
     values = np.array(solver.getSolution().col_value)
     optimal = status == highspy.HighsModelStatus.kOptimal
     return Found(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)

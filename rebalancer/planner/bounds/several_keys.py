@@ -124,9 +124,8 @@ class SeveralKeys(Remaining):
 
     def _solve(self, placed: Ints, residual: int | None) -> FinalState | None:
         program = AdmittedProgram(self.component, placed, self._at(placed), residual, self._ceilings)
-        target, steps = solve(program)
-        self._effort.program(steps)
-        self.exact &= target is None or target.exact
+        target, proved = solve(program, self._effort)
+        self.exact &= proved
         return target
 
     def _spread(self, placed: Ints, target: FinalState) -> Course:

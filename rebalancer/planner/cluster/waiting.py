@@ -110,15 +110,17 @@ class Waiting:
         ]
         if not concerned:
             return False
+        # Most find no room anywhere, with the victim gone or not: they are asked no further.
+        able = [t for t in concerned if self._has_room(t, victim.template, node)]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
-        open_before = {id(t): simulation.framework(t).feasible(t) for t in concerned}
+        open_before = {id(t): simulation.framework(t).feasible(t) for t in able}
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
                     leaving.let_go()
                 taken = simulation.state.table.none
                 last: list[tuple[PodTemplate, int]] = []
-                for t in concerned:
+                for t in able:
                     nodes = simulation.framework(t).feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
@@ -129,7 +131,7 @@ class Waiting:
                     taken = taken | nodes
                     last += [(t, int(n)) for n in np.flatnonzero(nodes)]
                 open_ = simulation.framework(replacement).feasible(replacement)
-                if (open_ & ~taken).any() or self._room_for_all(concerned, open_, replacement):
+                if (open_ & ~taken).any() or self._room_for_all(able, open_, replacement):
                     continue
                 # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
                 alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
@@ -177,6 +179,15 @@ class Waiting:
             return True
         if (a := victim.affinity) is not None and a.pod_anti_affinity:
             return True
+        return self._fits(waiting, victim, node)
+
+    def _has_room(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
+        """Whether some node has room for the pod, if only where the victim goes."""
+        every = np.arange(self._simulation.state.table.size)
+        return self._fits(waiting, victim, node) or bool(self._simulation.has_room(waiting, every).any())
+
+    def _fits(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
+        """Whether the victim's node has room for the pod once the victim is gone."""
         state = self._simulation.state
         freed = dict(state.holds(victim))
         return bool(self._simulation.static(waiting)[node]) and all(

@@ -79,7 +79,7 @@ class JointPhase:
             limits,
             partial(limits, shares=False),
             self._most_waiting,
-            Effort(EFFORT * self._effort),
+            Effort(EFFORT * self._effort, self._simulation.spent),
             self._classes.replacement,
         )
         found = search.best(own, others, self._judge.foreseeable)

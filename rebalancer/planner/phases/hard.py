@@ -130,7 +130,7 @@ class HardPhase(Phase):
             )
             if not component.classes:
                 return ()
-            effort = Effort(self._effort)
+            effort = Effort(self._effort, self.simulation.spent)
             effort.renew(BEAM)
             problem = Problem(self.simulation, component, self._judge, bounds_of(component, effort), effort)
             with problem.tried.kept():

@@ -17,6 +17,7 @@ from rebalancer.planner.bounds.admitted import AdmittedProgram
 from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import CellStructure
 from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
+from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.program import LeastExcess, Program, least_excess
 from rebalancer.planner.cluster.class_room import add_yields
 from rebalancer.planner.cluster.components import Component
@@ -62,29 +63,32 @@ def least(
     groups: Sequence[Group],
     in_view: Collection[int],
     left: int,
+    effort: Effort,
 ) -> Least:
     """The bound over all components that keep an excess, in the state before any move. `every`: all classes
     of pods that carry a hard constraint; `groups`: all of these constraints; `in_view`: the indices of those
-    whose excess counts; `left`: what the plan leaves of it."""
+    whose excess counts; `left`: what the plan leaves of it. What is beyond the effort is not asked."""
     if not stays:
         return Least()
     asked: dict[str, Ints] = {}
     add_yields(asked, (c for c in every if c.carried), simulation)
-    found = [_of(simulation, s, asked) for s in stays]
+    found = [_of(simulation, s, asked, effort) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)
-    together = _together(simulation, every, groups, in_view)
+    together = _together(simulation, every, groups, in_view, effort)
     if together is not None and together.excess > excess:
         excess, exact = together.excess, together.exact
     # Joint moves may also move pods that carry no constraint, which are taken to stay here.
     return Least(
         excess=min(excess, left),
         exact=exact and excess <= left,
-        by_group=_single(simulation, stays, found, asked),
-        between=_between(stays, found, [_admitted(simulation, s, asked) for s in stays], min(excess, left)),
+        by_group=_single(simulation, stays, found, asked, effort),
+        between=_between(
+            stays, found, [_admitted(simulation, s, asked, effort) for s in stays], min(excess, left)
+        ),
     )
 
 
-def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> LeastExcess:
+def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], effort: Effort) -> LeastExcess:
     """The bound of one component, all pods of others out of its way."""
     if not stays.classes:
         return LeastExcess(sum(stays.residual), True)
@@ -93,7 +97,7 @@ def _of(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> Leas
     by = deciding(component) if len(component.groups) == 1 else None
     if by is not None:
         return LeastExcess(ClosedForm(component, by, anywhere=True).start_least(), True)
-    return _program(component, range(len(component.groups)))
+    return _program(component, range(len(component.groups)), effort)
 
 
 def _component(
@@ -111,7 +115,11 @@ def _component(
 
 
 def _together(
-    simulation: Simulation, every: Sequence[PodClass], groups: Sequence[Group], in_view: Collection[int]
+    simulation: Simulation,
+    every: Sequence[PodClass],
+    groups: Sequence[Group],
+    in_view: Collection[int],
+    effort: Effort,
 ) -> LeastExcess | None:
     """The bound of all constraints, those that hold too, for their pods compete for room; None where that is
     too much to ask."""
@@ -122,15 +130,15 @@ def _together(
     if not classes:
         return None
     component = Component(tuple(groups), classes, simulation)
-    return _program(component, [i for i, group in enumerate(groups) if group.index in in_view])
+    return _program(component, [i for i, group in enumerate(groups) if group.index in in_view], effort)
 
 
-def _program(component: Component, groups: Sequence[int]) -> LeastExcess:
+def _program(component: Component, groups: Sequence[int], effort: Effort) -> LeastExcess:
     cells = CellStructure(component).cells(component.start)
-    return least_excess(Program(component, component.start, cells, None, only=groups))
+    return least_excess(Program(component, component.start, cells, None, only=groups), effort)
 
 
-def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -> int:
+def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], effort: Effort) -> int:
     """The least excess of the component that the scheduler could come to without harm."""
     if not stays.classes:
         return sum(stays.residual)
@@ -139,11 +147,15 @@ def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints]) -
         return ClosedForm(component, by).start_least()
     cells, groups = CellStructure(component).cells(component.start), range(len(component.groups))
     admitted = AdmittedProgram(component, component.start, cells, None, ceilings(component), only=groups)
-    return min(least_excess(admitted).excess, sum(stays.residual))
+    return min(least_excess(admitted, effort).excess, sum(stays.residual))
 
 
 def _single(
-    simulation: Simulation, stays: Sequence[Stays], found: Sequence[LeastExcess], asked: Mapping[str, Ints]
+    simulation: Simulation,
+    stays: Sequence[Stays],
+    found: Sequence[LeastExcess],
+    asked: Mapping[str, Ints],
+    effort: Effort,
 ) -> dict[int, int]:
     """The bounds of single groups, those that keep most first."""
     known: dict[int, int] = {}
@@ -157,7 +169,9 @@ def _single(
             else:
                 to_ask.append((-left, s, i))
     for _, s, i in sorted(to_ask)[:_SINGLE]:
-        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, asked), [i])
+        if effort.gone:
+            break
+        bound = _program(_component(simulation, stays[s].groups, stays[s].classes, asked), [i], effort)
         known[stays[s].groups[i].index] = min(bound.excess, stays[s].residual[i])
     return known
 

@@ -74,8 +74,9 @@ class Landings:
         self._merged: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: placements that only swap them are not kept apart."""
 
-    def advance(self, now: Placements, candidate: Candidate) -> Advance | None:
-        """The placements after a move; None if in one of those before it could do harm."""
+    def advance(self, now: Placements, candidate: Candidate, *, only_sure: bool = False) -> Advance | None:
+        """The placements after a move; None if in one of those before it could do harm, or, where a sure one
+        is wanted, if it is not."""
         after: dict[bytes, Placement] = {}
         moves: list[JudgedMove] = []
         sure = True
@@ -92,6 +93,8 @@ class Landings:
                 led = candidate.moved(placed, node)
                 made = (*here.made, replace(move, landed=node))
                 after.setdefault(self._key(led), Placement(led, made))
+            if only_sure and not sure:
+                return None
         destinations = np.concatenate([m.destinations for m in moves])
         kept = Placements(tuple(after.values())[:MOST], now.complete and len(after) <= MOST)
         shared = self._problem.simulation.shared

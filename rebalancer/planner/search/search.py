@@ -65,11 +65,13 @@ class Search:
         given: Mapping[str, Ints] | None = None,
     ) -> None:
         self._component = component
-        self._effort = Effort(effort)
+        self._effort = Effort(effort, simulation.spent)
         self._remaining = bounds_of(component, self._effort)
         self._problem = Problem(simulation, component, judge, self._remaining, self._effort)
         roomier = component.roomier(given) if given and component.classes else None
-        self._roomier = bounds_of(roomier, Effort(0)) if roomier is not None else self._remaining
+        self._roomier = (
+            bounds_of(roomier, Effort(0, simulation.spent)) if roomier is not None else self._remaining
+        )
         self.solver = self._remaining.solver
 
     def run(self) -> Walk:

@@ -72,7 +72,7 @@ class SureMoves:
         for candidate in self._open(now.predicted):
             if not self._landings.distinct[candidate.node]:
                 continue
-            advance = self._advance(now, candidate)
+            advance = self._advance(now, candidate, only_sure=True)
             if self._problem.effort.gone:
                 return None
             if advance is None or not advance.move.certain:
@@ -123,10 +123,10 @@ class SureMoves:
                     later.append(advance)
         yield from later
 
-    def _advance(self, now: Placements, candidate: Candidate) -> Advance | None:
+    def _advance(self, now: Placements, candidate: Candidate, *, only_sure: bool = False) -> Advance | None:
         """Tries a move, and counts what that took."""
         self._problem.effort.candidates(len(now.possible))
-        return self._landings.advance(now, candidate)
+        return self._landings.advance(now, candidate, only_sure=only_sure)
 
     def _open(self, at: Placement) -> Iterator[Candidate]:
         """Possible victims in a placement, the most promising first."""

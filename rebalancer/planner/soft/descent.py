@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner import objective
+from rebalancer.planner.bounds import Effort
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.terminating import key_of
@@ -37,7 +38,7 @@ class Descent:
         self._simulation = simulation
         self._component = component
         self._judge = judge
-        self._tries = effort
+        self._effort = Effort(effort, simulation.spent)
         self.why_not: WhyNot = {}
 
     def run(self) -> Sequence[JudgedMove]:
@@ -63,11 +64,11 @@ class Descent:
         """The first candidate that holds."""
         refusals: dict[object, list[Reason]] = defaultdict(list)
         for candidate in self._candidates(needs):
-            if self._tries <= 0:
+            if self._effort.gone:
                 break
             cell = refusals[candidate.pod_class, needs.cell(candidate.node)]
             if len(cell) < TRIED_PER_CELL:
-                self._tries -= 1
+                self._effort.candidates()
                 verdict = self._judge.judge(needs, candidate)
                 if not isinstance(verdict, Refusal):
                     return verdict

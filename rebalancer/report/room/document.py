@@ -46,7 +46,8 @@ class RoomReport(Struct, frozen=True, kw_only=True, rename="camel"):
     `excess`: what the plan leaves. `missing`: the `nodes` that would cure it, or what of it room can cure.
     `least`: what no placement with any such nodes beats. `left`: what the plan with these leaves, after so
     many `evictions`. `mends`: workloads, namespace/Kind/name, whose constraints then hold, or hold better.
-    `proved`: no fewer nodes do, and no more do better. `waiting`: Pending pods, which want room too and are
+    `proved`: no fewer nodes do, and no more do better. `searched`: nothing was left out for the time it would
+    take. `waiting`: Pending pods, which want room too and are
     not counted here.
     """
 
@@ -62,6 +63,7 @@ class RoomReport(Struct, frozen=True, kw_only=True, rename="camel"):
     evictions: int
     mends: tuple[str, ...]
     proved: bool
+    searched: bool
     waiting: int
 
 
@@ -82,6 +84,7 @@ def build_room(room: Room, constraints: Sequence[ConstraintResult], *, source: s
         evictions=room.evictions,
         mends=tuple(dict.fromkeys(mended)),
         proved=room.proved,
+        searched=room.searched,
         waiting=room.waiting,
     )
 

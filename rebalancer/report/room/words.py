@@ -22,7 +22,7 @@ def headline(room: RoomReport) -> str:
         return "No room is missing: the plan leaves no excess."
     if not room.missing:
         known = "More nodes would not help" if room.proved else "No nodes were found that would help"
-        return f"{known}: an excess of {room.excess:,} stays for other reasons."
+        return f"{known}: an excess of {room.excess:,} stays for other reasons{_cut(room)}."
     said = " and ".join(map(_nodes, room.missing))
     if room.instead is not UNSET:
         more = _amounts(room.instead.more)
@@ -31,7 +31,11 @@ def headline(room: RoomReport) -> str:
             names[0] if len(names) == 1 else f"any of {listing(names, _NAMED)}"
         )
     said += f": mends {listing(map(workload_name, room.mends), _NAMED)}" if room.mends else ""
-    return said + ("." if room.proved else ". Fewer were not proved impossible.")
+    return said + ("." if room.proved else f". Fewer were not proved impossible{_cut(room)}.")
+
+
+def _cut(room: RoomReport) -> str:
+    return "" if room.searched else ", and it was not searched to the end"
 
 
 def section(room: RoomReport) -> Iterator[str]:

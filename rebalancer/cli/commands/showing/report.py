@@ -169,7 +169,7 @@ def _document(
         planned,
         loaded.snapshot,
         generated_at=source.clock(),
-        seconds=time.perf_counter() - began,
+        seconds=0.0,
         cluster=loaded.cluster,
         around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
         namespaces=settings.scope.namespaces.include,
@@ -177,6 +177,9 @@ def _document(
         gait=Gait(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
         room=missing_room(loaded.snapshot, planning, planned),
     )
+    # All that it took: advice may take as long as the plan.
+    took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))
+    document = msgspec.structs.replace(document, summary=took)
     only = settings.scope.namespaces.include
     return in_namespaces(document, only) if only else document
 

@@ -26,6 +26,10 @@ ORDER = (PODS, "cpu", "memory", "ephemeral-storage")
 """In which reasons are told, before those of other resources."""
 
 
+_FEW = 4
+"""Nodes that are compared one by one."""
+
+
 class NodeResourcesFit(Plugin):
     """Rule: plugins/noderesources/fit.go, ``fitsRequest``."""
 
@@ -56,7 +60,13 @@ class _Filter(NodeFilter):
         super().__init__(state.table.size)
 
     def fits(self, rows: Rows) -> Bools:
-        requested, fits = self._state.requested, np.ones(len(rows), dtype=np.bool_)
+        requested = self._state.requested
+        if len(rows) <= _FEW:
+            # An eviction changes one node or two: numbers are compared faster than arrays are made.
+            columns = [(requested[name], amount, allocatable) for name, amount, allocatable in self._wanted]
+            every = (all(taken[row] + a <= has[row] for taken, a, has in columns) for row in rows.tolist())
+            return np.fromiter(every, np.bool_, len(rows))
+        fits: Bools = np.ones(len(rows), dtype=np.bool_)
         for name, amount, allocatable in self._wanted:
             fits &= requested[name][rows] <= allocatable[rows] - amount
         return fits

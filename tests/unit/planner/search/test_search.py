@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.search.search import Search, Walk
-from tests.support.build import nodes, pdb, workload
+from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
 
@@ -38,3 +41,12 @@ def test_without_effort_nothing_is_claimed() -> None:
     found = walk(Posed(nodes(a=2, b=2), web), effort=0)
     assert found.moves == ()
     assert not found.proved
+
+
+def test_the_fewest_moves_to_no_excess_are_optimal_however_they_were_found() -> None:
+    web = workload("web").spread("zone")
+    cluster = snapshot(nodes(a=2, b=2), web.placed({"a-0": 2, "a-1": 2}))
+    with patch.object(Search, "_proved", lambda *_: False):
+        made = plan(cluster, PlanOptions())
+    assert (len(made.moves), made.lower_bound, made.residual_excess) == (2, 2, 0)
+    assert made.optimal
