@@ -12,10 +12,13 @@ from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.volumes.node_volume_limits import LIMIT_PREFIX
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
-from rebalancer.engine.template_rules import otherwise, peculiarities
+from rebalancer.engine.template_rules import WAITING_RESIZES, otherwise, peculiarities
 from rebalancer.engine.version import (
+    EMPTY_SELECTORS,
     FIRST,
+    GATED_NOMINATIONS,
     LAST,
+    MISSING_DRIVERS,
     NEGATED_NAMESPACES,
     NODE_WITHOUT_LIMITS,
     OF_RESIZES,
@@ -51,6 +54,7 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
     return (
         *_scheduler(state, profile, template),
         *_version(state, template),
+        *_queued(state, template),
         *_pod(template),
         *_hidden(state, profile, template),
     )
@@ -130,13 +134,26 @@ def _scheduler(state: ClusterState, profile: Profile, template: PodTemplate) -> 
 
 
 def _version(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    for change, why in state.doubts.items():
+    doubts = {MISSING_DRIVERS: "its feature gate is on"} if not state.version.has(MISSING_DRIVERS) else {}
+    for change, why in (doubts | state.doubts).items():
         if _hangs_on(change, state, template):
             with_it = "with" if state.version.has(change) else "without"
             yield (
                 f"versions of kube-scheduler differ here: {change.what} (kubernetes {change.source}); "
                 f"predicted {with_it} that, but {why}"
             )
+
+
+def _queued(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    """From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded."""
+    if state.version.minor < (1, 37) or WAITING_RESIZES not in state.requested:
+        return
+    open_ = state.requested[WAITING_RESIZES] > 0
+    for resource, amount in state.asks(template):
+        open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
+    if open_.any():
+        node = state.table.names[int(open_.argmax())]
+        yield f"a resize waits on {node}, where there is room for the pod: who gets it first is not modelled"
 
 
 def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> bool:
@@ -153,6 +170,14 @@ def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> boo
         return template.attaches and any(state.table.answers(_limits_volumes))
     if change in OF_RESIZES:
         return any(_decides(state, r, amount, otherwise(change, r)) for r, amount in state.asks(template))
+    if change is MISSING_DRIVERS:
+        # An API server keeps the field only where the gate is on: before, too, the scheduler may have it.
+        return any(map(state.storage.wants_driver, state.storage.attachments(template)))
+    if change is GATED_NOMINATIONS:
+        return change in state.peculiar
+    if change is EMPTY_SELECTORS:
+        hard = state.constraints(template, hard=True)
+        return any(c.selector is not None and not c.selector.requirements for c in hard)
     raise AssertionError(f"no test for {change.what}")
 
 
@@ -211,11 +236,6 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     for volume in claims:
         claim = state.storage.claim(template.namespace, volume.claim)
         found = state.storage.volume(claim.spec.volume_name) if claim is not None else None
-        csi = (
-            snapshot.csi_drivers.get(found.spec.csi.driver) if found is not None and found.spec.csi else None
-        )
-        if csi is not None and csi.spec.prevent_pod_scheduling_if_missing:
-            yield f"driver {csi.metadata.name} may keep pods off nodes that do not have it (from 1.37 on)"
         if found is not None and found.spec.in_tree:
             yield f"volume {found.metadata.name} is of an in-tree plugin, which CSI migration may translate"
     if doubtful_namespaces(state, template):

@@ -32,6 +32,7 @@ SCORES = (
     ("TaintToleration", 3),
     ("NodeAffinity", 2),
     ("NodeResourcesFit", 1),
+    ("VolumeBinding", 1),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),
     ("NodeResourcesBalancedAllocation", 1),
@@ -58,6 +59,10 @@ MIN_NODES_TO_FIND, MIN_PERCENTAGE = 100, 5
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
+EMPTIEST = (ShapePoint(0, 10), ShapePoint(100, 0))
+"""The broken line of VolumeBinding's score by default."""
+
+
 class Profile(Struct, frozen=True, eq=False, kw_only=True):
     """One profile: its plugins by extension point, in order, and their arguments.
 
@@ -76,6 +81,7 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
     fit_strategy: str = "LeastAllocated"
     fit_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
     fit_shape: tuple[ShapePoint, ...] = ()
+    storage_shape: tuple[ShapePoint, ...] = EMPTIEST
     ignored_resources: frozenset[str] = frozenset()
     ignored_groups: frozenset[str] = frozenset()
     balanced_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY

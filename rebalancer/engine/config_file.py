@@ -17,6 +17,7 @@ from msgspec import Struct
 from rebalancer.engine.config import (
     CPU_AND_MEMORY,
     DEFAULT_SCHEDULER,
+    EMPTIEST,
     FILTERS,
     SCORES,
     Profile,
@@ -168,6 +169,7 @@ def _profile(wire: _Profile, percentage: int) -> Profile:
     balanced = _args(wire, "NodeResourcesBalancedAllocation", _BalancedArgs)
     spread = _args(wire, "PodTopologySpread", _SpreadArgs)
     affinity = _args(wire, "InterPodAffinity", _PodAffinityArgs)
+    volumes = _args(wire, "VolumeBinding", _Shape)
     system = spread.defaulting_type == "System"
     strategy = fit.scoring_strategy
     return Profile(
@@ -185,6 +187,7 @@ def _profile(wire: _Profile, percentage: int) -> Profile:
         fit_strategy=strategy.type,
         fit_resources=_weighted(strategy.resources),
         fit_shape=strategy.requested_to_capacity_ratio.shape,
+        storage_shape=volumes.shape or EMPTIEST,
         ignored_resources=frozenset(fit.ignored_resources),
         ignored_groups=frozenset(fit.ignored_resource_groups),
         balanced_resources=_weighted(balanced.resources),

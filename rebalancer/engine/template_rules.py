@@ -13,6 +13,7 @@ from rebalancer.engine.version import (
     RESIZES_OF_PODS,
     SIDECAR_PORTS,
     SIDECARS_IN_SCORES,
+    SUMS_OF_RESIZES,
     Change,
     ServerVersion,
 )
@@ -37,6 +38,8 @@ def taken(template: PodTemplate, has: Callable[[Change], bool]) -> Taken:
     held = template.held
     if held is None or not has(RESIZES):
         return Taken(template.requests, template.nonzero_cpu, template.nonzero_memory)
+    if has(SUMS_OF_RESIZES):
+        return held.by_sums
     return held.with_whole if has(RESIZES_OF_PODS) else held.by_container
 
 
@@ -59,6 +62,10 @@ def otherwise_held(template: PodTemplate, version: ServerVersion, change: Change
 def otherwise(change: Change, resource: str) -> str:
     """The pseudo-resource that says how much more of a resource is taken if a change is not as assumed."""
     return f"{resource} otherwise by {change.source}"
+
+
+WAITING_RESIZES = "resizes that wait"
+"""The pseudo-resource that says how many pods of a node wait to be resized there."""
 
 
 def _counted(requests: Mapping[str, int]) -> Amounts:

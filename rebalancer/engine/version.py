@@ -14,12 +14,12 @@ from msgspec import Struct
 
 Minor = tuple[int, int]
 
-FIRST, LAST = (1, 29), (1, 36)
+FIRST, LAST = (1, 29), (1, 37)
 """Versions whose rules are known."""
 MAJOR_AHEAD = 1000
 """Stands for the distance to another major release."""
-LAST_PATCH = 2
-"""The patch release of `LAST` that was recorded; a server of unknown version is taken for it."""
+LAST_PATCH = 0
+"""The patch release of `LAST` for which a server of unknown version is taken."""
 
 
 class Change(Struct, frozen=True, eq=False):
@@ -27,14 +27,15 @@ class Change(Struct, frozen=True, eq=False):
 
     `what`: the rule, as a clause; `source`: the pull requests of kubernetes/kubernetes, or the KEP. `since`:
     the first minor release that has it; `backports`: the first patch release of an older minor that has it.
-    `reverted`: patch releases from which on it may be gone again, because a fix was on its way when this was
-    written.
+    `until`: the first minor release that has it no more; `reverted`: patch releases from which on it may be
+    gone again, because a fix was on its way when this was written.
     """
 
     what: str
     source: str
     since: Minor
     backports: Mapping[Minor, int] = {}
+    until: Minor | None = None
     reverted: Mapping[Minor, int] = {}
 
 
@@ -48,10 +49,16 @@ BEST_EFFORT_UNBALANCED = Change(
 )
 INIT_IMAGES = Change("ImageLocality counts the images of init containers", "#123366", (1, 30))
 IMAGE_VOLUMES = Change(
-    # Added to the score, but not to the number of images that the score is divided by: #138951 is in 1.37.
     "ImageLocality counts the images of image volumes",
     "#130231",
     (1, 36),
+)
+IMAGE_VOLUMES_SHARE = Change("ImageLocality divides by the number of image volumes too", "#138951", (1, 37))
+STORAGE_SCORES = Change(
+    "VolumeBinding scores how full the storage of a node gets (feature gate StorageCapacityScoring, on by "
+    "default)",
+    "KEP-4049",
+    (1, 37),
 )
 SIDECARS_IN_SCORES = Change(
     "the resource scores add an existing pod's sidecars to its containers, before: the larger of the two",
@@ -69,9 +76,10 @@ NEGATED_NAMESPACES = Change(
     "every namespace",
     # The regression of #132457. Its fix is #141563, with #142049 for 1.34 and #142050 for 1.35, opened on
     # 2026-09-12, the day after the deadline of 1.35.9, 1.36.5 and their sister: the first that can have it
-    # are these.
-    "#141526",
+    # are these. 1.37 has #138198.
+    "#141526, #138198",
     (1, 34),
+    until=(1, 37),
     reverted={(1, 34): 13, (1, 35): 10, (1, 36): 6},
 )
 POD_LEVEL_RESOURCES = Change(
@@ -91,6 +99,26 @@ RESIZES_OF_PODS = Change(
     "KEP-5419",
     (1, 36),
 )
+SUMS_OF_RESIZES = Change(
+    "of a pod on a node the largest of the sums of what its containers ask for, were allocated and have "
+    "enacted counts; pod-level status replaces the last two, and overhead is added to it once more",
+    "#140047, #139627",
+    (1, 37),
+)
+MISSING_DRIVERS = Change(
+    "a node without a CSI driver takes no pod with a volume of it, where the CSIDriver sets "
+    "preventPodSchedulingIfMissing (feature gate VolumeLimitScaling, on by default)",
+    "KEP-5030",
+    (1, 37),
+)
+GATED_NOMINATIONS = Change(
+    "a nominated pod that waits behind scheduling gates takes its room", "#139057", (1, 37)
+)
+EMPTY_SELECTORS = Change(
+    "a spread constraint with an empty labelSelector counts all pods of the namespace, before: none",
+    "#141340",
+    (1, 38),
+)
 TAINTS_UNNAMED = Change(
     "the reason for an untolerated taint does not name it", "#134740, #135023", (1, 35), {(1, 34): 2}
 )
@@ -109,9 +137,18 @@ CLAIM_IN_USE_REASON = Change(
     (1, 34),
 )
 
-OF_RESIZES = (RESIZES, RESIZES_OF_PODS)
+OF_RESIZES = (RESIZES, RESIZES_OF_PODS, SUMS_OF_RESIZES)
 """Changes of what a pod takes while its status says something else than its spec."""
-DECISIVE = (NEGATED_NAMESPACES, SIDECAR_PORTS, POD_LEVEL_RESOURCES, NODE_WITHOUT_LIMITS, *OF_RESIZES)
+DECISIVE = (
+    NEGATED_NAMESPACES,
+    SIDECAR_PORTS,
+    POD_LEVEL_RESOURCES,
+    NODE_WITHOUT_LIMITS,
+    *OF_RESIZES,
+    MISSING_DRIVERS,
+    GATED_NOMINATIONS,
+    EMPTY_SELECTORS,
+)
 """Changes that decide which nodes take a pod."""
 
 CHANGES = (
@@ -120,6 +157,8 @@ CHANGES = (
     BEST_EFFORT_UNBALANCED,
     SIDECARS_IN_SCORES,
     IMAGE_VOLUMES,
+    IMAGE_VOLUMES_SHARE,
+    STORAGE_SCORES,
     INIT_IMAGES,
     TOO_SMALL_UNRESOLVABLE,
     TAINTS_UNNAMED,
@@ -169,6 +208,8 @@ class ServerVersion(Struct, frozen=True):
 
     def has(self, change: Change) -> bool:
         """Whether the release has the change; a minor without a patch is taken for its last patch release."""
+        if change.until is not None and self.minor >= change.until:
+            return False
         if self.minor >= change.since:
             return self.minor not in change.reverted or not self._from(change.reverted[self.minor])
         return self.minor in change.backports and self._from(change.backports[self.minor])
@@ -187,7 +228,8 @@ class ServerVersion(Struct, frozen=True):
             return "the scheduler may be a minor version behind the server"
         if known != ServerVersion(before, None).has(change):
             return "the scheduler may be a minor version behind the server, and have the fix"
-        current = known and not change.reverted
+        ended = change.until is not None and self.minor >= change.until
+        current = ended or (known and change.until is None and not change.reverted)
         if self.suffix and not current:
             return f"{self.text} is a vendor's, who may have backported what came later"
         return ""
@@ -201,7 +243,8 @@ def releases(change: Change) -> str:
     first, last = change.since
     named = [f"{first}.{last}", *(_named(minor, patch) for minor, patch in change.backports.items())]
     until = " and ".join(_named(minor, patch) for minor, patch in change.reverted.items())
-    return ", ".join(named) + (f"; perhaps not from {until} on" if until else "")
+    ended = f"; not from {_release(change.until)} on" if change.until is not None else ""
+    return ", ".join(named) + (f"; perhaps not from {until} on" if until else "") + ended
 
 
 def _release(minor: Minor) -> str:

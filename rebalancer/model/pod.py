@@ -139,12 +139,14 @@ class Taken(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """What a pod takes by its status, as releases of the scheduler reckon it (`model/decode/resizes.py`).
 
-    `by_container`: from 1.33 on; `with_whole`: from 1.36 on; `by_sums`: from 1.37 on.
+    `by_container`: from 1.33 on; `with_whole`: from 1.36 on; `by_sums`: from 1.37 on. `waits`: a resize waits
+    for room on the node.
     """
 
     by_container: Taken
     with_whole: Taken
     by_sums: Taken
+    waits: bool = False
 
 
 class PodTemplate(Struct, frozen=True, eq=False):

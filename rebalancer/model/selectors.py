@@ -63,15 +63,16 @@ class Selector(Struct, frozen=True, order=True):
 
     What an *absent* or an *empty* selector means depends on where it is used, so the callers decide: for
     spread both match nothing; for budgets and inter-pod affinity an absent one matches nothing and an empty
-    one all.
+    one all. `everything`: it has no requirement, and selects all whoever uses it.
     """
 
     requirements: tuple[Requirement, ...] = ()
+    everything: bool = False
 
     @property
     def empty(self) -> bool:
-        """Whether there is no requirement at all."""
-        return not self.requirements
+        """Whether there is no requirement at all, so that who uses it decides."""
+        return not self.requirements and not self.everything
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a label set satisfies every requirement."""

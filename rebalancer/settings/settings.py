@@ -203,10 +203,12 @@ class Planner(Group):
     a waiting pod is a reason to add a node, only those of which none does. all: also those of which several
     wait. never, because a waiting pod is a risk that somebody has to accept."""
     newer_versions: NewerVersions = "likely"
-    """What is done on a cluster one minor release newer than the last whose scheduler rules are known.
+    """What is done on a cluster newer than the last release whose scheduler rules are known.
+
     likely: moves are planned by the last known rules and marked likely, and the canary lasts until a hundred
     decisions of the scheduler in a row were as predicted. refuse: no pod is evicted. likely, because most
-    releases change little of the scheduler. On a cluster that is newer still, no pod is evicted."""
+    releases change little of the scheduler.
+    """
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,
     default constraints. Empty = kube-scheduler's own defaults, with which most clusters run."""

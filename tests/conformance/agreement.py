@@ -16,13 +16,19 @@ from tests.conformance.compare import PARTS, compared
 from tests.conformance.recordings import recorded, sets, versions
 from tests.conformance.replay import replay
 
-OTHERWISE: Mapping[str, Mapping[str, str]] = {
-    "first": {
+_NOT_BUILT = {"gatednom-1": "1.37 counts the nomination of a gated pod (#139057), which this build lacks"}
+OTHERWISE: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("first", "1.36.2"): {
         "sequence-22": "two pods of one node share a host port, which was recorded as taken until both were "
         "gone; the scheduler's own books free it with the first"
-    }
+    },
+    ("next", "1.37.0"): _NOT_BUILT,
+    ("next", "1.38.0"): _NOT_BUILT,
 }
-"""Recordings that are not how the scheduler works, with the reason, by set."""
+"""Recordings that are not how the scheduler works, with the reason, by set and version."""
+
+BUILT = ("1.37.0", "1.38.0")
+"""No released schedulers, but 1.36.2 with the parts of these versions that could be built (RECORDING.md)."""
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scheduler.md"
 
@@ -47,7 +53,7 @@ def main() -> int:
         clusters = 0
         for set_ in (s for s in sets() if version in versions(s)):
             for one in recorded(set_, version):
-                if one.case["id"] in OTHERWISE.get(set_, {}):
+                if one.case["id"] in OTHERWISE.get((set_, version), {}):
                     continue
                 clusters += 1
                 for c in compared(one.verdict, replay(one.case, version)):
@@ -55,7 +61,8 @@ def main() -> int:
                     agreeing[c.part] += c.agrees
                     if not c.agrees:
                         differing.append(f"{version} {set_}: {c}"[:1000])
-        rows.append([version, f"{clusters:,}", *(_share(agreeing[p], total[p]) for p in PARTS)])
+        name = f"{version}, as built" if version in BUILT else version
+        rows.append([name, f"{clusters:,}", *(_share(agreeing[p], total[p]) for p in PARTS)])
     made = table([["version", "clusters", *(COLUMNS[p] for p in PARTS)], *rows])
     print(made)
     for text in differing[:50]:

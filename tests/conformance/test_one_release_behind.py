@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.engine.version import LAST
+from tests.conformance.agreement import BUILT
 from tests.conformance.recordings import recorded, versions
 from tests.conformance.replay import NEWEST, replay
 from tests.conformance.share import drawn
@@ -25,7 +26,8 @@ def test_the_newest_scheduler_decides_as_the_rules_of_one_release_ago_say() -> N
     assert other == []
 
 
-def test_the_last_known_release_is_the_newest_that_was_recorded() -> None:
+def test_the_last_known_release_was_recorded() -> None:
     """Who raises `LAST` has recorded what that scheduler answers (docs/scheduler.md)."""
-    assert ".".join(map(str, LAST)) == NEWEST.rpartition(".")[0] == versions()[-1].rpartition(".")[0]
-    assert versions()[-2] == BEFORE
+    assert ".".join(map(str, LAST)) in {v.rpartition(".")[0] for v in versions()}
+    released = [v for v in versions() if v not in BUILT]
+    assert released[-2:] == [BEFORE, NEWEST]

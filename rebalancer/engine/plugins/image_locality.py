@@ -8,7 +8,7 @@ from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.plugin import MAX_SCORE, Plugin, Score
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.template_rules import container_images
-from rebalancer.engine.version import IMAGE_VOLUMES
+from rebalancer.engine.version import IMAGE_VOLUMES, IMAGE_VOLUMES_SHARE
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints
 
@@ -31,8 +31,9 @@ class ImageLocality(Plugin):
         """Bytes of the pod's images on the node, each scaled by the share of nodes that have it."""
         version = self.state.version
         own = container_images(template, version)
-        mounted = (v.image for v in template.volumes if v.image and version.has(IMAGE_VOLUMES))
-        key = tuple(map(normalized, (*own, *mounted))), len(own)
+        mounted = [v.image for v in template.volumes if v.image and version.has(IMAGE_VOLUMES)]
+        share = len(own) + (len(mounted) if version.has(IMAGE_VOLUMES_SHARE) else 0)
+        key = tuple(map(normalized, (*own, *mounted))), share
         found = self._scores.get(key)
         if found is None:
             found = self._scores[key] = _Score(self._raw(*key))

@@ -16,7 +16,7 @@ from rebalancer.engine.resource_names import PODS
 from rebalancer.engine.state.for_a_while import PodsForAWhile
 from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, Placed
 from rebalancer.engine.template_rules import Amounts, asked_requests
-from rebalancer.engine.version import ServerVersion
+from rebalancer.engine.version import EMPTY_SELECTORS, GATED_NOMINATIONS, ServerVersion
 from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.selectors import Selector
@@ -93,6 +93,10 @@ class ClusterState(PodsForAWhile):
             and pod.nominated_node_name in index
             and self.config.places(pod.template.scheduler_name)
         ):
+            if pod.template.scheduling_gates:
+                self.peculiar.add(GATED_NOMINATIONS)
+                if not self.version.has(GATED_NOMINATIONS):
+                    return
             self.nominate(key, pod.template, index[pod.nominated_node_name])
 
     def take(self, pod: Pod) -> None:
@@ -155,7 +159,8 @@ class ClusterState(PodsForAWhile):
 
     def _resolve(self, template: PodTemplate) -> tuple[Constraint, ...]:
         if template.spread:
-            return tuple(resolve(c, template) for c in template.spread)
+            found = tuple(resolve(c, template) for c in template.spread)
+            return tuple(map(_counting_all, found)) if self.version.has(EMPTY_SELECTORS) else found
         defaults = self.config.profile(template.scheduler_name).default_constraints
         selector = self._selectors.of(template) if defaults else Selector()
         if selector.empty:
@@ -221,3 +226,10 @@ class ClusterState(PodsForAWhile):
         if found is None:
             found = self._allocatable[resource] = np.minimum(self.table.allocatable(resource), MOST - 1)
         return found
+
+
+def _counting_all(constraint: Constraint) -> Constraint:
+    """The constraint, with an empty selector as one that selects every pod."""
+    if constraint.selector is None or not constraint.selector.empty:
+        return constraint
+    return msgspec.structs.replace(constraint, selector=Selector(everything=True))

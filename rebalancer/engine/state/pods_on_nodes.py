@@ -19,6 +19,7 @@ from rebalancer.engine.state.interpod_terms import TermIndex
 from rebalancer.engine.state.storage import Storage
 from rebalancer.engine.state.volume_use import VolumeUse
 from rebalancer.engine.template_rules import (
+    WAITING_RESIZES,
     Amounts,
     held_requests,
     otherwise_held,
@@ -48,11 +49,11 @@ class PodsOnNodes:
     """What the nodes hold. Keys are the caller's (a pod's uid, say).
 
     `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU` and `NONZERO_MEMORY`, and what would be taken `otherwise`. `tally`: pods by what
-    selects them. `ports`: host ports that are taken. `nominated`: pods that wait for room on a node.
-    `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and why;
-    `peculiar`: those that matter to a pod which is placed, or was. `lowest_priority`: of all pods that are
-    placed, or were.
+    pods), `NONZERO_CPU`, `NONZERO_MEMORY`, `WAITING_RESIZES`, and what would be taken `otherwise`. `tally`:
+    pods by what selects them. `ports`: host ports that are taken. `nominated`: pods that wait for room on a
+    node. `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and
+    why; `peculiar`: those that matter to a pod which is placed, or was. `lowest_priority`: of all pods that
+    are placed, or were.
     """
 
     def __init__(self, snapshot: Snapshot, version: ServerVersion) -> None:
@@ -159,6 +160,8 @@ class PodsOnNodes:
             amounts = [*held_requests(template, self.version), (NONZERO_CPU, cpu), (NONZERO_MEMORY, memory)]
             for change in self.doubts.keys() & OF_RESIZES:
                 amounts += otherwise_held(template, self.version, change)
+            if template.held is not None and template.held.waits:
+                amounts.append((WAITING_RESIZES, 1))
             taken = self._taken.put(tuple(amounts), template)
             self.peculiar |= peculiarities(template)
         return taken

@@ -60,6 +60,20 @@ class Storage:
         found = self.classes.get(claim_class(claim))
         return found is not None and found.volume_binding_mode == WAIT
 
+    def attachments(self, template: PodTemplate) -> dict[str, set[tuple[str, str]]]:
+        """Driver → what of it the pod's volumes attach to its node: see `attachment`."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for volume in claim_volumes(template):
+            attachment = self.attachment(template.namespace, volume.claim)
+            if attachment is not None:
+                found.setdefault(attachment[0], set()).add(attachment)
+        return found
+
+    def wants_driver(self, driver: str) -> bool:
+        """Whether pods with volumes of a driver shall not go to nodes that do not have it."""
+        found = self.drivers.get(driver)
+        return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
+
     def attachment(self, namespace: str, name: str) -> tuple[str, str] | None:
         """(driver, handle) of what attaching the claim takes on a node; None where nothing is counted."""
         claim = self.claim(namespace, name)

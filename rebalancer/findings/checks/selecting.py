@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rebalancer.engine.version import EMPTY_SELECTORS, releases
 from rebalancer.findings.code import FindingCode, finding
 from rebalancer.findings.paste import entry
 from rebalancer.findings.subject import Subject
@@ -35,12 +36,13 @@ def check(subject: Subject, survey: Survey) -> Iterator[Finding]:
 
 def _counts_nothing(subject: Subject, c: Written) -> Finding:
     what = "no labelSelector" if c.meant.selector is None else "an empty labelSelector"
+    later = "" if c.meant.selector is None else f" (from {releases(EMPTY_SELECTORS)} on it counts all pods)"
     return finding(
         Severity.WARNING,
         FindingCode.SELECTOR_COUNTS_NOTHING,
         subject,
         f"the constraint over {c.written.topology_key} has {what}: the scheduler counts no pod for it, so it "
-        "has no effect",
+        f"has no effect{later}",
         entry(subject, c.index, labelSelector={"matchLabels": subject.own_labels}),
         f"{c.field}.labelSelector",
     )

@@ -92,6 +92,7 @@ _CONTAINER = fields(
     resources=_RESOURCES,
     restartPolicy=same,
     restartPolicyRules=each(fields(action=same)),
+    volumeMounts=each(fields(bindMountOptions=each(same))),
     ports=each(fields(hostPort=same, containerPort=same, protocol=same, hostIP=address)),
 )
 _CONTAINER_STATUS = fields(

@@ -14,6 +14,7 @@ from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
 from rebalancer.model.decode.resizes import RESIZE_PENDING
 from rebalancer.model.kinds import BUILT_IN
 from rebalancer.model.node import IMPLICIT
+from rebalancer.planner.cluster.leaving_nodes import LEAVING_CONDITIONS
 from rebalancer.policy import gangs
 from rebalancer.policy.admission_queues import QUEUES
 from rebalancer.policy.annotations import PAUSE, STEERING
@@ -58,7 +59,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
-    | {"Consolidatable", RESIZE_PENDING}
+    | {"Consolidatable", RESIZE_PENDING, *LEAVING_CONDITIONS}
 )
 _KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", gangs.VOLCANO.rstrip("/")}
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")

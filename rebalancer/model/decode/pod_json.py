@@ -30,6 +30,10 @@ class PortJson(Struct, frozen=True, rename="camel"):
     host_ip: str = msgspec.field(name="hostIP", default="")
 
 
+class _MountJson(Struct, frozen=True, rename="camel"):
+    bind_mount_options: Raw = _NONE
+
+
 class ContainerJson(Struct, frozen=True, rename="camel"):
     name: str = ""
     image: str = ""
@@ -37,6 +41,7 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
     ports: Raw = _NONE
     restart_policy: str = ""
     restart_policy_rules: Raw = _NONE
+    volume_mounts: tuple[_MountJson, ...] = ()
 
     def key(self) -> bytes:
         """Bytes that are equal for equal containers."""
@@ -48,8 +53,15 @@ class ContainerJson(Struct, frozen=True, rename="camel"):
                 self.ports,
                 self.restart_policy.encode(),
                 self.restart_policy_rules,
+                *self.mount_options,
             )
         )
+
+    @property
+    def mount_options(self) -> list[Raw]:
+        """The bindMountOptions of its mounts that have some; all else of mounts differs from pod to pod."""
+        options = (m.bind_mount_options for m in self.volume_mounts)
+        return [o for o in options if not absent(o)]
 
 
 class VolumeJson(Struct, frozen=True, rename="camel"):

@@ -28,7 +28,7 @@ from rebalancer.model.node import Condition
 from rebalancer.model.pod import Container, Held, PodTemplate, Taken
 
 RESIZE_PENDING = "PodResizePending"
-_Key = tuple[int, bool, bytes]
+_Key = tuple[int, str, bytes]
 
 
 class _Given(Struct, frozen=True):
@@ -79,16 +79,16 @@ class Resized:
         """The template with what the pod takes, by its status; itself where that is what its spec says."""
         if not statuses and absent(allocated) and absent(resources):
             return template
-        infeasible = False
+        pending = ""
         for c in conditions:
             if c.type == RESIZE_PENDING:
-                infeasible = c.reason == "Infeasible"
+                pending = c.reason
                 break
         # As few steps as possible: this is done for each of 150,000 pods.
         said: list[Raw] = [allocated, resources]
         for s in statuses:
             said += s.name, s.allocated_resources, s.resources
-        key = id(template), infeasible, b"\0".join(said)
+        key = id(template), pending, b"\0".join(said)
         known = self._known.get(key)
         if known is None:
             containers = {
@@ -98,14 +98,19 @@ class Resized:
                 for s in statuses
             }
             whole = _Given.of(allocated, resources, "status")
-            known = self._known[key] = template, _holding(template, _Status(containers, whole, infeasible))
+            known = self._known[key] = template, _holding(template, _Status(containers, whole, pending))
         return known[1]
 
 
 class _Status(Struct, frozen=True):
     containers: Mapping[str, _Given]
     whole: _Given
-    infeasible: bool
+    pending: str
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether the node can never give what is asked for."""
+        return self.pending == "Infeasible"
 
 
 Ways = Callable[[PodTemplate, _Status, Mapping[str, int] | None], Requests]
@@ -116,6 +121,7 @@ def _holding(template: PodTemplate, status: _Status) -> PodTemplate:
         by_container=_taken(partial(_by_container, as_enacted=False), template, status),
         with_whole=_taken(partial(_by_container, as_enacted=True), template, status),
         by_sums=_taken(_by_sums, template, status),
+        waits=status.pending not in ("", "Infeasible"),
     )
     spec = Taken(template.requests, template.nonzero_cpu, template.nonzero_memory)
     if held == Held(by_container=spec, with_whole=spec, by_sums=spec):

@@ -221,4 +221,6 @@ def _features(spec: PodSpecJson) -> tuple[str, ...]:
     )
     if any(rule.get("action") == "RestartAllContainers" for rule in rules):
         found.append("RestartAllContainersOnContainerExits")
+    if any(c.mount_options for c in (*spec.containers, *spec.init_containers)):
+        found.append("VolumeBindMountOptions")
     return tuple(found)

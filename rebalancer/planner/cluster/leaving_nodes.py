@@ -15,6 +15,11 @@ KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
 LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler"}
 """Taints of nodes that are about to go."""
+LEAVING_CONDITIONS = frozenset(
+    {"DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"}
+    | {"GracefulNodeShutdownInProgress"}
+)
+"""Conditions of such nodes (NodeLifecycleConditions, from Kubernetes 1.37 on)."""
 STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
 """Taints of nodes that are being set up, …"""
 STARTING_PREFIXES = (
@@ -30,8 +35,12 @@ INITIALIZED = "karpenter.sh/initialized"
 
 
 def is_leaving(node: Node) -> bool:
-    """Whether the node is cordoned or about to be removed: a good place to evict from, none to land on."""
-    return node.spec.unschedulable or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
+    """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
+    return (
+        node.spec.unschedulable
+        or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
+        or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
+    )
 
 
 def is_starting(node: Node) -> bool:

@@ -48,19 +48,23 @@ def test_features_that_a_node_must_declare_are_named() -> None:
     assert Asked(nodes(a=1), new).doubts == ""
 
 
-@pytest.mark.parametrize(("prevents", "certain"), [(True, False), (False, True)])
-def test_a_driver_that_keeps_pods_off_nodes_without_it(prevents: bool, certain: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "prevents", "certain"),
+    [("v1.36.2", True, False), ("v1.36.2", False, True), ("v1.37.0", True, False), ("v1.37.0", False, True)],
+)
+def test_a_driver_that_keeps_pods_off_nodes_without_it(version: str, prevents: bool, certain: bool) -> None:
     driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "ebs.example"},
               "spec": {"preventPodSchedulingIfMissing": prevents}}  # fmt: skip
     stored = volume("pv", "data").build()[0]
     stored["spec"]["csi"] = {"driver": "ebs.example", "volumeHandle": "x"}
-    asked = Asked(nodes(a=1), stored, driver, claim("data", "pv"), pod("new").mounts("data"))
+    asked = Asked(nodes(a=1), stored, driver, claim("data", "pv"), pod("new").mounts("data"), version=version)
     assert (asked.doubts == "") is certain, asked.doubts
+    assert asked.fits == ([] if prevents and version == "v1.37.0" else ["a-0"])
 
 
 @pytest.mark.parametrize(
     ("version", "certain"),
-    [("v1.28.9", False), ("v1.29.0", True), ("v1.36.2", True), ("v1.37.0", True), ("", True)],
+    [("v1.28.9", False), ("v1.29.0", True), ("v1.37.0", True), ("v1.38.0", True), ("", True)],
 )
 def test_versions_before_the_contract_are_uncertain_and_newer_ones_an_assumption(
     version: str, certain: bool
@@ -70,7 +74,7 @@ def test_versions_before_the_contract_are_uncertain_and_newer_ones_an_assumption
 
 def test_an_unknown_version_is_an_assumption() -> None:
     asked = Asked(nodes(a=1), pod("new"), version="")
-    assert "server version unknown: rules of kube-scheduler 1.36" in asked.framework.assumptions()
+    assert "server version unknown: rules of kube-scheduler 1.37" in asked.framework.assumptions()
 
 
 def test_kinds_that_were_not_read_do_not_crash_and_are_named() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from rebalancer.engine.version import CHANGES, FIRST, LAST
+from rebalancer.engine.version import CHANGES, EMPTY_SELECTORS, FIRST, LAST, ServerVersion
 from rebalancer.sandbox.server.api_server import ApiServer
 
 ROOT = Path(__file__).parents[3]
@@ -21,8 +20,10 @@ def test_the_pages_name_the_releases_that_are_known() -> None:
 
 
 def test_no_change_is_of_a_release_that_is_not_known() -> None:
-    assert all(FIRST <= change.since <= LAST for change in CHANGES)
+    """But one of the next, which is in its alphas: it is told of, and vendors may have it."""
+    later = [change for change in CHANGES if not FIRST <= change.since <= LAST]
+    assert later == [EMPTY_SELECTORS]
 
 
-def test_the_embedded_cluster_speaks_of_the_last_known_release() -> None:
-    assert re.match(rf"{re.escape(TO)}\.\d+$", ApiServer().api.version)
+def test_the_embedded_cluster_speaks_of_a_known_release() -> None:
+    assert ServerVersion.parse(ApiServer().api.version).supported

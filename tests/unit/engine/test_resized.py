@@ -107,6 +107,24 @@ def test_a_move_is_likely_where_the_rule_of_one_version_back_decides(cpu: str, c
     assert (asked.fits == ["a-0"]) is (cpu == "2")
 
 
+@pytest.mark.parametrize(
+    ("version", "cpu", "reason", "certain"),
+    [
+        ("v1.37.0", "1", "Deferred", False),
+        ("v1.37.0", "3", "Deferred", True),
+        ("v1.37.0", "1", "Infeasible", True),
+        ("v1.36.2", "1", "Deferred", True),
+    ],
+    ids=["room for the pod", "no room for it", "a resize that will never be", "a version without the queue"],
+)
+def test_a_resize_that_waits_where_the_pod_could_land_makes_it_likely(
+    version: str, cpu: str, reason: str, certain: bool
+) -> None:
+    there = resized("2", "1", "1", PENDING, reason)
+    asked = Asked(node("a-0").cpu(4), there, pod("new").requests(cpu=cpu), version=version)
+    assert ("a resize waits on a-0" not in asked.doubts) is certain
+
+
 def test_equal_ones_share_a_template_and_the_decoder_forgets_them() -> None:
     decoder = PodDecoder()
     raw = msgspec.json.encode(resized("3", "1", "1"))

@@ -10,6 +10,7 @@ import pytest
 from rebalancer.engine.plugins.volumes.node_volume_limits import limit_resource
 from rebalancer.engine.version import (
     CHANGES,
+    EMPTY_SELECTORS,
     NEGATED_NAMESPACES,
     NODE_WITHOUT_LIMITS,
     SIDECAR_PORTS,
@@ -31,8 +32,8 @@ from tests.unit.engine.judge import Asked
         ("v1.34.2+k3s1", (1, 34), 2, "+k3s1"),
         ("1.36+", (1, 36), None, "+"),
         ("v1.35", (1, 35), None, ""),
-        ("", (1, 36), 2, ""),
-        ("rebalancer", (1, 36), 2, ""),
+        ("", (1, 37), 0, ""),
+        ("rebalancer", (1, 37), 0, ""),
     ],
 )
 def test_a_version_is_read(text: str, minor: tuple[int, int], patch: int | None, suffix: str) -> None:
@@ -57,7 +58,8 @@ def test_a_version_is_read(text: str, minor: tuple[int, int], patch: int | None,
         (NEGATED_NAMESPACES, "v1.34.13", False),
         (NEGATED_NAMESPACES, "v1.36.5", True),
         (NEGATED_NAMESPACES, "v1.36.6", False),
-        (NEGATED_NAMESPACES, "", True),
+        (NEGATED_NAMESPACES, "v1.37.0", False),
+        (NEGATED_NAMESPACES, "", False),
     ],
 )
 def test_patch_releases_count(change: Change, version: str, has: bool) -> None:
@@ -81,6 +83,11 @@ def test_patch_releases_count(change: Change, version: str, has: bool) -> None:
         (NEGATED_NAMESPACES, "v1.34.9", "a minor version behind"),
         (NEGATED_NAMESPACES, "v1.35.10", "which patch releases from 1.35.10 on have the fix"),
         (NEGATED_NAMESPACES, "v1.36.2", "a minor version behind the server, and have the fix"),
+        (NEGATED_NAMESPACES, "v1.37.0", "a minor version behind"),
+        (NEGATED_NAMESPACES, "v1.37.0-eks-1a2b3c", "a minor version behind"),
+        (NEGATED_NAMESPACES, "v1.38.0-eks-1a2b3c", ""),
+        (EMPTY_SELECTORS, "v1.37.0", ""),
+        (EMPTY_SELECTORS, "v1.37.0-eks-1a2b3c", "is a vendor's"),
     ],
 )
 def test_what_the_version_does_not_settle_is_said(change: Change, version: str, why: str) -> None:
@@ -129,6 +136,25 @@ def of_the_whole_pod(name: str) -> Any:
     return made
 
 
+def nominated(name: str, *, gated: bool) -> Any:
+    (made,) = pod(name).requests(cpu=1).build()
+    made["status"] = {"phase": "Pending", "nominatedNodeName": "a-0"}
+    if gated:
+        made["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    return made
+
+
+def counting_all() -> Any:
+    new = pod("new")
+    new._spec["topologySpreadConstraints"] = [
+        {
+            **{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"},
+            "labelSelector": {},
+        }
+    ]
+    return new
+
+
 HANGING: list[tuple[str, list[Any], str, bool]] = [
     ("a term that excludes namespaces, before the regression", [excluding()], "v1.33.13", True),
     ("a term that excludes namespaces", [excluding()], "v1.34.9", False),
@@ -144,6 +170,11 @@ HANGING: list[tuple[str, list[Any], str, bool]] = [
     ("no host port beside a sidecar's", [with_sidecar_port("other").on("a-0"), pod("new")], "v1.34.0", True),
     ("pod-level resources", [of_the_whole_pod("new")], "v1.34.3", False),
     ("beside pod-level resources", [of_the_whole_pod("other").on("a-0"), pod("new")], "v1.34.3", False),
+    ("a gated pod's nomination", [nominated("g", gated=True), pod("new")], "v1.37.0", False),
+    ("a gated pod's nomination, a minor before", [nominated("g", gated=True), pod("new")], "v1.36.2", True),
+    ("the nomination of a pod without gates", [nominated("g", gated=False), pod("new")], "v1.37.0", True),
+    ("an empty selector", [counting_all()], "v1.37.0", True),
+    ("an empty selector, on a vendor's server", [counting_all()], "v1.37.0-eks-1a2b3c", False),
     ("pod-level resources, a minor later", [of_the_whole_pod("new")], "v1.35.0", True),
 ]
 

@@ -67,6 +67,7 @@ def pod_spec() -> Json:
     container = {
         **{"name": "c", "image": "i:1", "resources": RESOURCES, "ports": [port]},
         "restartPolicyRules": rules,
+        "volumeMounts": [{"bindMountOptions": ["noexec"]}],
     }
     volumes: list[Json] = [{"name": d, d: {key: "x", "readOnly": True}} for d, key in DISKS.items()]
     volumes += [

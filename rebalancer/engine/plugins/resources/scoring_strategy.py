@@ -73,7 +73,7 @@ class RequestedToCapacityRatio(_Strategy):
     def __init__(self, state: ClusterState, template: PodTemplate, profile: Profile) -> None:
         """Tabulates the line for 0–100 %."""
         self._line: Ints = np.array(
-            [_at(profile.fit_shape, p) for p in range(MAX_UTILIZATION + 1)], dtype=np.int64
+            [at(profile.fit_shape, p) for p in range(MAX_UTILIZATION + 1)], dtype=np.int64
         )
         super().__init__(state, template, profile)
 
@@ -93,7 +93,7 @@ class RequestedToCapacityRatio(_Strategy):
         return rounded
 
 
-def _at(shape: tuple[ShapePoint, ...], percent: int) -> int:
+def at(shape: tuple[ShapePoint, ...], percent: int) -> int:
     """The broken line at a utilization, scaled to 0–100."""
     points = [(p.utilization, p.score * (MAX_SCORE // MAX_SHAPE_SCORE)) for p in shape]
     for i, (x, y) in enumerate(points):

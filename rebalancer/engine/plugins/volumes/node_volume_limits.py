@@ -16,7 +16,7 @@ from rebalancer.engine.plugins.plugin import (
 )
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, not_found, not_owned, owned
-from rebalancer.engine.version import NODE_WITHOUT_LIMITS
+from rebalancer.engine.version import MISSING_DRIVERS, NODE_WITHOUT_LIMITS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
@@ -33,7 +33,6 @@ class NodeVolumeLimits(Plugin):
     def filter(self, template: PodTemplate, node_name: str) -> Filter | None:  # noqa: ARG002
         """Rejects nodes whose drivers have no place for the pod's volumes that are not there yet."""
         storage = self.state.storage
-        wanted: dict[str, set[tuple[str, str]]] = {}
         for volume in claim_volumes(template):
             claim = storage.claim(template.namespace, volume.claim)
             if storage.known and claim is None:
@@ -42,11 +41,18 @@ class NodeVolumeLimits(Plugin):
                 return StaticFilter(self.table.none, UNRESOLVABLE, reason)
             if claim is not None and not owned(claim, volume):
                 return StaticFilter(self.table.none, UNRESOLVABLE, not_owned(volume, template.namespace))
-            attachment = storage.attachment(template.namespace, volume.claim)
-            if attachment is not None:
-                wanted.setdefault(attachment[0], set()).add(attachment)
+        wanted = storage.attachments(template)
         limits = {driver: limit for driver in wanted if (limit := self._limits(driver)) is not None}
-        return _Filter(self.state, wanted, limits) if limits else None
+        missing = {}
+        if self.state.version.has(MISSING_DRIVERS):
+            missing = {driver: self._missing(driver) for driver in wanted if storage.wants_driver(driver)}
+        return _Filter(self.state, wanted, limits, missing) if limits or missing else None
+
+    def _missing(self, driver: str) -> Bools:
+        """bool[N]: nodes that do not have the driver."""
+        there = self.state.storage.csi_nodes
+        has = (n in there and any(d.name == driver for d in there[n].spec.drivers) for n in self.table.names)
+        return ~np.fromiter(has, dtype=np.bool_, count=self.table.size)
 
     def _limits(self, driver: str) -> Ints | None:
         """int64[N]: the driver's limit on each node; None where no node has one."""
@@ -75,16 +81,23 @@ def limit_resource(driver: str) -> str:
 
 class _Filter(NodeFilter):
     def __init__(
-        self, state: ClusterState, wanted: dict[str, set[tuple[str, str]]], limits: dict[str, Ints]
+        self,
+        state: ClusterState,
+        wanted: dict[str, set[tuple[str, str]]],
+        limits: dict[str, Ints],
+        missing: dict[str, Bools],
     ) -> None:
         self._state = state
         self._wanted = wanted
         self._limits = limits
+        self._missing = missing
         super().__init__(state.table.size)
 
     def fits(self, rows: Rows) -> Bools:
         fits = np.ones(len(rows), dtype=np.bool_)
         volumes = self._state.volumes
+        for lacking in self._missing.values():
+            fits &= ~lacking[rows]
         for driver, limit in self._limits.items():
             new = np.zeros(len(rows), dtype=np.int64)
             for attachment in self._wanted[driver]:
@@ -93,5 +106,8 @@ class _Filter(NodeFilter):
             fits &= (new == 0) | (volumes.attached[driver][rows] + new <= limit[rows])
         return fits
 
-    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+    def reject(self, row: int) -> tuple[str, tuple[str, ...]]:
+        driver = next((d for d, lacking in self._missing.items() if lacking[row]), "")
+        if driver:
+            return UNSCHEDULABLE, (f"{driver} CSI driver is not installed on the node",)
         return UNSCHEDULABLE, ("node(s) exceed max volume count",)

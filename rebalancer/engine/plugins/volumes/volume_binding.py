@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
+from rebalancer.engine.plugins.resources.scoring_strategy import at
 from rebalancer.engine.state.storage import (
     claim_class,
     claim_volumes,
@@ -16,12 +17,12 @@ from rebalancer.engine.state.storage import (
     owned,
     volume_class,
 )
-from rebalancer.engine.version import VOLUME_AFFINITY_REASON
+from rebalancer.engine.version import STORAGE_SCORES, VOLUME_AFFINITY_REASON
 from rebalancer.model.amounts.quantity import units
 from rebalancer.model.pod import PodTemplate, Volume
 from rebalancer.model.selectors import canonical
 from rebalancer.model.storage import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
-from rebalancer.spread.arrays import Bools
+from rebalancer.spread.arrays import Bools, Ints
 
 NO_PROVISIONER = frozenset({"", "kubernetes.io/no-provisioner"})
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -62,8 +63,23 @@ class VolumeBinding(Plugin):
         )
         found = _Filter(self.table.size, wording)
         self._check_bound(bound, found)
-        self._check_waiting(waiting, found)
+        self._check_waiting(waiting, found, _Shares(self.table.size))
         return found
+
+    def score(self, template: PodTemplate) -> Score | None:
+        """How empty the storage of a node stays: of the volumes that are found there, else of the capacity
+        that new ones are made of. Each class of storage counts alike. Rule: scorer.go."""
+        storage = self.state.storage
+        if not storage.known or not self.state.version.has(STORAGE_SCORES):
+            return None
+        claims = [storage.claim(template.namespace, v.claim) for v in claim_volumes(template)]
+        waiting = [c for c in claims if c is not None and not fully_bound(c)]
+        if not waiting or any(c.spec.volume_name or not storage.waits(c) for c in waiting):
+            return None
+        shares = _Shares(self.table.size)
+        self._check_waiting(waiting, _Filter(self.table.size), shares)
+        line = [at(self.profile.storage_shape, percent) for percent in range(101)]
+        return _Score(shares.score(np.array(line, dtype=np.int64)))
 
     def _check_bound(self, claims: list[PersistentVolumeClaim], found: _Filter) -> None:
         """In order; the first claim that fails on a node gives its reason."""
@@ -85,7 +101,7 @@ class VolumeBinding(Plugin):
             return self.table.every
         return self.table.selector_mask(affinity.required)
 
-    def _check_waiting(self, claims: list[PersistentVolumeClaim], found: _Filter) -> None:
+    def _check_waiting(self, claims: list[PersistentVolumeClaim], found: _Filter, shares: _Shares) -> None:
         selected = [c.metadata.annotations.get(SELECTED_NODE) for c in claims]
         here = self.table.every.copy()
         for node in selected:
@@ -94,11 +110,13 @@ class VolumeBinding(Plugin):
         found.add(BIND_CONFLICT, ~here)
         to_find = [c for c, node in zip(claims, selected, strict=True) if node is None]
         provision = [(c, here) for c, node in zip(claims, selected, strict=True) if node is not None]
-        for claim, lacking in self._unmatched(to_find):
+        for claim, lacking in self._unmatched(to_find, shares):
             provision.append((claim, lacking & here))
-        self._check_provision(provision, found)
+        self._check_provision(provision, found, shares)
 
-    def _unmatched(self, claims: list[PersistentVolumeClaim]) -> list[tuple[PersistentVolumeClaim, Bools]]:
+    def _unmatched(
+        self, claims: list[PersistentVolumeClaim], shares: _Shares
+    ) -> list[tuple[PersistentVolumeClaim, Bools]]:
         """Smallest claim first, each takes the smallest volume that fits: the nodes where it finds none."""
         taken: dict[str, Bools] = {}
         result = []
@@ -109,6 +127,7 @@ class VolumeBinding(Plugin):
                 mine = _bound_to(volume, claim)
                 reached = free & self._reached(volume)
                 if reached.any():
+                    shares.match(claim, reached, _capacity(volume))
                     taken[volume.metadata.name] = taken.get(volume.metadata.name, self.table.none) | reached
                 undecided &= ~(free if mine else reached)
                 if mine:
@@ -142,7 +161,9 @@ class VolumeBinding(Plugin):
                 usable.append((not mine, _capacity(volume), volume))
         return [v for *_, v in sorted(usable, key=lambda u: u[:2])]
 
-    def _check_provision(self, claims: list[tuple[PersistentVolumeClaim, Bools]], found: _Filter) -> None:
+    def _check_provision(
+        self, claims: list[tuple[PersistentVolumeClaim, Bools]], found: _Filter, shares: _Shares
+    ) -> None:
         """In order; on each node the first claim that cannot be provisioned gives its reason."""
         decided = self.table.none.copy()
         for claim, nodes in claims:
@@ -153,7 +174,7 @@ class VolumeBinding(Plugin):
             else:
                 possible = self._allowed(storage_class)
             found.add(BIND_CONFLICT, undecided & ~possible)
-            room = self._room(claim, storage_class)
+            room = self._room(claim, storage_class, shares, nodes)
             found.add(NO_SPACE, undecided & possible & ~room)
             decided |= nodes & ~(possible & room)
 
@@ -171,7 +192,9 @@ class VolumeBinding(Plugin):
             mask = mask | inside
         return mask
 
-    def _room(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Bools:
+    def _room(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, shares: _Shares, nodes: Bools
+    ) -> Bools:
         """bool[N]: nodes that a CSIStorageCapacity of the class with enough room covers."""
         driver = self.state.storage.drivers.get(storage_class.provisioner)
         if (
@@ -185,7 +208,10 @@ class VolumeBinding(Plugin):
             if capacity.storage_class_name == storage_class.metadata.name and _limit(capacity) >= _requested(
                 claim
             ):
-                mask = mask | self._covered(capacity)
+                covered = self._covered(capacity)
+                if capacity.capacity is not None:
+                    shares.make(claim, covered & nodes & ~mask, units(str(capacity.capacity)))
+                mask = mask | covered
         return mask
 
     def _covered(self, capacity: CSIStorageCapacity) -> Bools:
@@ -240,6 +266,55 @@ def _bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         and ref.namespace == claim.metadata.namespace
         and ref.uid in ("", claim.metadata.uid)
     )
+
+
+class _Shares:
+    """By class of storage, what of how much is asked for on each node: of volumes, and of what makes them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._found: dict[str, tuple[Ints, Ints]] = {}
+        self._made: dict[str, tuple[Ints, Ints]] = {}
+
+    def match(self, claim: PersistentVolumeClaim, nodes: Bools, capacity: int) -> None:
+        """The claim takes a volume of this capacity on these nodes."""
+        asked, there = self._of(self._found, claim)
+        asked[nodes] += _requested(claim)
+        there[nodes] += capacity
+
+    def make(self, claim: PersistentVolumeClaim, nodes: Bools, capacity: int) -> None:
+        """A volume is made for the claim, of so much that there is for all claims of its class."""
+        asked, there = self._of(self._made, claim)
+        asked[nodes] += _requested(claim)
+        there[nodes] = capacity
+
+    def _of(self, shares: dict[str, tuple[Ints, Ints]], claim: PersistentVolumeClaim) -> tuple[Ints, Ints]:
+        zeros = np.zeros((2, self._size), dtype=np.int64)
+        return shares.setdefault(claim_class(claim), (zeros[0], zeros[1]))
+
+    def score(self, line: Ints) -> Ints:
+        """int64[N]: the mean over classes, by the `line` over the percentage that is asked for."""
+        taken = np.zeros(self._size, dtype=np.bool_)
+        for _, there in self._found.values():
+            taken |= there > 0
+        total, classes = np.zeros((2, self._size), dtype=np.int64)
+        for shares, where in ((self._found, taken), (self._made, ~taken)):
+            for asked, there in shares.values():
+                counted = where & (there > 0)
+                percent = np.minimum(asked, there) * 100 // np.maximum(there, 1)
+                percent[asked > there] = 100
+                total += np.where(counted, line[percent], 0)
+                classes += counted
+        rounded: Ints = np.floor(total / np.maximum(classes, 1) + 0.5).astype(np.int64)
+        return rounded
+
+
+class _Score(Score):
+    def __init__(self, scores: Ints) -> None:
+        self._scores = scores
+
+    def values(self, feasible: Bools) -> Ints:  # noqa: ARG002
+        return self._scores
 
 
 class _Filter(Filter):

@@ -1,4 +1,4 @@
-"""Nodes that came, went, became Ready or not, or changed in labels, taints or cordon."""
+"""Nodes that came, went, became Ready or not, or changed in labels, taints, or whether they leave."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from rebalancer.model.node import Node
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome.observer import Observer
+from rebalancer.planner.cluster.leaving_nodes import is_leaving
 from rebalancer.runtime.daemon.events.happening import Happening
 
 _Facts = dict[str, tuple[object, ...]]
@@ -53,7 +54,7 @@ class NodeEvents(Observer):
             return
         first, self._nodes = self._nodes is None, nodes
         facts: _Facts = {
-            n.name: (n.ready, n.spec.unschedulable, n.labels, sorted(map(str, n.spec.taints))) for n in nodes
+            n.name: (n.ready, is_leaving(n), n.labels, sorted(map(str, n.spec.taints))) for n in nodes
         }
         if facts != self._facts and not first:
             self._first = now if self._first is None else self._first

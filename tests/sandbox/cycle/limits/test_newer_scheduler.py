@@ -41,24 +41,24 @@ def most_flying(run: Run, after: int = 2) -> int:
 
 
 def test_moves_are_carried_out_and_the_canary_lasts() -> None:
-    with Machine(EIGHT, version="1.37.0") as m:
+    with Machine(EIGHT, version="1.38.0") as m:
         run = m.cycle(CANARY)
-        assert m.ledger().agreed == Agreed("1.37", 8)
+        assert m.ledger().agreed == Agreed("1.38", 8)
     assert (run.report.end, run.report.evicted) == (End.COMPLETE, 8)
     assert not any(o.move.certain for o in run.report.outcomes)
     assert most_flying(run) == 2
 
 
 def test_after_a_hundred_decisions_as_predicted_it_ends() -> None:
-    with Machine(EIGHT, version="1.37.0") as m:
-        m.keep(Ledger(agreed=Agreed("1.37", ENOUGH)))
+    with Machine(EIGHT, version="1.38.0") as m:
+        m.keep(Ledger(agreed=Agreed("1.38", ENOUGH)))
         run = m.cycle(CANARY)
     assert run.report.evicted == 8
     assert most_flying(run) > 2
 
 
 def test_what_another_release_did_counts_for_nothing() -> None:
-    with Machine(EIGHT, version="1.37.0") as m:
+    with Machine(EIGHT, version="1.38.0") as m:
         m.keep(Ledger(agreed=Agreed("1.36", ENOUGH)))
         run = m.cycle(CANARY)
     assert most_flying(run) == 2
@@ -66,7 +66,7 @@ def test_what_another_release_did_counts_for_nothing() -> None:
 
 def test_policy_may_refuse() -> None:
     refusing = replace(EXECUTE, planning=PlanOptions(newer_versions="refuse"))
-    with Machine(EIGHT, version="1.37.0") as m:
+    with Machine(EIGHT, version="1.38.0") as m:
         run = m.cycle(CANARY, refusing)
     assert run.report.evicted == 0
     assert {b.reason.code for b in run.story.plans[0].blocked} == {ReasonCode.NEWER_VERSION}
@@ -85,7 +85,7 @@ def test_a_disagreement_begins_the_count_anew_and_doubtful_ones_do_not_count() -
     ]:  # fmt: skip
         told(comparison(result, certain=certain))
     verdicts.landed(agrees=True)  # is among those that are compared
-    assert verdicts.counted(Agreed("1.37", 50)) == Agreed("1.37", 2)
+    assert verdicts.counted(Agreed("1.38", 50)) == Agreed("1.38", 2)
 
 
 def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None:
@@ -93,7 +93,7 @@ def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None
     memory.ledger = replace(memory.ledger, totals=replace(memory.ledger.totals, in_a_row=9))
     told = memory.listen()
     memory.begin()
-    memory.looked(snapshot(*EIGHT, server_version="v1.37.0"))
+    memory.looked(snapshot(*EIGHT, server_version="v1.38.0"))
     most: list[int | None] = [memory.most_in_flight]
     for _ in range(ENOUGH):
         told(comparison(Result.AGREES))
@@ -106,7 +106,7 @@ def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None
 def test_without_a_canary_there_is_none_for_a_newer_version_either() -> None:
     memory = Memory(FakeTime(), HistoryRules(canary=0))
     memory.begin()
-    memory.looked(snapshot(*EIGHT, server_version="v1.37.0"))
+    memory.looked(snapshot(*EIGHT, server_version="v1.38.0"))
     assert memory.most_in_flight is None
 
 
@@ -114,7 +114,7 @@ def test_an_older_ledger_and_one_with_the_count_are_both_read() -> None:
     from rebalancer.policy.history.ledger import decode
 
     assert decode(b'{"version":1}').agreed == Agreed()
-    ledger = Ledger(agreed=Agreed("1.37", 7))
+    ledger = Ledger(agreed=Agreed("1.38", 7))
     assert decode(encode(ledger)).agreed == ledger.agreed
 
 
@@ -131,7 +131,7 @@ def test_the_log_is_told_of_it_once() -> None:
 
     notices = _Notices()
     watch = NeighbourWatch(notices)
-    there = snapshot(*EIGHT, server_version="v1.37.0")
+    there = snapshot(*EIGHT, server_version="v1.38.0")
     for _ in range(3):
         watch.on_plan(there, plan_with_findings(there))
     assert notices.codes == ["newer-version"]
@@ -142,5 +142,5 @@ def test_on_a_version_older_than_all_known_rules_the_end_says_why_nothing_moves(
         run = m.cycle()
     assert run.report.evicted == 0
     assert run.report.message.endswith(
-        "server version 1.28 is outside 1.29–1.36, whose rules are known, so that no move is certain"
+        "server version 1.28 is outside 1.29–1.37, whose rules are known, so that no move is certain"
     )

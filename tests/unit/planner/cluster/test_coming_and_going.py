@@ -21,6 +21,12 @@ def made(*, taint: str = "", **labels: str) -> Any:
     return snapshot(builder.taint(taint) if taint else builder).nodes[0]
 
 
+def conditioned(type_: str, status: str) -> Any:
+    (found,) = node("n").build()
+    found["status"]["conditions"] = [{"type": type_, "status": status}]
+    return snapshot(found).nodes[0]
+
+
 TABLE = [
     ("an ordinary node", made(), (False, False)),
     ("Karpenter removes it", made(taint="karpenter.sh/disrupted"), (True, False)),
@@ -32,6 +38,9 @@ TABLE = [
      (False, True)),
     ("a startup taint", made(taint="startup-taint.cluster-autoscaler.kubernetes.io/gpu"),
      (False, True)),
+    ("it is drained", conditioned("DrainInProgress", "True"), (True, False)),
+    ("its maintenance is planned", conditioned("MaintenancePlanned", "True"), (True, False)),
+    ("its maintenance is over", conditioned("MaintenanceInProgress", "False"), (False, False)),
     ("it may be removed unless pods come", made(taint=CANDIDATE), (False, False)),
 ]  # fmt: skip
 
