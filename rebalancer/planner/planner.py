@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.bounds.effort import for_proof, planned
+from rebalancer.planner.cluster.effort import for_proof, planned
 from rebalancer.planner.cluster.terminating import key_of
 from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting, settle

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.bounds.effort import Effort
+from rebalancer.planner.cluster.effort import Effort
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import plan

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from rebalancer.engine.state.cluster import PODS
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
-from rebalancer.planner.bounds.effort import Effort
+from rebalancer.planner.cluster.effort import Effort
 from rebalancer.planner.options import PlanOptions
 from rebalancer.room.advice import Enlarged
 from rebalancer.room.extended import enlarged

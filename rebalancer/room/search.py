@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
-from rebalancer.planner.bounds.effort import Effort, for_advice
+from rebalancer.planner.cluster.effort import Effort, for_advice
 from rebalancer.planner.options import PlanOptions
 from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.planner.planner import plan

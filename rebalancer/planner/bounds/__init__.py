@@ -1,10 +1,10 @@
 """What a placement needs at least: the least excess of any final state, and the fewest moves to it."""
 
 from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
-from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.remaining import Remaining
 from rebalancer.planner.bounds.several_keys import SeveralKeys
 from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.effort import Effort
 
 __all__ = ["Effort", "Remaining", "bounds_of"]
 

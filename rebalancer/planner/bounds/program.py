@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from rebalancer.planner import objective
 from rebalancer.planner.bounds.cells import Cells
-from rebalancer.planner.bounds.effort import Effort, tree_nodes
 from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.effort import Effort, tree_nodes
 from rebalancer.spread.arrays import Ints
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from rebalancer.planner.bounds.admitted import AdmittedProgram
 from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import Cells, CellStructure, digest_of
-from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.program import FinalState, solve
 from rebalancer.planner.bounds.remaining import Course, Remaining
 from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.effort import Effort
 from rebalancer.planner.moves.move import Candidate
 from rebalancer.spread.arrays import Ints, Rows
 

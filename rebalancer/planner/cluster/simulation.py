@@ -21,8 +21,8 @@ from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.amounts.quantity import MOST
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.bounds.effort import Spent
 from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
+from rebalancer.planner.cluster.effort import Spent
 from rebalancer.planner.cluster.leaving_nodes import candidates, is_leaving, is_starting
 from rebalancer.planner.cluster.terminating import Terminating, key_of
 from rebalancer.planner.progress import OnProgress, unwatched

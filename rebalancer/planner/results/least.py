@@ -17,10 +17,10 @@ from rebalancer.planner.bounds.admitted import AdmittedProgram
 from rebalancer.planner.bounds.ceilings import ceilings
 from rebalancer.planner.bounds.cells import CellStructure
 from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
-from rebalancer.planner.bounds.effort import Effort
 from rebalancer.planner.bounds.program import LeastExcess, Program, least_excess
 from rebalancer.planner.cluster.class_room import add_yields
 from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.effort import Effort
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass
 from rebalancer.planner.cluster.simulation import Simulation

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.planner.bounds import effort as efforts
 from rebalancer.planner.bounds.cells import CellStructure
-from rebalancer.planner.bounds.effort import TREE_NODES, Effort, for_advice, tree_nodes
 from rebalancer.planner.bounds.program import Program, least_excess, run
+from rebalancer.planner.cluster import effort as efforts
+from rebalancer.planner.cluster.effort import TREE_NODES, Effort, for_advice, tree_nodes
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
