@@ -9,24 +9,23 @@ import typer
 from typer.core import TyperCommand
 
 from rebalancer import __version__
-from rebalancer.cli.acting import ActingCommand
-from rebalancer.cli.commands.changing import fix as fix_command
-from rebalancer.cli.commands.changing import once as once_command
-from rebalancer.cli.commands.changing import pause as pause_command
-from rebalancer.cli.commands.changing import room as room_command
-from rebalancer.cli.commands.changing import run as run_command
-from rebalancer.cli.commands.changing.prevent import app as prevent_app
-from rebalancer.cli.commands.embedded import demo as demo_command
-from rebalancer.cli.commands.embedded import simulate as simulate_command
-from rebalancer.cli.commands.files import lint as lint_command
-from rebalancer.cli.commands.files import snapshot as snapshot_command
-from rebalancer.cli.commands.files.config import app as config_app
-from rebalancer.cli.commands.showing import drill as drill_command
-from rebalancer.cli.commands.showing import explain as explain_command
-from rebalancer.cli.commands.showing import history as history_command
-from rebalancer.cli.commands.showing import version as version_command
-from rebalancer.cli.commands.showing.report import EXAMPLES, report
-from rebalancer.cli.habits import KubectlCommand
+from rebalancer.cli.commands import evict as once_command
+from rebalancer.cli.commands import evict as pause_command
+from rebalancer.cli.commands import evict as run_command
+from rebalancer.cli.commands import explain as explain_command
+from rebalancer.cli.commands import explain as history_command
+from rebalancer.cli.commands import files as lint_command
+from rebalancer.cli.commands import files as snapshot_command
+from rebalancer.cli.commands import prevent as fix_command
+from rebalancer.cli.commands import report as version_command
+from rebalancer.cli.commands import what_if as demo_command
+from rebalancer.cli.commands import what_if as drill_command
+from rebalancer.cli.commands import what_if as room_command
+from rebalancer.cli.commands import what_if as simulate_command
+from rebalancer.cli.commands.files import app as config_app
+from rebalancer.cli.commands.prevent import app as prevent_app
+from rebalancer.cli.commands.report import EXAMPLES, report
+from rebalancer.cli.options import ActingCommand, KubectlCommand
 
 _EXAMPLES = """\b
 Examples:
@@ -84,19 +83,19 @@ def _add(command: Callable[..., None], examples: str = "", cls: type[TyperComman
 
 
 _add(report, EXAMPLES)
-_add(lint_command.lint, lint_command.EXAMPLES)
+_add(lint_command.lint, lint_command.LINT_EXAMPLES)
 _add(fix_command.fix, fix_command.EXAMPLES)
-_add(explain_command.explain, explain_command.EXAMPLES)
-_add(once_command.once, once_command.EXAMPLES, ActingCommand)
-_add(snapshot_command.snapshot, snapshot_command.EXAMPLES)
-_add(simulate_command.simulate, simulate_command.EXAMPLES)
-_add(drill_command.drill, drill_command.EXAMPLES)
-_add(room_command.room, room_command.EXAMPLES)
-_add(run_command.run, run_command.EXAMPLES, ActingCommand)
+_add(explain_command.explain, explain_command.EXPLAIN_EXAMPLES)
+_add(once_command.once, once_command.ONCE_EXAMPLES, ActingCommand)
+_add(snapshot_command.snapshot, snapshot_command.SNAPSHOT_EXAMPLES)
+_add(simulate_command.simulate, simulate_command.SIMULATE_EXAMPLES)
+_add(drill_command.drill, drill_command.DRILL_EXAMPLES)
+_add(room_command.room, room_command.ROOM_EXAMPLES)
+_add(run_command.run, run_command.RUN_EXAMPLES, ActingCommand)
 _add(pause_command.pause, pause_command.PAUSE_EXAMPLES)
 _add(pause_command.resume, pause_command.RESUME_EXAMPLES)
-_add(history_command.history, history_command.EXAMPLES)
-_add(demo_command.demo, demo_command.EXAMPLES)
+_add(history_command.history, history_command.HISTORY_EXAMPLES)
+_add(demo_command.demo, demo_command.DEMO_EXAMPLES)
 _add(version_command.version)
 app.add_typer(prevent_app, name="prevent")
 app.add_typer(config_app, name="config")

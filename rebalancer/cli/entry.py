@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from rebalancer.cli.exits import ExitCode, program_name
+from rebalancer.cli.console import ExitCode, program_name
 from rebalancer.errors import UserError
 
 

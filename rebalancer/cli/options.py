@@ -2,16 +2,90 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-
-from rebalancer.cli.reach import Reach
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
+    from rebalancer.kube.config import ClusterOptions
     from rebalancer.runtime.commands.source import Source
+    from rebalancer.runtime.live.once import Reviewed
+    from rebalancer.settings import Settings
+
+
+# How a command reaches the cluster: five options that many commands have, declared once.
+
+_PANEL = "Cluster"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which cluster, and as which user; as in kubectl."""
+
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="As in kubectl.", rich_help_panel=_PANEL),
+    ] = None
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="As in kubectl.", rich_help_panel=_PANEL)
+    ] = None
+    impersonate: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="USER", help="Impersonate a user, as in kubectl.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as-group",
+            metavar="GROUP",
+            help="Impersonate a member of this group (repeatable).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    debug: Annotated[bool, typer.Option("--debug", hidden=True, help="Show a traceback with an error.")] = (
+        False
+    )
+
+
+USUAL = Reach()
+
+
+def reaches_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `reach` is, for typer, the options that it stands for."""
+    hints = get_type_hints(Reach, include_extras=True)
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(USUAL, name), annotation=hints[name]
+        )
+        for name in hints
+    ]
+    said = get_type_hints(command, include_extras=True)
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=said[p.name])
+        for p in inspect.signature(command).parameters.values()
+    ]
+    at = next(i for i, p in enumerate(parameters) if p.name == "reach")
+    parameters[at : at + 1] = options
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        reach = Reach(**{name: given.pop(name) for name in hints})
+        command(**given, reach=reach)
+
+    vars(flat)["__signature__"] = inspect.Signature(parameters)
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    return flat
 
 
 def parse_time(text: str) -> float:
@@ -126,3 +200,124 @@ def given(
     ):
         said += (name, str(value)) if value else ()
     return (*said, "-A") if every else tuple(said)
+
+
+# Spellings that kubectl's users have in their fingers.
+
+_SHORT_WITH_EQUALS = re.compile(r"-[A-Za-z]=.*", re.DOTALL)
+
+
+class KubectlCommand(TyperCommand):
+    """A command that takes `-o=json` as `-o json`, and says in plain words what is wrong with a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Takes the equals sign out; what stands behind `--` is left alone."""
+        end = args.index("--") if "--" in args else len(args)
+        spelled = [f"{a[:2]}{a[3:]}" if _SHORT_WITH_EQUALS.fullmatch(a) else a for a in args[:end]]
+        try:
+            return super().parse_args(ctx, [*spelled, *args[end:]])
+        except typer.BadParameter as e:
+            if wrong := getattr(e.__cause__, "errors", None):  # of pydantic, with which typer converts values
+                from rebalancer.settings.field_types import phrase
+
+                e.message = phrase(wrong()[0])
+            raise
+
+
+# What `once` and `run` have in common: options that allow or forbid evictions, and logging.
+
+_STALE = 3600.0
+"""Seconds after which a reviewed plan is worth a word."""
+Execute = Annotated[
+    bool,
+    typer.Option("--execute", help="Evict, as with evictions.enabled: true. Without it nothing is changed."),
+]
+DryRun = Annotated[
+    str,
+    typer.Option(
+        "--dry-run",
+        metavar="[=client|server]",
+        show_default=False,
+        help="Evict nothing, whatever the configuration says. server: ask the API server whether it would "
+        "allow each planned eviction.",
+    ),
+]
+Trace = Annotated[
+    bool,
+    typer.Option("--trace", help="Print the trace of each cycle as a tree, to standard error."),
+]
+
+
+LedgerNamespace = Annotated[
+    str,
+    typer.Option(
+        "--ledger-namespace",
+        metavar="NAME",
+        help="Where ledger, brake and lease are (ledger.namespace); needed only if several might be meant.",
+    ),
+]
+
+
+class ActingCommand(KubectlCommand):
+    """A command whose --dry-run without a value means --dry-run=client, as in kubectl.
+
+    typer has no options with an optional value.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Replaces --dry-run by --dry-run=client."""
+        end = args.index("--") if "--" in args else len(args)
+        spelled = ["--dry-run=client" if a == "--dry-run" else a for a in args[:end]]
+        return super().parse_args(ctx, [*spelled, *args[end:]])
+
+
+def flags(
+    namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: str, ledger_namespace: str
+) -> dict[str, Any]:
+    """The flags as settings. --dry-run has precedence over everything else."""
+    if dry_run not in ("", "none", "client", "server"):
+        raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
+    dry = dry_run not in ("", "none")
+    said = scope_of(namespaces, every)
+    if dry or execute:
+        said["evictions"] = {"enabled": not dry}
+    if dry:
+        said["prevention"] = {"dryRun": True}
+    if ledger_namespace:
+        said["ledger"] = {"namespace": ledger_namespace}
+    return said
+
+
+def settings_file(config: Path | None) -> Path | None:
+    """The file that the settings come from, if any."""
+    return config or (Path(path) if (path := os.environ.get("REBALANCER_CONFIG")) else None)
+
+
+def cluster_options(reach: Reach) -> ClusterOptions:
+    """Which cluster to connect to, and as which user."""
+    from rebalancer.kube.config import ClusterOptions
+
+    return ClusterOptions(
+        kubeconfig=reach.kubeconfig or "",
+        context=reach.context or "",
+        impersonate=reach.impersonate or "",
+        impersonate_groups=tuple(reach.groups or ()),
+    )
+
+
+def set_up_logging(settings: Settings, *, least: str = "") -> None:
+    """Starts logging to standard error. `least` overrides the configured level."""
+    from rebalancer.telemetry.logs import set_up
+
+    set_up(least or settings.telemetry.log_level, settings.telemetry.log_format)
+
+
+def doubts(reviewed: Reviewed, context: str, now: float) -> Iterator[str]:
+    """What speaks against carrying out a reviewed plan here and now."""
+    from rebalancer.report.text import ago
+
+    if reviewed.cluster and not reviewed.cluster_id and reviewed.cluster != context:
+        yield f"{reviewed.source} is of {reviewed.cluster}, this is {context}"
+    age = now - reviewed.captured_at if reviewed.captured_at is not None else 0.0
+    if abs(age) > _STALE:
+        yield f"{reviewed.source} speaks of {ago(age)}; each of its evictions is judged anew"

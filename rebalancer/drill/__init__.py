@@ -12,7 +12,6 @@ drill       all failures, today and after a plan
 """
 
 from rebalancer.drill.drill import drill
-from rebalancer.drill.failure import Failure, failures
-from rebalancer.drill.results import Drill, Drilled, WorkloadLoss
+from rebalancer.drill.lost import Drill, Drilled, Failure, WorkloadLoss, failures
 
 __all__ = ["Drill", "Drilled", "Failure", "WorkloadLoss", "drill", "failures"]

@@ -3,21 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
-from rebalancer.drill.failure import SILENT, Manner
-from rebalancer.findings.subject import REPLICATED
+from rebalancer.findings.survey import REPLICATED
 from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.replacement import Replacements
-from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.spread.arrays import Bools
+from rebalancer.spread.nodes import NodeTable
+
+# What fails: a node, or all nodes with one value of a label.
+
+HOSTNAME = "kubernetes.io/hostname"
+NODE = "node"
+"""The key of a failure of one node, by its name."""
+SILENT = (
+    Taint("node.kubernetes.io/unreachable", "NoSchedule"),
+    Taint("node.kubernetes.io/unreachable", "NoExecute"),
+)
+"""What the node controller puts on a node that no longer answers."""
+
+Manner = Literal["silent", "removed"]
+"""`silent`: the nodes no longer answer. They keep their place in the API, and their pods stay Terminating.
+`removed`: the nodes are deleted, and their pods with them."""
+
+
+class Failure(Struct, frozen=True):
+    """All nodes with one value of a label; `key` NODE: the node of that name."""
+
+    key: str
+    value: str
+
+    def down(self, table: NodeTable) -> Bools:
+        """bool[N]: the nodes that fail."""
+        found = table.none.copy()
+        if self.key == NODE:
+            found[table.index[self.value]] = True
+            return found
+        domains = table.domains(self.key)
+        return np.asarray(domains.ids == domains.names.index(self.value))
+
+
+def failures(table: NodeTable, keys: Iterable[str]) -> Iterator[Failure]:
+    """Each node (NODE), each domain of a label, in natural order of names; of KEY=VALUE, or NODE=NAME, that
+    one alone."""
+    for asked in keys:
+        key, _, value = asked.partition("=")
+        if key == NODE:
+            yield from (Failure(NODE, name) for name in table.names if value in ("", name))
+        else:
+            domains = table.domains(key)
+            names = (domains.names[i] for i in np.argsort(domains.ranks).tolist())
+            yield from (Failure(key, name) for name in names if value in ("", name))
+
+
+def keys_to_try(table: NodeTable, spread: Iterable[str]) -> tuple[str, ...]:
+    """Nodes, and the keys of constraints of which a domain has several nodes."""
+    wide = (k for k in dict.fromkeys(spread) if k != HOSTNAME and 0 < len(table.domains(k)) < table.size)
+    return (NODE, *sorted(wide))
+
 
 _OF_THE_NODE = frozenset({"DaemonSet", "Node"})
 
@@ -140,3 +193,104 @@ def deleted_after(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) 
             seconds = max(0.0, float(first.toleration_seconds))
             least = seconds if least is None else min(seconds, least)
     return least
+
+
+# What comes of failures.
+
+
+class WorkloadLoss(Struct, frozen=True, kw_only=True):
+    """What one workload loses. `workload`: Kind/namespace/name.
+
+    `pods`: how many ran on any node. `lost`: of them, on the nodes that fail. Of these `replaced` find
+    another node, `pending` do not (`why`: what shuts the nodes), `held` are not made again while their nodes
+    are silent (StatefulSets), or wait for an earlier pod of the set, and `gone` have no owner that makes them
+    again as far as known. `counts_dead`: a spread constraint shuts nodes to them that counts the nodes which
+    are down as empty (nodeTaintsPolicy Ignore).
+    """
+
+    workload: str
+    pods: int
+    lost: int
+    replaced: int
+    pending: int
+    held: int = 0
+    gone: int = 0
+    why: str = ""
+    counts_dead: bool = False
+
+    @property
+    def missing(self) -> int:
+        """How many are missing once everything has come to rest."""
+        return self.lost - self.replaced
+
+
+class Breach(Struct, frozen=True):
+    """A budget that is breached. `budget`: namespace/name. `healthy`: its pods that are left when the nodes
+    fail, `after`: once the replacements that find a node are Ready; `needed`: what it asks for."""
+
+    budget: str
+    healthy: int
+    after: int
+    needed: int
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it stays breached."""
+        return self.after < self.needed
+
+
+class Drilled(Struct, frozen=True, kw_only=True):
+    """One failure. `nodes`: how many fail. `workloads`: those that lose pods, most missing first.
+
+    `waiting`: pods that were Pending before and still are.
+    """
+
+    failure: Failure
+    nodes: int
+    workloads: tuple[WorkloadLoss, ...]
+    breaches: tuple[Breach, ...]
+    waiting: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Pods on the nodes that fail, those aside that belong to a node (DaemonSets, static pods)."""
+        return sum(w.lost for w in self.workloads)
+
+    @property
+    def pending(self) -> int:
+        """Replacements that find no node."""
+        return sum(w.pending for w in self.workloads)
+
+    @property
+    def held(self) -> int:
+        """Pods that their owner does not make again yet."""
+        return sum(w.held for w in self.workloads)
+
+    @property
+    def gone(self) -> int:
+        """Pods that nobody makes again."""
+        return sum(w.gone for w in self.workloads)
+
+    @property
+    def badness(self) -> tuple[int, int, int, int]:
+        """A sort key, the worst highest: Pending, missing, budgets that stay breached, lost."""
+        lasting = sum(b.lasting for b in self.breaches)
+        return self.pending, self.lost - sum(w.replaced for w in self.workloads), lasting, self.lost
+
+
+class Drill(Struct, frozen=True, kw_only=True):
+    """All failures as the cluster is, and after the plan (empty without one), in the same order.
+
+    `keys`: what was tried. `waiting`: pods that no node takes before anything fails.
+    """
+
+    manner: Manner
+    keys: tuple[str, ...]
+    today: tuple[Drilled, ...]
+    planned: tuple[Drilled, ...] = ()
+    waiting: int = 0
+
+    @property
+    def most_pending(self) -> int:
+        """Replacements that find no node after the worst failure, as the cluster is."""
+        return max((d.pending for d in self.today), default=0)

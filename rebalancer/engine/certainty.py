@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
-from rebalancer.engine.plugins.volumes.node_volume_limits import LIMIT_PREFIX
+from rebalancer.engine.plugins.node_volume_limits import LIMIT_PREFIX
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
 from rebalancer.engine.template_rules import WAITING_RESIZES, otherwise, peculiarities
@@ -27,7 +27,7 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.missing_kinds import consequence
+from rebalancer.model.kinds import consequence
 from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 

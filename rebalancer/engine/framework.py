@@ -6,19 +6,171 @@ Rule: pkg/scheduler/framework/runtime/framework.go (``RunPreFilterPlugins``, ``R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection
-from rebalancer.engine.plugins.registry import PLUGINS
-from rebalancer.engine.scheduling_cycles import Cycle, Cycles
+from rebalancer.engine.plugins.image_locality import ImageLocality
+from rebalancer.engine.plugins.inter_pod_affinity import InterPodAffinity
+from rebalancer.engine.plugins.node_affinity import NodeAffinity
+from rebalancer.engine.plugins.node_name import NodeName
+from rebalancer.engine.plugins.node_ports import NodePorts
+from rebalancer.engine.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from rebalancer.engine.plugins.node_unschedulable import NodeUnschedulable
+from rebalancer.engine.plugins.node_volume_limits import NodeVolumeLimits
+from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
+from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
+from rebalancer.engine.plugins.taint_toleration import TaintToleration
+from rebalancer.engine.plugins.volume_binding import VolumeBinding
+from rebalancer.engine.plugins.volume_restrictions import VolumeRestrictions
+from rebalancer.engine.plugins.volume_zone import VolumeZone
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
+
+# The plugins that the engine knows, by upstream's names.
+
+_TYPES: tuple[type[Plugin], ...] = (
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+    NodeResourcesBalancedAllocation,
+    ImageLocality,
+)
+
+PLUGINS: dict[str, type[Plugin]] = {p.name: p for p in _TYPES}
+
+
+# What a framework remembers of the templates that it was asked about, and brings up to date.
+#
+# A scheduler works all of it out anew in each scheduling cycle. Here only the nodes that have changed since
+# are looked at again.
+
+CACHED_BYTES = 64 * 1024 * 1024
+"""About what the framework remembers of the templates it was asked about."""
+_FILTERED, _SCORED = 30, 100
+"""About the bytes for each node that the filters of a template take, and its scores with them."""
+
+
+class Cycle:
+    """What is remembered of one template: the plugins' filters and scores, up to date at `clock`."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        profile: Profile,
+        plugins: Mapping[str, Plugin],
+        template: PodTemplate,
+        node_name: str,
+    ) -> None:
+        self.template = template
+        self.filters: dict[str, Filter] = {}
+        wanted = dict.fromkeys((*profile.pre_filters, *profile.filters))
+        for name in wanted:
+            found = plugins[name].filter(template, node_name)
+            if found is not None:
+                self.filters[name] = found
+        self.scores: dict[str, Score] | None = None
+        self.scored_at = self.clock = state.clock
+        active = [self.filters[n] for n in profile.filters if n in self.filters]
+        self.rowwise = [f for f in active if f.rowwise]
+        self.whole = [f for f in active if not f.rowwise]
+        self.narrow = [
+            f.only for n in profile.pre_filters if (f := self.filters.get(n)) and f.only is not None
+        ]
+        self.joined: Bools = state.table.every.copy()
+        for f in self.rowwise:
+            self.joined &= f.mask()
+        for only in self.narrow:
+            self.joined &= only
+
+    def refresh(self, state: ClusterState) -> None:
+        """Brings the filters up to date, for the nodes that have changed."""
+        if self.clock == state.clock:
+            return
+        rows = (state.stamp > self.clock).nonzero()[0]
+        self.clock = state.clock
+        for found in self.filters.values():
+            found.update(rows)
+        joined = np.ones(len(rows), dtype=np.bool_)
+        for f in self.rowwise:
+            joined &= f.mask()[rows]
+        for only in self.narrow:
+            joined &= only[rows]
+        self.joined[rows] = joined
+
+    def refresh_scores(self, state: ClusterState) -> dict[str, Score]:
+        """The scores, brought up to date only when they are asked for: most verdicts need none."""
+        assert self.scores is not None, "made by `Cycles` first"
+        if self.scored_at != state.clock:
+            rows = (state.stamp > self.scored_at).nonzero()[0]
+            self.scored_at = state.clock
+            for score in self.scores.values():
+                score.update(rows)
+        return self.scores
+
+
+class Cycles:
+    """Those of a profile over one state, as many as there is room for; the ones asked for longest ago go."""
+
+    def __init__(self, state: ClusterState, profile: Profile, plugins: Mapping[str, Plugin]) -> None:
+        self._state = state
+        self._profile = profile
+        self._plugins = plugins
+        self._cycles: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
+        self._scored: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
+        """Those of them with scores: these take more, and are asked for less often."""
+        self._room, self._room_scored = (
+            max(16, CACHED_BYTES // (size * max(1, state.table.size))) for size in (_FILTERED, _SCORED)
+        )
+
+    def of(self, template: PodTemplate, node_name: str) -> Cycle:
+        """What is remembered of the template, its filters up to date."""
+        cycle = self._known(template, node_name)
+        cycle.refresh(self._state)
+        return cycle
+
+    def scores(self, template: PodTemplate, node_name: str) -> dict[str, Score]:
+        """The template's scores by plugin, up to date; its filters need not be."""
+        cycle = self._known(template, node_name)
+        if cycle.scores is None:
+            cycle.scores = {
+                name: found
+                for name, _ in self._profile.scores
+                if (found := self._plugins[name].score(template)) is not None
+            }
+            cycle.scored_at = self._state.clock
+            self._scored[id(template), node_name] = cycle
+            if len(self._scored) > self._room_scored:
+                self._scored.popitem(last=False)[1].scores = None
+        self._scored.move_to_end((id(template), node_name))
+        return cycle.refresh_scores(self._state)
+
+    def _known(self, template: PodTemplate, node_name: str) -> Cycle:
+        key = id(template), node_name
+        cycle = self._cycles.get(key)
+        if cycle is None:
+            cycle = Cycle(self._state, self._profile, self._plugins, template, node_name)
+            self._cycles[key] = cycle
+            if len(self._cycles) > self._room:
+                self._scored.pop(self._cycles.popitem(last=False)[0], None)
+        else:
+            self._cycles.move_to_end(key)
+        return cycle
+
 
 NARROWED = Rejection("", "PreFilterResult", ("node(s) didn't satisfy plugin(s) PreFilterResult",))
 """A node that a PreFilter plugin left out of the search."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rebalancer.engine.config import Profile
-from rebalancer.engine.resource_names import PODS, is_counted, is_extended
 from rebalancer.engine.version import (
     INIT_IMAGES,
     POD_LEVEL_RESOURCES,
@@ -17,9 +16,37 @@ from rebalancer.engine.version import (
     Change,
     ServerVersion,
 )
-from rebalancer.model.amounts.pod_requests import DEFAULT_CPU, DEFAULT_MEMORY
-from rebalancer.model.pod import HostPort, PodTemplate, Taken
+from rebalancer.model.pod import DEFAULT_CPU, DEFAULT_MEMORY, HostPort, PodTemplate, Taken
 from rebalancer.spread.arrays import int64
+
+# Which resources the scheduler counts.
+#
+# Rule: framework.Resource.Add and pkg/apis/core/v1/helper (``IsScalarResourceName``,
+# ``IsExtendedResourceName``).
+
+PODS = "pods"
+"""How many pods a node takes, among its resources; a request of this name is not counted."""
+NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+def is_extended(name: str) -> bool:
+    """A resource of somebody else's domain, such as example.com/gpu."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+def is_scalar(name: str) -> bool:
+    """Counted in whole pieces: extended, hugepages, attachable volumes, kubernetes.io/…"""
+    return (
+        is_extended(name)
+        or "kubernetes.io/" in name
+        or name.startswith(("hugepages-", "attachable-volumes-"))
+    )
+
+
+def is_counted(name: str) -> bool:
+    """Whether requests of the resource are counted at all."""
+    return name in NATIVE or is_scalar(name)
+
 
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount); one of `PODS` is the pod itself."""

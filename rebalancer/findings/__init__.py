@@ -14,35 +14,29 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
-from rebalancer.findings.checks import (
-    budgets,
-    domains,
-    effect,
-    namespaces,
-    newer_versions,
-    node_labels,
-    protections,
-    scheduler,
-    selecting,
-    together,
-    volumes,
-)
-from rebalancer.findings.checks.replacing import check as replacing
-from rebalancer.findings.code import FindingCode
+from rebalancer.findings import cannot_be_replaced as replacing
+from rebalancer.findings import cluster_checks, constraint_checks, domain_checks
+from rebalancer.findings.codes import FindingCode
 from rebalancer.findings.survey import Survey
-from rebalancer.model.finding import Finding, Severity
+from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.effort import told
+from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.planner.planner import plan_view, view_of
-from rebalancer.planner.progress import told
 from rebalancer.policy.evictable import Evictable
 
 __all__ = ["FindingCode", "findings", "order", "plan_with_findings"]
 
 _WEIGHT = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
-_CHECKS = (selecting.check, effect.check, node_labels.check, domains.check, together.check, volumes.check)
+_CHECKS = (
+    constraint_checks.check_selectors,
+    domain_checks.check_effect,
+    domain_checks.check_node_labels,
+    domain_checks.check_domains,
+    constraint_checks.check_together,
+    constraint_checks.check_volumes,
+)
 
 
 def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...]:
@@ -74,12 +68,12 @@ def _all(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
             for check in _CHECKS:
                 yield from check(subject, survey)
         if subject.kind != "DaemonSet":
-            yield from namespaces.check(subject, survey)
+            yield from cluster_checks.check_namespaces(subject, survey)
     if survey.has_nodes:
-        yield from node_labels.check_nodes(survey)
-        yield from scheduler.check(survey.snapshot)
-        yield from newer_versions.check(survey)
+        yield from domain_checks.check_nodes(survey)
+        yield from cluster_checks.check_scheduler(survey.snapshot)
+        yield from cluster_checks.check_newer_versions(survey)
         yield from replacing.check(survey, evictable)
-        yield from protections.check_settings(survey, evictable)
-    yield from protections.check_annotations(survey, evictable)
-    yield from budgets.check(survey)
+        yield from cluster_checks.check_settings(survey, evictable)
+    yield from cluster_checks.check_annotations(survey, evictable)
+    yield from cluster_checks.check_budgets(survey)

@@ -2,17 +2,215 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.findings.subject import ByLabels, Subject, subjects
-from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
+from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
+from rebalancer.model.selectors import Selector
+from rebalancer.model.snapshot import Alike, Snapshot
+from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.owners import Owners
 from rebalancer.spread.arrays import Bools, frozen
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import ByIdentity
+
+# What is checked: the workloads of a cluster, each with the templates that its pods really have.
+#
+# One pass over the pods groups them by workload and template; all checks then go over workloads and their
+# constraints, never over single pods.
+
+REPLICATED = frozenset(
+    {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Rollout", "CloneSet"}
+)
+"""Kinds that keep a number of pods running."""
+_GENERATED = frozenset(
+    {
+        "pod-template-hash",
+        "controller-revision-hash",
+        "pod-template-generation",
+        "rollouts-pod-template-hash",
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "controller-uid",
+        "job-name",
+    }
+)
+"""Labels that controllers add to the pods they make."""
+
+
+class Subject(Struct, frozen=True, eq=False, kw_only=True):
+    """A workload (the Deployment, not its ReplicaSets), or pods that no known object owns.
+
+    `template`: what people edit, else what its pods have. `running`: templates of its live pods, each with
+    how many. `mounted`: its live pods with claims. `replicas`: as many as it wants now; `most`: as many as
+    it can have, which an autoscaler's maximum decides.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    template: PodTemplate
+    replicas: int
+    most: int
+    running: tuple[tuple[PodTemplate, int], ...] = ()
+    mounted: tuple[Pod, ...] = ()
+    workload: Workload | None = None
+
+    @property
+    def object(self) -> str:
+        """Kind/namespace/name."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def replicated(self) -> bool:
+        """Whether it keeps several pods running, so that spreading them means something."""
+        return self.kind in REPLICATED and self.most >= 2
+
+    @property
+    def pod_spec(self) -> str:
+        """Where in the object the pod's spec is."""
+        if self.kind == "CronJob":
+            return "spec.jobTemplate.spec.template.spec"
+        return "spec" if self.kind == "Pod" else "spec.template.spec"
+
+    @property
+    def common(self) -> PodTemplate:
+        """The template that most of its live pods have; `template` without any."""
+        return max(self.running, key=lambda r: r[1])[0] if self.running else self.template
+
+    @property
+    def own_labels(self) -> dict[str, str]:
+        """Labels that select its pods of all revisions; that they select no others is likely, not certain."""
+        labels = self.template.labels
+        selector = self.workload.selector if self.workload is not None else None
+        wanted = selector.requirements if selector is not None else ()
+        chosen = {
+            r.key: r.values[0]
+            for r in wanted
+            if r.operator == "In" and len(r.values) == 1 and r.key not in _GENERATED
+        }
+        return chosen or {k: v for k, v in labels.items() if k not in _GENERATED}
+
+
+class _Pods:
+    """The live pods of one workload so far."""
+
+    def __init__(self) -> None:
+        self.templates: dict[int, tuple[PodTemplate, int]] = {}
+        self.mounted: list[Pod] = []
+        self.count = 0
+
+    def add(self, group: Alike) -> None:
+        template, count = self.templates.get(id(group.template), (group.template, 0))
+        self.templates[id(template)] = template, count + len(group.pods)
+        self.count += len(group.pods)
+        if any(v.claim for v in template.volumes):
+            self.mounted += group.pods
+
+
+def subjects(snapshot: Snapshot, owners: Owners) -> list[Subject]:
+    """All workloads of the snapshot in a stable order."""
+    grouped: dict[tuple[str, str, str], _Pods] = {}
+    for group in snapshot.live:
+        grouped.setdefault(_top(group.one, owners), _Pods()).add(group)
+    return sorted(
+        (*_owned(snapshot, owners, grouped), *_ownerless(snapshot, grouped)),
+        key=lambda s: (s.namespace, s.name, s.kind),
+    )
+
+
+def _top(pod: Pod, owners: Owners) -> tuple[str, str, str]:
+    owner = owners.of(pod)
+    if owner is not None:
+        top = owners.top(owner)
+        return top.kind, top.namespace, top.name
+    if pod.owner is not None:
+        return pod.owner.kind, pod.namespace, pod.owner.name
+    return "Pod", pod.namespace, pod.name
+
+
+def _owned(
+    snapshot: Snapshot, owners: Owners, grouped: dict[tuple[str, str, str], _Pods]
+) -> Iterator[Subject]:
+    most = {
+        (a.spec.scale_target_ref.kind, a.metadata.namespace, a.spec.scale_target_ref.name): (
+            a.spec.max_replicas
+        )
+        for a in snapshot.autoscalers
+    }
+    for w in snapshot.workloads:
+        key = (w.kind, w.namespace, w.name)
+        if w.template is None or owners.parent(w) is not None:
+            continue
+        pods = grouped.get(key)
+        if w.owner is not None and not w.replicas and pods is None:
+            continue  # a past revision of a controller that the snapshot does not have
+        live = pods.count if pods is not None else 0
+        replicas = w.replicas if w.kind in REPLICATED else live
+        yield Subject(
+            kind=w.kind,
+            namespace=w.namespace,
+            name=w.name,
+            template=w.template,
+            replicas=replicas,
+            most=max(replicas, most.get(key, 0)),
+            running=tuple(pods.templates.values()) if pods is not None else (),
+            mounted=tuple(pods.mounted) if pods is not None else (),
+            workload=w,
+        )
+
+
+def _ownerless(snapshot: Snapshot, grouped: dict[tuple[str, str, str], _Pods]) -> Iterator[Subject]:
+    """Pods without a workload in the snapshot: bare ones, or of an owner that was not read."""
+    named = snapshot.workloads_by_name
+    for (kind, namespace, name), pods in grouped.items():
+        if (kind, namespace, name) in named:
+            continue
+        running = tuple(pods.templates.values())
+        yield Subject(
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            template=max(running, key=lambda r: r[1])[0],
+            replicas=pods.count,
+            most=pods.count,
+            running=running,
+            mounted=tuple(pods.mounted),
+        )
+
+
+class ByLabels:
+    """Workloads looked up by a selector, without asking each of them."""
+
+    def __init__(self, every: list[Subject]) -> None:
+        self._in_namespace: dict[str, list[Subject]] = {}
+        self._with_label: dict[tuple[str, str, str], list[Subject]] = {}
+        self._found: dict[tuple[str, Selector], list[Subject]] = {}
+        for s in every:
+            self._in_namespace.setdefault(s.namespace, []).append(s)
+            for key, value in s.template.labels.items():
+                self._with_label.setdefault((s.namespace, key, value), []).append(s)
+
+    def select(self, namespace: str, selector: Selector) -> list[Subject]:
+        """Workloads of a namespace whose template the selector matches (an empty one: all)."""
+        found = self._found.get((namespace, selector))
+        if found is None:
+            candidates = self._in_namespace.get(namespace, [])
+            for r in selector.requirements:
+                if r.operator == "In" and len(r.values) == 1:
+                    narrower = self._with_label.get((namespace, r.key, r.values[0]), [])
+                    if len(narrower) < len(candidates):
+                        candidates = narrower
+            found = [s for s in candidates if selector.matches(s.template.labels)]
+            self._found[namespace, selector] = found
+        return found
 
 
 class Written(Struct, frozen=True, eq=False):

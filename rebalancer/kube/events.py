@@ -11,10 +11,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Wait
+from rebalancer.kube.connection import Connection, Wait
 from rebalancer.kube.errors import ForbiddenError, KubeError, Target
-from rebalancer.kube.read.pager import pages
+from rebalancer.kube.lists import pages
 from rebalancer.kube.resources import Resource
 
 log = logging.getLogger(__name__)

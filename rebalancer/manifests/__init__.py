@@ -11,9 +11,14 @@ located     objects with the line of each field; validation: what the API server
 insertions  one more item in a list of a text, and nothing else changed
 """
 
-from rebalancer.manifests.documents import Item
-from rebalancer.manifests.files import ManifestError
-from rebalancer.manifests.kinds import CAPTURED_AT, CAPTURED_KINDS, KUBECTL, SERVER_VERSION
+from rebalancer.manifests.documents import (
+    CAPTURED_AT,
+    CAPTURED_KINDS,
+    KUBECTL,
+    SERVER_VERSION,
+    Item,
+    ManifestError,
+)
 from rebalancer.manifests.reading import read_objects, read_snapshot
 
 __all__ = [

@@ -7,17 +7,133 @@ one. YAML is decoded and encoded as JSON again, so that one decoder reads both.
 
 from __future__ import annotations
 
+import gzip
+import io
+import mmap
+import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+import sys
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Annotated, Any, BinaryIO, TypeAlias
 
 import msgspec
 import yaml
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from rebalancer.manifests.files import ManifestError, Text
+from rebalancer.errors import UserError
+from rebalancer.model.decode import without_nulls
+from rebalancer.model.kinds import CONSEQUENCES, KINDS, missed
+from rebalancer.model.node import Node
 from rebalancer.yaml_reading import read_every_yaml
+
+# Paths → texts: a file, every manifest of a directory, or standard input; each may be gzipped.
+
+Buffer: TypeAlias = bytes | bytearray | mmap.mmap
+SUFFIXES = (".json", ".yaml", ".yml")
+_GZIP = b"\x1f\x8b"
+_CHUNK = 1 << 20
+_BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
+
+
+class ManifestError(UserError):
+    """A file cannot be read as a cluster. The message begins with the file and the position, if that is
+    known."""
+
+
+class Text(Struct, frozen=True, eq=False):
+    """The uncompressed content of a file. `name` is how errors name it ("stdin" for `-`)."""
+
+    name: str
+    data: Buffer
+
+
+def texts(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None) -> Iterator[Text]:
+    """The texts of files and directories, each read when it is asked for.
+
+    Directories are read recursively, in the order of names. `-` is `stdin` (default: that of the process).
+    Raises ManifestError.
+    """
+    for path in paths:
+        if not os.fspath(path):
+            raise ManifestError("the name of a file is empty", "is a variable unset? . is this directory")
+        if os.fspath(path) == "-":
+            yield Text("stdin", _stream("stdin", stdin if stdin is not None else sys.stdin.buffer))
+            continue
+        for file in _files(Path(path)):
+            yield Text(str(file), _read(file))
+
+
+def _files(path: Path) -> list[Path]:
+    """The path itself, or the manifests below it. Hidden entries are left out: in a mounted ConfigMap they
+    are the same files a second time."""
+    if not path.is_dir():
+        return [path]
+    if not (found := manifests_in(path)):
+        raise ManifestError(
+            f"{path}: no manifest in this directory",
+            f"it is searched for {', '.join(SUFFIXES)} and their .gz",
+        )
+    return found
+
+
+def manifests_in(path: Path) -> list[Path]:
+    """The manifests below a directory, in the order of names; hidden entries are left out."""
+    found: list[Path] = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        found += (
+            Path(folder, n)
+            for n in sorted(names)
+            if not n.startswith(".") and n.lower().removesuffix(".gz").endswith(SUFFIXES)
+        )
+    return found
+
+
+def _read(file: Path) -> Buffer:
+    try:
+        with file.open("rb", buffering=0) as stream:
+            if not file.is_file() or not os.fstat(stream.fileno()).st_size:  # a pipe: <(kubectl get …)
+                return _stream(str(file), stream)
+            # Memory-mapped, so that the gigabyte of a large cluster is not copied into this process.
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            return _utf8(str(file), _unpacked(str(file), stream) if data[:2] == _GZIP else data)
+    except OSError as e:
+        raise ManifestError(f"{file}: {(e.strerror or str(e)).lower()}") from e
+
+
+def _stream(name: str, stream: IO[bytes] | io.RawIOBase) -> Buffer:
+    """Reads standard input or a pipe as a whole, because it cannot seek."""
+    data = stream.read()
+    return _utf8(name, _unpacked(name, io.BytesIO(data)) if data.startswith(_GZIP) else data)
+
+
+def _unpacked(name: str, stream: IO[bytes] | io.RawIOBase) -> bytearray:
+    """The content of a gzip stream. It is recognised by its first bytes, not by the file's name."""
+    data = bytearray()  # one growing buffer: joining chunks would hold a large cluster twice
+    try:
+        with gzip.GzipFile(fileobj=stream) as unpacked:
+            while chunk := unpacked.read(_CHUNK):
+                data += chunk
+    except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+        what = str(e).rstrip(".").lower()
+        raise ManifestError(f"{name}: bad gzip after {len(data)} bytes of content: {what}") from e
+    return data
+
+
+def _utf8(name: str, data: Buffer) -> Buffer:
+    """The text as UTF-8 without byte order mark. PowerShell's `>` writes UTF-16."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data[:4].startswith(mark):
+            try:
+                return bytes(data).decode(encoding).encode()
+            except UnicodeDecodeError as e:
+                raise ManifestError(f"{name}: byte {e.start} is no {encoding}") from e
+    return data
+
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _AT_BYTE = re.compile(r" \(byte (\d+)\)$")
@@ -211,3 +327,150 @@ def yaml_errors(name: str) -> Iterator[None]:
         raise ManifestError(f"{name}: not valid YAML: {' '.join(str(e).split())}", _NOT_MANIFEST) from e
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as e:
         raise ManifestError(f"{name}: YAML that JSON cannot express: {e}") from e
+
+
+# The head of an object: its kind, its name, and the times in it.
+
+Time = Annotated[datetime, Meta(tz=True)] | None
+"""A time with its zone. One without would mean different times on different machines."""
+
+
+class HeadMeta(Struct, rename="camel", gc=False):
+    """The name and the times in the metadata."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: Time = None
+    deletion_timestamp: Time = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class _Condition(Struct, rename="camel", gc=False):
+    last_transition_time: Time = None
+    last_heartbeat_time: Time = None
+
+
+class _Status(Struct, rename="camel", gc=False):
+    start_time: Time = None
+    conditions: list[_Condition] | None = None
+
+
+class Head(Struct, rename="camel", gc=False):
+    """Kind, name and times of an object."""
+
+    kind: str | None = None
+    api_version: str | None = None
+    metadata: HeadMeta | None = None
+    status: _Status | None = None
+
+
+_decode = msgspec.json.Decoder(Head).decode
+
+
+def head_of(raw: bytes | Raw) -> Head:
+    """The head of an object's JSON. An explicit null means the same as an absent field.
+
+    Raises msgspec.ValidationError that names the field, or ValueError if the text is not UTF-8.
+    """
+    try:
+        return _decode(raw)
+    except msgspec.ValidationError:
+        plain = msgspec.json.decode(raw)
+        stripped = without_nulls(plain)
+        if stripped == plain:
+            raise
+        return _decode(msgspec.json.encode(stripped))
+
+
+def newest(head: Head) -> datetime | None:
+    """The latest time in the object at which it was written or changed; None if there is none."""
+    times = []
+    if (meta := head.metadata) is not None:
+        times.append(meta.creation_timestamp)
+        if (deleted := meta.deletion_timestamp) is not None:
+            # The API server sets it to the end of the grace period, which may be hours ahead.
+            grace = meta.deletion_grace_period_seconds or 0
+            with suppress(OverflowError):  # a grace period of a billion years
+                times.append(deleted - timedelta(seconds=grace))
+    if (status := head.status) is not None:
+        times.append(status.start_time)
+        for condition in status.conditions or ():
+            times += (condition.last_transition_time, condition.last_heartbeat_time)
+    latest: datetime | None = None
+    for time in times:
+        if time is not None and (latest is None or time > latest):
+            latest = time
+    return latest
+
+
+# The kinds that are read from files, their API groups, and which of them are missing in a file.
+
+CAPTURED_AT = "rebalancer/captured-at"
+"""Annotation of a List: when the cluster was read (RFC 3339). A plan from that file computes ages from it."""
+CAPTURED_KINDS = "rebalancer/kinds"
+"""Annotation of a List: the kinds that were read, comma-separated. If one of them has no object in the file,
+the cluster has none."""
+REFUSED_KINDS = "rebalancer/refused-kinds"
+"""Annotation of a List: the kinds that could not be listed, comma-separated; "" for none. Files of earlier
+versions lack it; there it is every kind that is not in CAPTURED_KINDS."""
+SERVER_VERSION = "rebalancer/server-version"
+"""Annotation of a List: the API server's gitVersion."""
+
+RESOURCES = (
+    "nodes,pods,namespaces,services,replicationcontrollers,replicasets,deployments,statefulsets,"
+    "controllerrevisions,daemonsets,jobs,poddisruptionbudgets,persistentvolumes,persistentvolumeclaims,"
+    "storageclasses,csinodes,csidrivers,csistoragecapacities,priorityclasses,horizontalpodautoscalers,"
+    "resourcequotas"
+)
+KUBECTL = f"kubectl get {RESOURCES} -A -o json > cluster.json"
+"""The command that writes a file with everything that is read, but for kinds that a cluster need not have."""
+
+_GROUPS = {
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ControllerRevision"), "apps"),
+    "Job": "batch",
+    "PodDisruptionBudget": "policy",
+    "PriorityClass": "scheduling.k8s.io",
+    "HorizontalPodAutoscaler": "autoscaling",
+    **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
+    "NodeClaim": "karpenter.sh",
+    "DeviceClass": "resource.k8s.io",
+    "VerticalPodAutoscaler": "autoscaling.k8s.io",
+}
+CLUSTER_SCOPED = frozenset(
+    {
+        "Node",
+        "Namespace",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "PriorityClass",
+        "NodeClaim",
+        "DeviceClass",
+    }
+)
+
+
+def is_read(kind: str, api_version: str) -> bool:
+    """Whether this is one of `KINDS`, and of its API group. Knative has a Service too, and Longhorn a Node.
+
+    The group of an object without apiVersion (an item of a typed list) is not checked.
+    """
+    if kind not in KINDS:
+        return False
+    if not api_version:
+        return True
+    group = api_version.rpartition("/")[0]
+    return group == _GROUPS.get(kind, "")
+
+
+def absences(present: Collection[str], nodes: Iterable[Node] = ()) -> Iterator[str]:
+    """A sentence for each group of kinds that are missing in the files, with the consequence."""
+    nodes = tuple(nodes)
+    for kinds, consequence in CONSEQUENCES:
+        missing = [k for k in kinds if k not in present and missed(k, nodes)]
+        if missing:
+            named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} or {missing[-1]}"
+            yield f"no {named} in the snapshot: {consequence}"

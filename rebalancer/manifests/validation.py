@@ -1,6 +1,6 @@
 """What the API server refuses in spread constraints, selectors and budgets: every error of an object.
 
-Fields that do not exist and values of a wrong type are found elsewhere (`rebalancer.kube.schema`).
+Fields that do not exist and values of a wrong type are found elsewhere (`rebalancer.kube.resources`).
 """
 
 from __future__ import annotations

@@ -12,14 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rebalancer.errors import UserError
-from rebalancer.manifests.kinds import (
-    CAPTURED_AT,
-    CAPTURED_KINDS,
-    REFUSED_KINDS,
-    SERVER_VERSION,
-    is_read,
-)
-from rebalancer.model.deletion_cost import DELETION_COST, without_own_cost, written_by_us
+from rebalancer.manifests.documents import CAPTURED_AT, CAPTURED_KINDS, REFUSED_KINDS, SERVER_VERSION, is_read
+from rebalancer.model.pod import DELETION_COST, without_own_cost, written_by_us
 from rebalancer.output_file import output_file
 
 Json = dict[str, Any]

@@ -7,12 +7,15 @@ templates and they compare by identity, so they are cheap keys for caches.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, field
 
-from rebalancer.model.node import Toleration
-from rebalancer.model.object_meta import OwnerReference
+from rebalancer.model.node import OwnerReference, Toleration
+from rebalancer.model.quantity import bounded
 from rebalancer.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
@@ -137,7 +140,7 @@ class Taken(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """What a pod takes by its status, as releases of the scheduler reckon it (`model/decode/resizes.py`).
+    """What a pod takes by its status, as releases of the scheduler reckon it (`model/decode/pods.py`).
 
     `by_container`: from 1.33 on; `with_whole`: from 1.36 on; `by_sums`: from 1.37 on. `waits`: a resize waits
     for room on the node.
@@ -269,3 +272,116 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     def waits(self) -> bool:
         """Whether the scheduler has to place it: no node yet, not finished, not gated, not being deleted."""
         return not (self.node_name or self.finished or self.terminating or self.template.scheduling_gates)
+
+
+# `controller.kubernetes.io/pod-deletion-cost`: which of its pods a ReplicaSet gives up first.
+#
+# Rule: kubernetes pkg/apis/core/helper, ``GetDeletionCostFromPodAnnotations``; KEP-2255.
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""The pod that costs less goes first."""
+MANAGER = "rebalancer-scale-in"
+"""The field manager under which this tool writes it. What another one wrote is not ours."""
+
+_NUMBER = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
+
+
+def cost_of(written: str | None) -> int:
+    """What the controller makes of an annotation: 0 where it is absent, or no number of 32 bits."""
+    if written is None or not _NUMBER.fullmatch(written):
+        return 0
+    cost = int(written)
+    return cost if _LEAST <= cost <= _MOST else 0
+
+
+class _Entry(Struct, frozen=True, rename="camel"):
+    manager: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
+
+
+def written_by_us(managed_fields: bytes | msgspec.Raw) -> bool:
+    """Whether this tool alone has set a pod's deletion cost, by its metadata.managedFields (JSON)."""
+    field = f'"f:{DELETION_COST}"'.encode()
+    if MANAGER.encode() not in bytes(managed_fields):
+        return False
+    entries = msgspec.json.decode(managed_fields, type=tuple[_Entry, ...])
+    return {e.manager for e in entries if field in bytes(e.fields_v1)} == {MANAGER}
+
+
+def without_own_cost(metadata: dict[str, Any]) -> dict[str, Any]:
+    """A pod's metadata without managed fields, and so without the cost that this tool has written: without
+    them nobody could tell whose it is."""
+    bare = {k: v for k, v in metadata.items() if k != "managedFields"}
+    annotations = metadata.get("annotations") or {}
+    if DELETION_COST in annotations and written_by_us(msgspec.json.encode(metadata.get("managedFields"))):
+        bare["annotations"] = {k: v for k, v in annotations.items() if k != DELETION_COST}
+    return bare
+
+
+# What a pod requests in all.
+#
+# Rule: k8s.io/component-helpers/resource, ``PodRequests``. Containers run together. Init containers run one
+# after the other, each beside the sidecars that were started before it. Pod-level resources replace the sum
+# for the resources that they name. Overhead is added to the result.
+
+Requests = dict[str, int]
+
+DEFAULT_CPU = 100
+"""Millicores that scores assume for a container without a cpu request."""
+DEFAULT_MEMORY = 200 * 1024 * 1024
+"""Bytes that scores assume for a container without a memory request."""
+
+
+def add(total: Requests, more: Mapping[str, int]) -> None:
+    """Adds `more` to `total`."""
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def at_least(total: Requests, floor: Mapping[str, int]) -> None:
+    """Raises `total` to `floor` where it is lower."""
+    for name, value in floor.items():
+        if value > total.get(name, 0):
+            total[name] = value
+
+
+def of_the_whole_pod(pod_level: Mapping[str, int]) -> Requests:
+    """The resources of which a pod as a whole can have some."""
+    return {n: v for n, v in pod_level.items() if n in ("cpu", "memory") or n.startswith("hugepages-")}
+
+
+def pod_requests(
+    containers: Iterable[Container],
+    init_containers: Iterable[Container],
+    overhead: Mapping[str, int],
+    pod_level: Mapping[str, int],
+    *,
+    defaults: Mapping[str, int] | None = None,
+) -> Requests:
+    """A pod's effective requests, each at most `quantity.MOST`.
+
+    `defaults` are used for resources that a container does not request at all.
+    """
+
+    def of(c: Container) -> Mapping[str, int]:
+        return {**defaults, **c.requests} if defaults else c.requests
+
+    total: Requests = {}
+    for c in containers:
+        add(total, of(c))
+    sidecars: Requests = {}
+    peak: Requests = {}
+    for c in init_containers:
+        if c.sidecar:
+            add(total, of(c))
+            add(sidecars, of(c))
+            at_least(peak, sidecars)
+        else:
+            step = dict(sidecars)
+            add(step, of(c))
+            at_least(peak, step)
+    at_least(total, peak)
+    total |= of_the_whole_pod(pod_level)
+    add(total, overhead)
+    return {name: bounded(value) for name, value in total.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.selectors import LabelSelector, NodeSelector
 
 

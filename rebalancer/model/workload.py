@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rebalancer.model.object_meta import ObjectMeta, OwnerReference
+from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import LabelSelector, Selector
 

@@ -2,19 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.month import rates
-from rebalancer.month.events import Event, Kind, events
-from rebalancer.month.measure import Measured, measure
-from rebalancer.month.world import World
-from rebalancer.planner.options import PlanOptions
+from rebalancer.month.world import Measured, World, measure
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.planner.planner import plan
+
+# How often what happens in a month. Fixed before the first month was played; the results do not choose
+# them.
+#
+# All are means of a Poisson process. None is measured in a real cluster: they are what an autoscaled
+# cluster with weekly releases, rolling node upgrades and a bad day a month may see.
+
+SCALINGS_PER_DAY = 1.0
+"""Changes of a workload's replicas: out by day, in by night and every other day."""
+SCALED_TO = (0.5, 1.5)
+"""What a workload is scaled to, of the replicas that it has in the snapshot; never below two."""
+ROLLOUTS_PER_WEEK = 2.0
+"""New revisions of a workload."""
+REPLACEMENTS_PER_MONTH = 2.0
+"""A node is drained and replaced by an empty one of its shape and zone."""
+OUTAGES_PER_MONTH = 1.0
+"""A zone of the cluster falls silent; its pods are made anew elsewhere."""
+OUTAGE_HOURS = 2.0
+"""After so long it is back, empty."""
+CYCLE_HOURS = 0.25
+"""How long after a change evictions follow, where they are on."""
+
+
+# What happens in a month, drawn before it is played: the same for every variant.
+
+_DAY, _WEEK, _MONTH = 24.0, 24.0 * 7, 24.0 * 30
+
+
+class Kind(StrEnum):
+    """What happens."""
+
+    SCALE = "scale"
+    ROLLOUT = "rollout"
+    REPLACE = "replace-node"
+    OUTAGE = "outage"
+    RETURN = "return"
+
+
+class Event(Struct, frozen=True, order=True):
+    """At a time in hours. `target`: a workload's key, a node's name, or a zone; `share`: of the replicas."""
+
+    at: float
+    kind: Kind
+    target: str
+    share: float = 1.0
+
+
+def events(
+    draw: Callable[[], float], hours: float, works: Sequence[str], nodes: Sequence[str], zones: Sequence[str]
+) -> list[Event]:
+    """In order. `draw`: uniform from 0 to below 1."""
+    found: list[Event] = []
+    least, most = SCALED_TO
+    for work in works:
+        found += (
+            Event(at, Kind.SCALE, work, least + (most - least) * draw())
+            for at in _times(draw, SCALINGS_PER_DAY / _DAY, hours)
+        )
+        found += (Event(at, Kind.ROLLOUT, work) for at in _times(draw, ROLLOUTS_PER_WEEK / _WEEK, hours))
+    for node in nodes:
+        rate = REPLACEMENTS_PER_MONTH / _MONTH
+        found += (Event(at, Kind.REPLACE, node) for at in _times(draw, rate, hours))
+    for at in _times(draw, OUTAGES_PER_MONTH / _MONTH, hours) if len(zones) > 1 else ():
+        zone = zones[int(draw() * len(zones))]
+        found += (Event(at, Kind.OUTAGE, zone), Event(at + OUTAGE_HOURS, Kind.RETURN, zone))
+    return sorted(e for e in found if e.at < hours)
+
+
+def _times(draw: Callable[[], float], rate: float, hours: float) -> Iterator[float]:
+    at = 0.0
+    while True:
+        at -= math.log(1.0 - draw()) / rate
+        if at >= hours:
+            return
+        yield at
+
 
 _ROUNDS = 3
 """Plans of one cycle at most: after the first, where something has landed elsewhere than predicted."""
@@ -65,7 +139,7 @@ def play(
     hours = days * 24.0
     coming = events(draw, hours, sorted(world.works), sorted(world.nodes), world.zones)
     tally = _Tally(world, hours)
-    due = rates.CYCLE_HOURS if variant.evicts and tally.now.excess else hours
+    due = CYCLE_HOURS if variant.evicts and tally.now.excess else hours
     for event in [*coming, Event(hours, Kind.RETURN, "")]:
         while due < event.at:
             tally.until(due)
@@ -78,7 +152,7 @@ def play(
             tally.changed()
             tally.events[event.kind.value] = tally.events.get(event.kind.value, 0) + 1
             if variant.evicts and tally.now.excess:
-                due = min(due, event.at + rates.CYCLE_HOURS)
+                due = min(due, event.at + CYCLE_HOURS)
     return Lived(
         variant=variant,
         excess_hours=round(tally.excess_hours, 2),

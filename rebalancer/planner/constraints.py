@@ -12,32 +12,63 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from rebalancer.model.alike import alike
+from rebalancer.engine.version import ServerVersion
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Alike, Snapshot, alike, among
 from rebalancer.planner.cluster.components import Component, components, concerned
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
-from rebalancer.planner.cluster.view import View
+from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.joint.phase import JointPhase
-from rebalancer.planner.moves.judge import HardJudge
-from rebalancer.planner.moves.move import Candidate, JudgedMove
-from rebalancer.planner.moves.refusals import reason
-from rebalancer.planner.moves.victims import Order
-from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.phases.hard import HardPhase
-from rebalancer.planner.phases.phase import Planned
-from rebalancer.planner.phases.soft import SoftPhase
-from rebalancer.planner.phases.solved import Solved
-from rebalancer.planner.plan import ConstraintResult, Refusal
-from rebalancer.planner.progress import told
-from rebalancer.planner.results.carriers import Carriers, carriers
-from rebalancer.planner.results.explain import Explainer, WhyNot
-from rebalancer.planner.results.shown import shown_constraint
-from rebalancer.planner.soft.judge import SoftJudge
+from rebalancer.planner.effort import told
+from rebalancer.planner.hard import HardPhase, Planned, Solved
+from rebalancer.planner.joint.search import JointPhase
+from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
+from rebalancer.planner.plan import ConstraintResult, NewerVersions, PlanOptions, Refusal, reason
+from rebalancer.planner.soft import SoftJudge, SoftPhase
+from rebalancer.planner.stays import Carriers, Explainer, WhyNot, carriers, shown_constraint
+from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Ints, narrow
+
+# What is planned where the scheduler is newer than all rules that are known.
+#
+# The last known rules are taken, however many releases ahead it is, and no move counts as certain, unless
+# policy refuses.
+
+
+def why_held(version: ServerVersion, policy: NewerVersions) -> Reason | None:
+    """Why no pod may be evicted; None if the version is known, or policy lets it be planned for."""
+    if not version.newer_by or policy == "likely":
+        return None
+    return Reason(
+        ReasonCode.NEWER_VERSION,
+        f"server version {version.text} is newer than {version.followed}, the last whose rules are known, "
+        "and policy refuses to evict by those",
+        {"ahead": version.newer_by},
+        "upgrade the rebalancer to a release that knows this version, or set planner.newerVersions: likely",
+    )
+
+
+# What planning starts from: the snapshot's pods by what they are to the plan, and who of them may go.
+
+
+class View:
+    """The simulation of a snapshot; its `live` pods hold a node, the `pending` ones wait for one."""
+
+    def __init__(self, snapshot: Snapshot, options: PlanOptions) -> None:
+        self.snapshot = snapshot
+        self.simulation = Simulation(snapshot, options.scheduler, options.on_progress)
+        options.on_progress()
+        held = why_held(self.simulation.state.version, options.newer_versions)
+        self.evictable = Evictable(snapshot, replace(options.policy, held=held) if held else options.policy)
+        options.on_progress()
+        on_node = self.simulation.state.table.index
+        self.live: list[Alike] = list(among(snapshot.live, on_node))
+        self.pending: list[Pod] = [p for group in snapshot.live for p in group.pods if p.waits]
+
 
 _MANY = 100
 """Things that take a millisecond together, or less."""

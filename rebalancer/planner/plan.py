@@ -8,10 +8,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from rebalancer.model.finding import Finding
+from rebalancer.engine.config import SchedulerConfig
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
+from rebalancer.planner.effort import OnProgress, unwatched
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
@@ -212,3 +214,85 @@ def together(plan: Plan, move: Move) -> list[Move]:
     order = {pod: i for i, pod in enumerate(move.joint.pods)}
     own = (m for m in plan.moves if m.joint is not None and m.joint.number == move.joint.number)
     return sorted(own, key=lambda m: order[m.pod.key])
+
+
+# What an operator decides about planning.
+
+Certainty = Literal["certain", "likely"]
+SoftConstraints = Literal["ignore", "predicted"]
+NewerVersions = Literal["likely", "refuse"]
+Joint = Literal["never", "exchange", "all"]
+"""Which joint moves are planned: none; those that leave one pod waiting at most if they are broken off, and
+where an autoscaler is at work none; or all."""
+
+
+class PlanOptions(Struct, frozen=True, kw_only=True):
+    """How to plan.
+
+    `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
+    that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
+    `newer_versions`: what is done where the scheduler is a minor release newer than all known rules.
+    `joint`: which joint moves are planned. `effort`: candidate moves that the search tries per component
+    before it settles for less. `on_progress` is called again and again while a plan is made, many times a
+    second; what it raises ends the planning.
+    """
+
+    policy: PolicyOptions = PolicyOptions()
+    certainty: Certainty = "certain"
+    soft: SoftConstraints = "ignore"
+    newer_versions: NewerVersions = "likely"
+    joint: Joint = "never"
+    scheduler: SchedulerConfig | None = None
+    effort: int = 2000
+    on_progress: OnProgress = unwatched
+
+
+# Why a move is refused, in the words that every output shows.
+
+_MESSAGES = {
+    ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
+    ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
+    ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up",
+    ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
+    ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
+    ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
+    ReasonCode.NOT_CARRIED: "is counted by the constraint but does not carry it: its replacement could land "
+    "anywhere",
+    ReasonCode.SIMULATION_LIMIT: "its move would do no harm by itself, but no sequence of moves was found "
+    "that ends with less excess",
+}
+_REMEDIES = {
+    ReasonCode.NO_FEASIBLE_NODE: "make room, or add a node, in the emptier domains",
+    ReasonCode.PINNED_BY_VOLUME: "spread the volumes: a zonal volume keeps its pod in its zone",
+    ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
+    ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_STARTING: "wait until it is initialized, or drop the toleration that admits such nodes",
+    ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
+    ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
+    ReasonCode.SIMULATION_LIMIT: "a larger planner.effort searches longer",
+}
+
+
+def reason(code: ReasonCode, message: str = "", *, remedy: str = "", **numbers: int) -> Reason:
+    """The reason; without a message or remedy, with those that go with the code."""
+    return Reason(
+        code, message or _MESSAGES.get(code, code.value), numbers, remedy or _REMEDIES.get(code, "")
+    )
+
+
+def refused(pod: Pod, code: ReasonCode, message: str = "", *, remedy: str = "", **numbers: int) -> Refusal:
+    """A pod that is not moved; without a message or remedy, with those that go with the code."""
+    return Refusal(pod, reason(code, message, remedy=remedy, **numbers))
+
+
+def crowded_out(pod: Pod) -> Refusal:
+    """A pod whose move was planned and then not kept."""
+    return Refusal(
+        pod,
+        Reason(
+            ReasonCode.NO_FEASIBLE_NODE,
+            "in no wave would its replacement surely find room: others of the plan need the same",
+            {},
+            "the next cycle plans it anew",
+        ),
+    )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from rebalancer.model.deletion_cost import DELETION_COST
+from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
 
 EVICT = "rebalancer.io/evict"

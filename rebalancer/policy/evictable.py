@@ -2,22 +2,110 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterator
+
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy import gangs
-from rebalancer.policy.admission_queues import AdmissionQueues
+from rebalancer.model.workload import Workload
+from rebalancer.policy import owners
 from rebalancer.policy.annotations import paused, verdict
-from rebalancer.policy.limits.budgets import Budgets
-from rebalancer.policy.limits.in_flight import Shares
-from rebalancer.policy.limits.quota import Quotas
-from rebalancer.policy.not_ready_nodes import NotReadyNodes
+from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import Owners
-from rebalancer.policy.replacement import Replacements
-from rebalancer.policy.single_attach_volumes import SingleAttachVolumes
-from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
+from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
+from rebalancer.policy.quota import Quotas
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+
+# Pods on nodes that are not Ready, where an evicted pod may stay Terminating for a long time.
+#
+# A pod is gone only when its kubelet says so, and the kubelet of a node that is not Ready may not say so
+# for hours. A ReplicaSet makes its replacement all the same. A StatefulSet does not, because a pod's name
+# can be used only once at a time.
+
+
+class NotReadyNodes:
+    """The nodes of a snapshot that are not Ready."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._names = frozenset(n.name for n in snapshot.nodes if not n.ready)
+
+    def why_not(self, pod: Pod, owner: Workload | None) -> Reason | None:
+        """Why the pod's replacement might never be made; None if its owner does not wait until the pod is
+        gone."""
+        if owner is None or owner.kind != "StatefulSet" or pod.node_name not in self._names:
+            return None
+        return Reason(
+            ReasonCode.NODE_NOT_READY,
+            f"its node {pod.node_name} is not Ready: the pod may never end there, and before that "
+            f"StatefulSet {owner.name} makes no replacement",
+            {},
+            "bring the node back; if it is shut down for good, delete it or taint it with "
+            "node.kubernetes.io/out-of-service:NoExecute",
+        )
+
+
+# Volumes that can be attached to one node at a time, where several running pods share one.
+#
+# Rule: kubernetes pkg/volume/util, ``IsMultiAttachAllowed``. The access modes of the *volume* decide: one
+# mode that allows several nodes is enough. The scheduler does not check this. It may place a replacement on
+# another node, where the pod waits for the volume as long as the other pods run.
+
+_MANY = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+
+class SingleAttachVolumes:
+    """How many running pods of a snapshot use each claim."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._users: Counter[str] = Counter()
+        for group in snapshot.live:
+            if group.template.volumes:
+                running = sum(bool(p.node_name) for p in group.pods)
+                self._users.update(dict.fromkeys(_claims(group.one), running))
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why the pod has to stay on the node of the others that mount its claim; None if it need not.
+
+        A claim that is not in the snapshot is not judged here: the scheduler's own rules reject such a pod.
+        """
+        for claim in sorted(_claims(pod)):
+            others = self._users[claim] - 1
+            if others > 0 and self._one_node(claim):
+                who = "another pod" if others == 1 else f"{others} other pods"
+                return Reason(
+                    ReasonCode.PINNED_BY_VOLUME,
+                    f"shares claim {claim} with {who}, and its volume is attached to one node at a time: a "
+                    "replacement on another node would never start",
+                    {"others": others},
+                    "use a ReadWriteMany volume, or give each pod its own (volumeClaimTemplates)",
+                )
+        return None
+
+    def _one_node(self, claim: str) -> bool:
+        """Whether the claim's volume can be attached to one node only; without a volume, the claim's modes
+        decide."""
+        asked = self._snapshot.claims.get(claim)
+        if asked is None:
+            return False
+        volume = self._snapshot.volumes.get(asked.spec.volume_name)
+        modes = volume.spec.access_modes if volume is not None else asked.spec.access_modes
+        if volume is not None and volume.spec.csi is not None:
+            driver = self._snapshot.csi_drivers.get(volume.spec.csi.driver)
+            if driver is not None and not driver.spec.attach_required:
+                return False  # nothing is attached, so nothing stands in the way
+        return bool(modes) and _MANY.isdisjoint(modes)
+
+
+def _claims(pod: Pod) -> Iterator[str]:
+    """namespace/name of the claims that a pod may share. The claim of an ephemeral volume belongs to one
+    pod."""
+    seen = {v.claim for v in pod.template.volumes if v.kind == "persistentVolumeClaim" and v.claim}
+    return (f"{pod.namespace}/{name}" for name in seen)
+
 
 SYSTEM_CRITICAL = 2_000_000_000
 """The priorities of system-cluster-critical and system-node-critical begin here."""
@@ -194,7 +282,7 @@ class Evictable:
         group = pod.owner.api_version.rpartition("/")[0]
         if pod.owner.kind == "Job" and group in BUILT_IN:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
-        if (reason := gangs.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
+        if (reason := owners.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
             return reason
         if (reason := self._queues.why_not(pod)) is not None:
             return reason
@@ -204,7 +292,7 @@ class Evictable:
                 return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {ref.kind} are excluded")
         if owner is None:
             what = f"{pod.owner.kind} {pod.owner.name}"
-            if (reason := gangs.of_controller(pod.owner, f"belongs to {what}")) is not None:
+            if (reason := owners.of_controller(pod.owner, f"belongs to {what}")) is not None:
                 return reason
             if pod.owner.kind in WORKLOADS and group not in BUILT_IN:
                 return Reason(
@@ -231,7 +319,7 @@ class Evictable:
         kinds that it opens are none: their pods may be in a group all the same."""
         owner = self.owners.of(pod)
         kinds = {ref.kind for ref in (pod.owner, owner.owner if owner else None) if ref is not None}
-        return not kinds.isdisjoint(gangs.KINDS.intersection(self._options.owner_kinds_allow))
+        return not kinds.isdisjoint(owners.KINDS.intersection(self._options.owner_kinds_allow))
 
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template
@@ -283,3 +371,27 @@ class Evictable:
                 {"age": int(age)},
             )
         return self.budgets.why_not(pod)
+
+
+# When time alone changes who may be evicted: until then the same cluster gives the same plan.
+
+
+def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
+    """The first moment after `snapshot.now`, in seconds of the epoch, at which a rule that reads the clock
+    may say something else; infinity if there is none.
+
+    Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces.
+    """
+    first, now = math.inf, snapshot.now
+    ripens = max(options.min_pod_age, ARRIVAL)
+    for pod in snapshot.pods:
+        if pod.created is None or now - pod.created >= ripens:
+            continue
+        for age in (options.min_pod_age, ARRIVAL if not pod.ready else 0.0):
+            if now - pod.created < age:
+                first = min(first, pod.created + age)
+    for name, namespace in snapshot.namespaces.items():
+        reason = paused(name, namespace.metadata.annotations, now)
+        if reason is not None and "until" in reason.numbers:
+            first = min(first, reason.numbers["until"])
+    return first

@@ -4,21 +4,100 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from rebalancer.admission.pod_security import ENFORCE, LATEST, enforced, violations
 from rebalancer.model.kinds import WORKLOADS
-from rebalancer.model.object_meta import ObjectMeta, OwnerReference
-from rebalancer.model.pod import Pod
+from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
-from rebalancer.policy import gangs
 from rebalancer.policy.options import PolicyOptions
 
+# Pods that live and die together: evicting one restarts the others, or stops the work of all.
+#
+# Known by the pod's own group, or by a controller whose pods wait for each other. A PodGroup's disruption
+# mode is about preemption, so it is no evidence that one may go. docs/compatibility.md lists who sets what.
+
+LABELS = (
+    "kueue.x-k8s.io/pod-group-name",
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "ray.io/cluster",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+)
+"""Labels of a pod whose value names its group."""
+ANNOTATIONS = (
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "pod-group-name",
+    "gang.scheduling.koordinator.sh/name",
+)
+"""Annotations that do: of Volcano, KAI and Koordinator."""
+KINDS = frozenset(
+    {
+        "Pod",
+        "LeaderWorkerSet",
+        "JobSet",
+        "RayCluster",
+        "TrainJob",
+        "PyTorchJob",
+        "TFJob",
+        "XGBoostJob",
+        "PaddleJob",
+        "JAXJob",
+        "MXJob",
+        "MPIJob",
+        "PodGroup",
+    }
+)
+"""Controllers whose pods restart together. A Pod owns the workers of its group."""
+VOLCANO = "batch.volcano.sh/"
+"""Volcano's Job has the name of a built-in kind."""
+
+
+def group_of(pod: Pod) -> str:
+    """The name of the group that the pod says it is in; "" if it says none."""
+    named = (pod.template.labels.get(key) for key in LABELS)
+    noted = (pod.annotations.get(key) for key in ANNOTATIONS)
+    return pod.template.scheduling_group or next((n for n in (*named, *noted) if n), "")
+
+
+def why_not(pod: Pod, allowed: Collection[str]) -> Reason | None:
+    """Why a member of a group stays; None if it is in none, or in one that policy opens by name."""
+    group = group_of(pod)
+    if not group or group in allowed:
+        return None
+    return Reason(
+        ReasonCode.GANG,
+        f"is in group {group}: its members may have to start together",
+        {},
+        "name the group in scope.gangsAllow if its pods can go one by one",
+    )
+
+
+def of_controller(controller: OwnerReference, what: str) -> Reason | None:
+    """Why what this controller owns stays, where its pods belong together. `what`: a sentence's beginning."""
+    kind, volcano = controller.kind, controller.api_version.startswith(VOLCANO)
+    if kind not in KINDS and not volcano:
+        return None
+    return Reason(
+        ReasonCode.GANG,
+        f"{what}: one eviction may restart all of its pods",
+        {},
+        "" if volcano else f"allow {kind} in scope.ownerKindsAllow if its pods can go one by one",
+    )
+
+
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
-KNOWN_KINDS = WORKLOADS | gangs.KINDS | {"CronJob", "Rollout", "CloneSet"}
+KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
 ARRIVAL = 600.0
 """While a pod is younger than this, in seconds, and not Ready, no other pod of its owner is evicted. It is
@@ -189,7 +268,7 @@ class Owners:
         if _rolled_out(owner, ref):
             return self._revisions(ref)
         if ref.kind != "Deployment" and ref.kind not in self._options.owner_kinds_allow:
-            together = gangs.of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
+            together = of_controller(ref, f"{name} belongs to {ref.kind} {ref.name}")
             return together or Reason(
                 ReasonCode.OWNER_UNKNOWN,
                 f"{name} belongs to {ref.kind} {ref.name}: how that kind replaces a pod is not known",
@@ -334,3 +413,80 @@ def _unknown(name: str) -> Reason:
 
 def _unseen(name: str) -> Reason:
     return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
+
+
+# Pods that an admission queue lets in: what an eviction frees goes to the next in the queue, and the
+# replacement waits with a scheduling gate, maybe for good. docs/compatibility.md lists who sets what.
+
+QUEUES = {
+    "kueue.x-k8s.io/managed": "Kueue",
+    "kueue.x-k8s.io/queue-name": "Kueue",
+    "scheduling.volcano.sh/queue-name": "Volcano",
+    "yunikorn.apache.org/queue": "YuniKorn",
+    "yunikorn.apache.org/app-id": "YuniKorn",
+    "quota.scheduling.koordinator.sh/name": "Koordinator",
+    "kai.scheduler/queue": "KAI",
+    "runai/queue": "Run:ai",
+}
+"""Labels or annotations of pods, owners and Deployments, and whose queue they mean."""
+_NOT = frozenset({"", "false"})
+
+
+def queue_of(*said: Mapping[str, str]) -> str:
+    """The first key among these labels and annotations that names a queue; "" if none does."""
+    return next((key for key in QUEUES for there in said if there.get(key, "") not in _NOT), "")
+
+
+def added_gates(pod: PodTemplate, template: PodTemplate | None) -> tuple[str, ...]:
+    """The scheduling gates of a pod that the template does not have: something holds it back."""
+    if template is None:
+        return ()
+    return tuple(g for g in pod.scheduling_gates if g not in template.scheduling_gates)
+
+
+def held(whose: str, gates: tuple[str, ...], until: str = "") -> Reason:
+    """Why no pod of a namespace goes in which a pod of `whose` had gates that its template does not have."""
+    return Reason(
+        ReasonCode.ADMISSION_QUEUE,
+        f"new pods of its namespace may be held back: one of {whose} was made with the scheduling gate "
+        f"{gates[0]}, which its template does not have",
+        {},
+        f"see who sets that gate{until}",
+    )
+
+
+def held_now(snapshot: Snapshot, templates: Iterable[PodTemplate]) -> Reason | None:
+    """The same of pods that are there, by their templates; their owners are in the snapshot."""
+    for pod in templates:
+        if pod.scheduling_gates and pod.controller is not None:
+            _, kind, name = pod.controller
+            owner = snapshot.workloads_by_name.get((kind, pod.namespace, name))
+            if gates := added_gates(pod, owner.template if owner is not None else None):
+                return held(f"{kind} {name}", gates)
+    return None
+
+
+class AdmissionQueues:
+    """Asked about the pods of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, owners: Owners) -> None:
+        self._owners = owners
+        gated = [group.template for group in snapshot.live if group.template.scheduling_gates]
+        self._held = {t.namespace: reason for t in gated if (reason := held_now(snapshot, [t])) is not None}
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why a pod that a queue has let in stays."""
+        owner = self._owners.of(pod)
+        above = (owner, self._owners.parent(owner)) if owner is not None else ()
+        metas = [w.metadata for w in above if w is not None]
+        key = queue_of(
+            pod.template.labels, pod.annotations, *(part for m in metas for part in (m.labels, m.annotations))
+        )
+        if not key:
+            return self._held.get(pod.namespace)
+        return Reason(
+            ReasonCode.ADMISSION_QUEUE,
+            f"was let in by a queue of {QUEUES[key]} ({key}): the replacement would queue again",
+            {},
+            "scale or restart its workload by the queue's own means, or take it out of the queue",
+        )

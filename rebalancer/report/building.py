@@ -12,33 +12,29 @@ from heapq import merge
 from msgspec import UNSET
 
 from rebalancer.findings import order
-from rebalancer.model.finding import Finding
 from rebalancer.model.node import Node
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.pace import AT_ONCE, Gait, pace
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.planner.results.pace import AT_ONCE, Gait, pace
 from rebalancer.report.document import (
     BetweenReport,
     BlockedReport,
     ConstraintReport,
     Destination,
+    DrillReport,
     EvictionReport,
     FindingReport,
     Fix,
     JointReport,
     Report,
+    RoomReport,
     Summary,
     Why,
+    waves,
 )
-from rebalancer.report.drilled.document import DrillReport
-from rebalancer.report.failing_domains.grades import grades
-from rebalancer.report.failing_domains.risk import risks
-from rebalancer.report.failing_domains.workload_pods import workload_pods
-from rebalancer.report.failing_domains.zones import domain_losses
-from rebalancer.report.pace import waves
-from rebalancer.report.room.document import RoomReport
-from rebalancer.report.wording.times import rfc3339
+from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
+from rebalancer.report.formats import rfc3339
 from rebalancer.spread.constraint import resolve
 
 

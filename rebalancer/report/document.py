@@ -5,19 +5,278 @@ The names belong to `rebalancer/v1`: fields may be added, but are never renamed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from heapq import nlargest
 
 from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
 
-from rebalancer.model.finding import Severity
-from rebalancer.planner.plan import Status
-from rebalancer.report.api_version import API_VERSION
-from rebalancer.report.drilled.document import DrillReport
-from rebalancer.report.failing_domains.grades import NamespaceGrade
-from rebalancer.report.failing_domains.risk import Risk
-from rebalancer.report.failing_domains.zones import DomainLoss
-from rebalancer.report.pace import WaveReport
-from rebalancer.report.room.document import RoomReport
+from rebalancer.drill import Drill, Drilled
+from rebalancer.drill.lost import Breach, WorkloadLoss
+from rebalancer.model.reason import Severity
+from rebalancer.planner.pace import Pace
+from rebalancer.planner.plan import ConstraintResult, Status
+from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
+from rebalancer.report.formats import API_VERSION, quantities
+from rebalancer.room import NewNodes, Room
+
+# How long the plan may take, wave by wave, as the report has it.
+
+
+class WaveReport(Struct, frozen=True, rename="camel"):
+    """One wave. `expected_seconds`: until its last replacement is Ready, as its workloads' pods were before;
+    a StatefulSet's starts only when the evicted pod is gone."""
+
+    wave: int
+    evictions: int
+    expected_seconds: int
+
+
+def waves(pace: Pace) -> tuple[WaveReport, ...]:
+    """The plan's waves in order."""
+    return tuple(WaveReport(n, w.evictions, w.seconds) for n, w in enumerate(pace.waves, 1))
+
+
+# The content of `rebalancer room`, which the report has as `room`. Its JSON is a public interface.
+
+
+class PodsReport(Struct, frozen=True, rename="camel"):
+    """Pods that would go to a new node. `workload` is Kind/namespace/name."""
+
+    workload: str
+    pods: int
+
+
+class NewNodesReport(Struct, frozen=True, rename="camel"):
+    """Equal new nodes. `domains`: their labels by topology key. `like`: a node that has the shape. `taints`:
+    its own, as kubectl writes them. `free`: what each must have left for pods, as quantities; empty if that
+    depends on the order of evictions. `unlike`: keys of `domains` that the node `like` has otherwise."""
+
+    nodes: int
+    domains: Mapping[str, str]
+    like: str
+    taints: tuple[str, ...]
+    free: Mapping[str, str]
+    unlike: tuple[str, ...]
+    pods: tuple[PodsReport, ...]
+
+
+class InsteadReport(Struct, frozen=True, rename="camel"):
+    """What would do as well: any one of `nodes` with so much `more`."""
+
+    nodes: tuple[str, ...]
+    more: Mapping[str, str]
+
+
+class RoomReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What room is missing, over all workloads together.
+
+    `excess`: what the plan leaves. `missing`: the `nodes` that would cure it, or what of it room can cure.
+    `least`: what no placement with any such nodes beats. `left`: what the plan with these leaves, after so
+    many `evictions`. `mends`: workloads, namespace/Kind/name, whose constraints then hold, or hold better.
+    `proved`: no fewer nodes do, and no more do better. `searched`: nothing was left out for the time it would
+    take. `waiting`: Pending pods, which want room too and are
+    not counted here.
+    """
+
+    api_version: str = API_VERSION
+    kind: str = "Room"
+    source: str
+    excess: int
+    nodes: int
+    missing: tuple[NewNodesReport, ...]
+    instead: InsteadReport | UnsetType = UNSET
+    least: int
+    left: int
+    evictions: int
+    mends: tuple[str, ...]
+    proved: bool
+    searched: bool
+    waiting: int
+
+
+def build_room(room: Room, constraints: Sequence[ConstraintResult], *, source: str = "") -> RoomReport:
+    """The document; `constraints`: those of the plan that the advice is about."""
+    mended = (
+        f"{c.constraint.namespace}/{w}" for c in (constraints[i] for i in room.mends) for w in c.workloads
+    )
+    instead = room.instead
+    return RoomReport(
+        source=source,
+        excess=room.excess,
+        nodes=room.number,
+        missing=tuple(map(_nodes, room.nodes)),
+        instead=InsteadReport(instead.nodes, quantities(instead.more)) if instead is not None else UNSET,
+        least=room.least,
+        left=room.left,
+        evictions=room.evictions,
+        mends=tuple(dict.fromkeys(mended)),
+        proved=room.proved,
+        searched=room.searched,
+        waiting=room.waiting,
+    )
+
+
+def _nodes(new: NewNodes) -> NewNodesReport:
+    return NewNodesReport(
+        nodes=new.number,
+        domains=new.domains,
+        like=new.like,
+        taints=tuple(map(str, new.taints)),
+        free=quantities(new.free),
+        unlike=new.unlike,
+        pods=tuple(PodsReport(p.workload, p.pods) for p in new.pods),
+    )
+
+
+# The drill as a document: what every failure comes to, the worst ones in full.
+#
+# Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
+
+WORST = 10
+
+
+class BudgetReport(Struct, frozen=True, rename="camel"):
+    """A PodDisruptionBudget that is breached: its healthy pods when the nodes fail (`healthy`), and when the
+    replacements that find a node are Ready (`after`); `needed`: what it asks for."""
+
+    budget: str
+    healthy: int
+    after: int
+    needed: int
+
+
+class LossReport(Struct, frozen=True, rename="camel"):
+    """A workload (Kind/namespace/name) and what it loses. `pods`: how many ran; `lost` = `replaced` +
+    `pending` + `held` + `gone`. `why`: what shuts which nodes to the pending ones; `counts_dead`: a
+    constraint that shuts some counts the nodes that are down as empty (nodeTaintsPolicy Ignore)."""
+
+    workload: str
+    pods: int
+    lost: int
+    replaced: int
+    pending: int
+    held: int
+    gone: int
+    why: str
+    counts_dead: bool
+
+
+class FailureReport(Struct, frozen=True, rename="camel"):
+    """One failure: all nodes with `key`=`value`, or the node `value` where `key` is "node".
+
+    `lost`: pods that go with the nodes. Of these `pending` find no other node, `held` are not made again
+    while the nodes are silent (StatefulSets), and `gone` have no owner that makes them again. `budgets`: how
+    many are breached, `lasting`: how many of them stay so. `planned…`: the same after the plan, -1 without
+    one. `workloads`, `breached`: in full for the worst failures only; of others there are none.
+    """
+
+    key: str
+    value: str
+    nodes: int
+    lost: int
+    replaced: int
+    pending: int
+    held: int
+    gone: int
+    budgets: int
+    lasting: int
+    planned_lost: int
+    planned_pending: int
+    planned_lasting: int
+    workloads: tuple[LossReport, ...] = ()
+    breached: tuple[BudgetReport, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As in `zone b`."""
+        return f"{self.key.rpartition('/')[2]} {self.value}"
+
+
+class DrillReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`manner`: whether the nodes fall "silent", or are "removed". `waiting`: pods that no node takes before
+    anything fails. `worst`: the first failures of `failures`, which are in order of key and name, again, the
+    worst first, with their workloads."""
+
+    api_version: str = API_VERSION
+    kind: str = "Drill"
+    source: str
+    manner: str
+    keys: tuple[str, ...]
+    waiting: int
+    planned: bool
+    worst: tuple[FailureReport, ...]
+    failures: tuple[FailureReport, ...]
+
+    @property
+    def most_pending(self) -> int:
+        """Pending after the worst failure, as the cluster is."""
+        return max((f.pending for f in self.failures), default=0)
+
+
+def build_drill(
+    drill: Drill, *, source: str = "", namespaces: Collection[str] = (), worst: int = WORST
+) -> DrillReport:
+    """The document. `namespaces`: whose workloads it is about, all if there are none; `worst`: how many
+    failures are told in full."""
+    planned = drill.planned or ((None,) * len(drill.today))
+    pairs = [
+        (_seen(a, namespaces), _seen(b, namespaces) if b is not None else None)
+        for a, b in zip(drill.today, planned, strict=True)
+    ]
+    bad = [i for i, (today, after) in enumerate(pairs) if today.badness[1] or (after and after.badness[1])]
+    shown = nlargest(worst, bad, key=lambda i: (_worst(*pairs[i]), -i))
+    return DrillReport(
+        source=source,
+        manner=drill.manner,
+        keys=drill.keys,
+        waiting=drill.waiting,
+        planned=bool(drill.planned),
+        worst=tuple(_failure(*pairs[i], full=True) for i in shown),
+        failures=tuple(_failure(today, after, full=False) for today, after in pairs),
+    )
+
+
+def _worst(today: Drilled, after: Drilled | None) -> tuple[int, ...]:
+    return max(today.badness, after.badness) if after is not None else today.badness
+
+
+def _seen(drilled: Drilled, namespaces: Collection[str]) -> Drilled:
+    if not namespaces:
+        return drilled
+    return replace(
+        drilled,
+        workloads=tuple(w for w in drilled.workloads if w.workload.split("/")[1] in namespaces),
+        breaches=tuple(b for b in drilled.breaches if b.budget.partition("/")[0] in namespaces),
+    )
+
+
+def _failure(today: Drilled, after: Drilled | None, *, full: bool) -> FailureReport:
+    return FailureReport(
+        key=today.failure.key,
+        value=today.failure.value,
+        nodes=today.nodes,
+        lost=today.lost,
+        replaced=sum(w.replaced for w in today.workloads),
+        pending=today.pending,
+        held=today.held,
+        gone=today.gone,
+        budgets=len(today.breaches),
+        lasting=sum(b.lasting for b in today.breaches),
+        planned_lost=after.lost if after is not None else -1,
+        planned_pending=after.pending if after is not None else -1,
+        planned_lasting=sum(b.lasting for b in after.breaches) if after is not None else -1,
+        workloads=tuple(map(_loss, today.workloads)) if full else (),
+        breached=tuple(map(_breach, today.breaches)) if full else (),
+    )
+
+
+def _loss(w: WorkloadLoss) -> LossReport:
+    return LossReport(w.workload, w.pods, w.lost, w.replaced, w.pending, w.held, w.gone, w.why, w.counts_dead)
+
+
+def _breach(b: Breach) -> BudgetReport:
+    return BudgetReport(b.budget, b.healthy, b.after, b.needed)
 
 
 class BetweenReport(Struct, frozen=True, rename="camel"):
@@ -214,3 +473,42 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
         for eviction in sorted(self.evictions, key=lambda e: e.wave):
             found.setdefault(eviction.wave, []).append(eviction)
         return found
+
+
+# A report cut down to some namespaces: what is theirs, judged over the whole cluster.
+
+_NAMESPACED = 3
+"""Parts of Kind/namespace/name."""
+
+
+def in_namespaces(report: Report, names: Collection[str]) -> Report:
+    """The report without what belongs to other namespaces; findings about nodes stay.
+
+    Nodes, pods and zones are the whole cluster's. A plan evicts in these namespaces only (see
+    `PolicyOptions.namespaces_include`), so that its figures need no other count.
+    """
+    kept = [i for i, c in enumerate(report.constraints) if c.namespace in names]
+    index = {old: new for new, old in enumerate(kept)}
+    return replace(
+        report,
+        summary=replace(report.summary, constraints=len(kept)),
+        constraints=tuple(report.constraints[i] for i in kept),
+        evictions=tuple(
+            replace(
+                e,
+                fixes=tuple(
+                    replace(f, constraint=index[f.constraint]) for f in e.fixes if f.constraint in index
+                ),
+            )
+            for e in report.evictions
+        ),
+        blocked=tuple(b for b in report.blocked if b.namespace in names),
+        findings=tuple(f for f in report.findings if _shown(f, names)),
+        risks=tuple(r for r in report.risks if r.namespace in names),
+        namespaces=tuple(n for n in report.namespaces if n.namespace in names),
+    )
+
+
+def _shown(finding: FindingReport, names: Collection[str]) -> bool:
+    parts = finding.object.split("/")
+    return len(parts) != _NAMESPACED or parts[1] in names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 
 
@@ -42,3 +44,37 @@ def format_of(file_name: str) -> Format | None:
     return next(
         (f for suffix, f in _SUFFIXES.items() if file_name.lower().removesuffix(".gz").endswith(suffix)), None
     )
+
+
+# The version of all documents that scripts read.
+
+API_VERSION = "rebalancer/v1"
+
+
+# Times as the Kubernetes API writes them.
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch in UTC, as whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# The scheduler's integers as Kubernetes quantities: 500m, 1Gi.
+
+_BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+def quantity(resource: str, amount: int) -> str:
+    """Millicores of cpu, bytes, or a number: in the largest unit in which it is whole."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        for size, unit in _BINARY:
+            if amount and amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Of each resource."""
+    return {resource: quantity(resource, amount) for resource, amount in amounts.items()}

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from rebalancer.report.document import Report
 from rebalancer.report.formats import Color, Format
-from rebalancer.report.showing import Showing
-from rebalancer.report.wording.text import HIDDEN
-from rebalancer.spread.per_domain import PerDomain
+from rebalancer.report.text import HIDDEN
+from rebalancer.report.words import Showing
+from rebalancer.spread.skew import PerDomain
 
 _LARGE = 4_000
 """Bytes from which on names or figures are one line: the nodes that an eviction may lead to, counts by node.
@@ -42,15 +42,15 @@ def render(
 
         return to_yaml(to_builtins(report))
     if format is Format.MARKDOWN:
-        from rebalancer.report.exports.markdown import to_markdown
+        from rebalancer.report.exports import to_markdown
 
         return to_markdown(report)
     if format is Format.CSV:
-        from rebalancer.report.exports.spreadsheet import to_csv
+        from rebalancer.report.exports import to_csv
 
         return to_csv(report)
     if format is Format.OPENREPORTS:
-        from rebalancer.report.exports.openreports import to_openreports
+        from rebalancer.report.exports import to_openreports
         from rebalancer.yaml import to_yaml
 
         return to_yaml(to_openreports(report))
@@ -141,7 +141,7 @@ def harmless(json: str) -> str:
 def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
     from rich.console import Console
 
-    from rebalancer.report.terminal.table import write_table
+    from rebalancer.report.terminal import write_table
 
     target = Console(file=stream) if stream is not None else Console(file=io.StringIO(), force_terminal=False)
     width = target.width if target.is_terminal else _PIPED_WIDTH

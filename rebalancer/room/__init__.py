@@ -9,7 +9,6 @@ told     what was found, as advice
 advice   the advice
 """
 
-from rebalancer.room.advice import Enlarged, NewNodes, Room
-from rebalancer.room.search import LOOKED_FOR_UNASKED, room
+from rebalancer.room.search import LOOKED_FOR_UNASKED, Enlarged, NewNodes, Room, room
 
 __all__ = ["LOOKED_FOR_UNASKED", "Enlarged", "NewNodes", "Room", "room"]

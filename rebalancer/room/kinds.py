@@ -7,19 +7,105 @@ to find the fewest; which smaller one would do as well is asked once it is known
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import PODS
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, NodeSpec
+from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.groups import Group
-from rebalancer.planner.cluster.pod_classes import PodClass
-from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.room.extended import HOSTNAME, lasting_spec
+from rebalancer.planner.cluster.components import Component, components, concerned
+from rebalancer.planner.cluster.groups import Group, Groups
+from rebalancer.planner.cluster.pod_classes import Classes, PodClass
+from rebalancer.planner.cluster.simulation import (
+    CANDIDATE_TAINT,
+    LEAVING_TAINTS,
+    STARTING_PREFIXES,
+    STARTING_TAINTS,
+    Simulation,
+)
+from rebalancer.planner.constraints import View
+from rebalancer.planner.moves import victim_order
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.spread.constraint import Constraint
+
+# A snapshot with more nodes, or with larger ones.
+
+HOSTNAME = "kubernetes.io/hostname"
+_PASSING = LEAVING_TAINTS | STARTING_TAINTS | {CANDIDATE_TAINT}
+_BY_KUBERNETES = "node.kubernetes.io/"
+
+
+def with_nodes(snapshot: Snapshot, added: Sequence[tuple[str, Node, Mapping[str, str]]]) -> Snapshot:
+    """Empty nodes beside the others, each with a name, a node that it is like, and labels of its own.
+
+    They run what the node that they are like runs for itself: pods of DaemonSets and static ones.
+    """
+    own = _of_the_node(snapshot, {like.name for _, like, _ in added})
+    nodes = [_copy(name, like, labels) for name, like, labels in added]
+    pods = [
+        replace(p, name=f"{p.name}-{name}", uid=f"{p.uid or p.key}/{name}", node_name=name)
+        for name, like, _ in added
+        for p in own[like.name]
+    ]
+    drivers = {
+        name: replace(found, metadata=replace(found.metadata, name=name))
+        for name, like, _ in added
+        if (found := snapshot.csi_nodes.get(like.name)) is not None
+    }
+    return replace(
+        snapshot,
+        nodes=tuple(sorted((*snapshot.nodes, *nodes), key=lambda n: n.name)),
+        pods=tuple(sorted((*snapshot.pods, *pods), key=lambda p: (p.namespace, p.name))),
+        csi_nodes={**snapshot.csi_nodes, **drivers},
+    )
+
+
+def enlarged(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
+    """One node with so much more to allocate, in the scheduler's integers."""
+
+    def larger(node: Node) -> Node:
+        quantities = dict(node.status.allocatable)
+        for resource, amount in more.items():
+            total = node.allocatable.get(resource, 0) + amount
+            quantities[resource] = f"{total}m" if resource == "cpu" else total
+        return replace(node, status=replace(node.status, allocatable=quantities))
+
+    return replace(snapshot, nodes=tuple(larger(n) if n.name == name else n for n in snapshot.nodes))
+
+
+def lasting_spec(node: Node) -> NodeSpec:
+    """The node's spec without what tells of its present state: cordons, and taints that come and go."""
+    taints = tuple(
+        t
+        for t in node.spec.taints
+        if t.key not in _PASSING and not t.key.startswith((_BY_KUBERNETES, *STARTING_PREFIXES))
+    )
+    return NodeSpec(taints=taints)
+
+
+def _copy(name: str, like: Node, labels: Mapping[str, str]) -> Node:
+    own = {**like.labels, HOSTNAME: name, **labels}
+    metadata = replace(like.metadata, name=name, uid="", labels=own)
+    return Node(metadata=metadata, spec=lasting_spec(like), status=replace(like.status, conditions=()))
+
+
+def belongs_to_node(pod: Pod) -> bool:
+    """Whether the node runs it for itself: a pod of a DaemonSet, or a static one."""
+    return pod.owner is not None and pod.owner.kind in ("DaemonSet", "Node")
+
+
+def _of_the_node(snapshot: Snapshot, names: Iterable[str]) -> Mapping[str, list[Pod]]:
+    wanted, found = set(names), defaultdict[str, list[Pod]](list)
+    for pod in snapshot.pods:
+        if pod.node_name in wanted and belongs_to_node(pod) and not pod.finished and not pod.terminating:
+            found[pod.node_name].append(pod)
+    return found
+
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _SHAPES = 12
@@ -119,3 +205,60 @@ def named(chosen: Sequence[NodeKind], each: int = 1) -> list[tuple[str, Node, Ma
     return [
         (f"{_PREFIX}-{k}-{i}", kind.like, kind.labels) for k, kind in enumerate(chosen) for i in range(each)
     ]
+
+
+# All that keeps an excess as one component, in a cluster that may have further nodes.
+
+
+class Posed:
+    """`component`: the constraints in `keep`, and all that share pods with them, whose pods compete for room;
+    pods of others stay where they are. `before`: the cluster without further nodes. `rows`: the
+    further nodes, those of one kind after each other."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        options: PlanOptions,
+        keep: Collection[Constraint],
+        chosen: Sequence[NodeKind] = (),
+        each: int = 1,
+    ) -> None:
+        """With so many nodes of `each` of these kinds."""
+        added = named(chosen, each)
+        self.chosen, self.each = chosen, each
+        self.before = snapshot
+        self.snapshot = with_nodes(snapshot, added) if added else snapshot
+        self.view = view = View(self.snapshot, options)
+        self.simulation = view.simulation
+        groups = Groups(view.simulation.state, (alike.template for alike in self.snapshot.live))
+        order = victim_order(self.snapshot, view.evictable.budgets)
+        classes = Classes(view.simulation, groups, view.evictable, view.live, order)
+        wanted = {g.index for g in groups.all if g.constraint in keep}
+        parts = [
+            part
+            for part in components(groups.all, concerned(classes.all, wanted))
+            if part[1] and not wanted.isdisjoint(g.index for g in part[0])
+        ]
+        self.component = Component(
+            tuple(g for own, _ in parts for g in own),
+            tuple(c for _, own in parts for c in own),
+            view.simulation,
+        )
+        index = view.simulation.state.table.index
+        self.rows = [index[name] for name, _, _ in added]
+
+    @property
+    def alike(self) -> list[Sequence[int]]:
+        """The rows, by kind."""
+        return [self.rows[i : i + self.each] for i in range(0, len(self.rows), self.each)]
+
+    def kind_of(self, row: int) -> NodeKind:
+        """Of a further node."""
+        return self.chosen[self.rows.index(row) // self.each]
+
+    @property
+    def enough(self) -> int:
+        """Nodes of each kind beyond which further ones change nothing: a node for every pod, and for every
+        domain that is asked for."""
+        domains = max((g.constraint.min_domains for g in self.component.groups), default=0)
+        return int(self.component.start.sum()) + domains

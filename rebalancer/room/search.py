@@ -8,24 +8,308 @@ the cluster with these nodes then says what they come to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.engine.state.cluster import PODS, ClusterState
+from rebalancer.model.node import Taint
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
-from rebalancer.planner.cluster.effort import Effort, for_advice
-from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.plan import ConstraintResult, Plan
+from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.effort import Effort, for_advice
+from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.planner.planner import plan
-from rebalancer.room.advice import Room
-from rebalancer.room.by_planning import single_node
-from rebalancer.room.extended import with_nodes
-from rebalancer.room.instead import instead
-from rebalancer.room.kinds import Kinds, NodeKind, kinds, named, useful
-from rebalancer.room.posed import Posed
-from rebalancer.room.told import new_nodes
+from rebalancer.room.kinds import (
+    Kinds,
+    NodeKind,
+    Posed,
+    belongs_to_node,
+    enlarged,
+    kinds,
+    lasting_spec,
+    named,
+    useful,
+    with_nodes,
+)
 from rebalancer.spread.constraint import Constraint
+
+# The advice: which nodes to add, what they have to have free, and what that cures.
+
+
+class ForPods(Struct, frozen=True, eq=False):
+    """Pods that the new nodes are for. `workload`: Kind/namespace/name of the topmost owner."""
+
+    workload: str
+    template: PodTemplate
+    pods: int
+
+
+class NewNodes(Struct, frozen=True, eq=False, kw_only=True):
+    """Nodes of one kind. `domains`: their labels, by topology key; a value that begins with `kinds.NEW` is a
+    domain that the cluster does not have. `like`: a node that has the shape; `taints`: its own. `free`: what
+    each must have left for pods, beside its DaemonSets, in the scheduler's integers, with `PODS` for their
+    number. `unlike`: which of the `domains` are not those of that node."""
+
+    number: int
+    domains: Mapping[str, str]
+    like: str
+    free: Mapping[str, int]
+    unlike: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    pods: tuple[ForPods, ...] = ()
+
+
+class Enlarged(Struct, frozen=True, eq=False):
+    """What would do as well: any one of these `nodes` with so much `more`."""
+
+    nodes: tuple[str, ...]
+    more: Mapping[str, int]
+
+
+class Room(Struct, frozen=True, eq=False, kw_only=True):
+    """What room is missing, over all workloads together.
+
+    `excess`: what the plan leaves. `nodes`: the fewest that leave the least; none where room would not help.
+    `instead`: a larger node in place of a single new one. `least`: what no placement with any such nodes
+    beats; `left`: what the plan with the advised ones leaves; `evictions`: of that plan. `mends`: indices
+    into the plan's constraints, of those that then have less. `proved`: no fewer nodes do, and no more do
+    better. `searched`: nothing was left out for the time it would take. `waiting`: Pending pods, which want
+    room too and are not counted here.
+    """
+
+    excess: int = 0
+    least: int = 0
+    nodes: tuple[NewNodes, ...] = ()
+    instead: Enlarged | None = None
+    left: int = 0
+    evictions: int = 0
+    mends: tuple[int, ...] = ()
+    proved: bool = True
+    searched: bool = True
+    waiting: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many nodes in all."""
+        return sum(n.number for n in self.nodes)
+
+
+# What the program found, as nodes to add: where, like which, with how much free, and for whose pods.
+
+
+def new_nodes(posed: Posed, best: Added, every: Sequence[NodeKind]) -> tuple[NewNodes, ...]:
+    """The nodes, equal ones together."""
+    found: dict[tuple[object, ...], list[NewNodes]] = {}
+    for row in best.nodes:
+        pods = [
+            (c, int(number))
+            for c, number in zip(posed.component.classes, best.placed[:, row], strict=True)
+            if number
+        ]
+        one = _node(posed, posed.kind_of(row), pods, every)
+        key = one.like, tuple(one.domains.items()), tuple(one.free.items())
+        found.setdefault(key, []).append(one)
+    return tuple(_together(alike) for alike in found.values())
+
+
+def bare_node(snapshot: Snapshot, kind: NodeKind) -> NewNodes:
+    """One of this kind, like a node that is in these domains already, if there is such a one."""
+    taints = lasting_spec(kind.like).taints
+    like = next(
+        (
+            n
+            for n in snapshot.nodes
+            if kind.labels.items() <= n.labels.items()
+            and n.allocatable == kind.like.allocatable
+            and lasting_spec(n).taints == taints
+        ),
+        kind.like,
+    )
+    return NewNodes(
+        number=1,
+        domains=kind.labels,
+        like=like.name,
+        free={},
+        unlike=tuple(k for k, v in kind.labels.items() if like.labels.get(k) != v),
+        taints=taints,
+    )
+
+
+def wanted(state: ClusterState, pods: Sequence[tuple[PodClass, int]]) -> dict[str, int]:
+    """What these pods ask for in all, by resource."""
+    total: dict[str, int] = {}
+    for c, number in pods:
+        for resource, amount in state.asks(c.replacement):
+            total[resource] = total.get(resource, 0) + number * amount
+    return total
+
+
+def _node(
+    posed: Posed, kind: NodeKind, pods: Sequence[tuple[PodClass, int]], every: Sequence[NodeKind]
+) -> NewNodes:
+    free = wanted(posed.simulation.state, pods)
+    smaller = [
+        k
+        for k in every
+        if k.labels == kind.labels
+        and lasting_spec(k.like).taints == lasting_spec(kind.like).taints
+        and all(_left(posed, k).get(r, 0) >= amount for r, amount in free.items())
+    ]
+    # The largest that was thought of is enough; a smaller one that is, costs less.
+    best = min((*smaller, kind), key=lambda k: (_size(k), k is not kind))
+    owners = posed.view.evictable.owners
+    return replace(
+        bare_node(posed.before, best),
+        free=free,
+        pods=tuple(
+            ForPods(owners.top(c.owner).key, c.replacement, number)
+            for c, number in pods
+            if c.owner is not None
+        ),
+    )
+
+
+def _left(posed: Posed, kind: NodeKind) -> Mapping[str, int]:
+    """What such a node has beside what it runs for itself."""
+    left = dict(kind.like.allocatable)
+    for pod in posed.snapshot.pods:
+        if pod.node_name == kind.like.name and belongs_to_node(pod):
+            for resource, amount in posed.simulation.state.holds(pod.template):
+                left[resource] = left.get(resource, 0) - amount
+    return left
+
+
+def _size(kind: NodeKind) -> tuple[int, ...]:
+    return tuple(kind.like.allocatable.get(r, 0) for r in ("cpu", "memory", PODS))
+
+
+def _together(alike: Sequence[NewNodes]) -> NewNodes:
+    return replace(alike[0], number=len(alike))
+
+
+# A single node, tried by planning with it: where pods find no node on the way, though each has a place.
+
+_TRIED = 12
+
+
+def single_node(
+    snapshot: Snapshot, options: PlanOptions, made: Plan, every: Sequence[NodeKind], effort: Effort
+) -> Room | None:
+    """The node with which the plan leaves least; None if with none of them it leaves less than without.
+
+    Not proved: other nodes, or more of them, might do better.
+    """
+    stays = [(i, c) for i, c in enumerate(made.constraints) if c.in_scope and c.constraint.hard]
+    if not any(r.code is ReasonCode.NO_FEASIBLE_NODE for _, c in stays for r in c.reasons):
+        return None
+    excess = sum(c.residual_excess for _, c in stays)
+    tried = []
+    for place, kind in enumerate(every[:_TRIED]):
+        if effort.gone:
+            break
+        planned = plan(with_nodes(snapshot, named([kind])), options)
+        effort.candidates(planned.steps)
+        tried.append((planned.residual_excess, len(planned.moves), place, planned))
+    if not tried:
+        return None
+    left, evictions, place, planned = min(tried, key=lambda t: t[:3])
+    if left >= excess:
+        return None
+    after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
+    return Room(
+        excess=excess,
+        nodes=(bare_node(snapshot, every[place]),),
+        left=left,
+        evictions=evictions,
+        mends=tuple(
+            i
+            for i, c in stays
+            if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess
+        ),
+        proved=left == 0,
+        waiting=sum(p.waits for p in snapshot.pods),
+    )
+
+
+# What would do as well as a single new node: an existing one that had more.
+
+_ASKED = 6
+"""Nodes of which the program is asked."""
+
+
+def instead(
+    first: Posed,
+    options: PlanOptions,
+    keep: Collection[Constraint],
+    posed: Posed,
+    best: Added,
+    effort: Effort,
+) -> Enlarged | None:
+    """Existing nodes that could take the new one's pods if they had a little more, those that lack least: as
+    many as lack the same. None if none would do."""
+    if not best.everywhere:
+        return None
+    placed = best.placed[:, best.nodes[0]]
+    state = first.simulation.state
+    needed = wanted(state, [(c, int(n)) for c, n in zip(posed.component.classes, placed, strict=True) if n])
+    where = posed.kind_of(best.nodes[0]).labels.items()
+    near = [
+        row
+        for row, node in enumerate(state.table.nodes)
+        if where <= node.labels.items() and not first.simulation.barred[row]
+    ]
+    lacking: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    for row in near:
+        lack = {
+            r: amount
+            + _comes(first, posed, best, row, r)
+            - int(state.allocatable(r)[row] - state.requested[r][row])
+            for r, amount in sorted(needed.items())
+        }
+        if lack.get(PODS, 0) <= 0:
+            more = tuple((r, amount) for r, amount in lack.items() if amount > 0)
+            lacking.setdefault(more, []).append(state.table.names[row])
+    asked = 0
+    for more, names in sorted(lacking.items(), key=lambda item: (len(item[0]), item[0])):
+        good = []
+        for name in names:
+            if asked >= _ASKED or effort.gone:
+                break
+            asked += 1
+            if more and _does(first, options, keep, name, dict(more), best.excess, effort):
+                good.append(name)
+        if good:
+            return Enlarged(tuple(good), dict(more))
+    return None
+
+
+def _comes(first: Posed, posed: Posed, best: Added, row: int, resource: str) -> int:
+    """How much more the pods take that are on an existing node beside the new one."""
+    there = posed.simulation.state.table.index[first.simulation.state.table.names[row]]
+    held = (
+        dict(posed.simulation.state.holds(c.replacement)).get(resource, 0) for c in posed.component.classes
+    )
+    more = best.placed[:, there] - posed.component.start[:, there]
+    return sum(amount * int(n) for amount, n in zip(held, more, strict=True))
+
+
+def _does(
+    first: Posed,
+    options: PlanOptions,
+    keep: Collection[Constraint],
+    name: str,
+    more: dict[str, int],
+    excess: int,
+    effort: Effort,
+) -> bool:
+    larger = Posed(enlarged(first.snapshot, name, more), options, keep)
+    found = fewest_nodes(larger.component, (), effort)
+    return found is not None and found.exact and found.excess <= excess
+
 
 _EACH = (1, 2, 4, 8)
 """How many nodes of each kind there may be, in turn."""

@@ -9,14 +9,12 @@ controllers  what a cluster does by itself
 cluster      all of it together; outage: the cluster of the demo
 """
 
-from rebalancer.sandbox.api.errors import ApiError
-from rebalancer.sandbox.api.objects import copied, is_ready, set_condition
 from rebalancer.sandbox.cluster import Cluster
-from rebalancer.sandbox.registry.binding import bind
-from rebalancer.sandbox.registry.eviction import evict
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.server.api_server import ApiServer
-from rebalancer.sandbox.storage.history import Event
+from rebalancer.sandbox.objects import copied, is_ready, set_condition
+from rebalancer.sandbox.registry import Store, bind, evict
+from rebalancer.sandbox.resources import ApiError
+from rebalancer.sandbox.server import ApiServer
+from rebalancer.sandbox.storage import Event
 
 __all__ = [
     "ApiError",

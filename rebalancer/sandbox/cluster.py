@@ -10,22 +10,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.sandbox.api.errors import ApiError
-from rebalancer.sandbox.api.objects import Object, condition, copied, set_condition
-from rebalancer.sandbox.api.resources import NODES, PODS
-from rebalancer.sandbox.controllers.disruption import Disruption
+from rebalancer.sandbox.controllers.deployment import Deployments, ReplicaSets
+from rebalancer.sandbox.controllers.infrastructure import Disruption, Nodes, Volumes
 from rebalancer.sandbox.controllers.kubelet import Kubelet, ReadyAfter
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.controllers.nodes import Nodes
 from rebalancer.sandbox.controllers.scheduler import Scheduler
-from rebalancer.sandbox.controllers.volumes import Volumes
-from rebalancer.sandbox.controllers.workloads.daemonset import DaemonSets
-from rebalancer.sandbox.controllers.workloads.deployment import Deployments
-from rebalancer.sandbox.controllers.workloads.replicaset import ReplicaSets
-from rebalancer.sandbox.controllers.workloads.statefulset import StatefulSets
-from rebalancer.sandbox.registry.eviction import evict
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.server.api_server import ApiServer
+from rebalancer.sandbox.controllers.statefulset import DaemonSets, StatefulSets
+from rebalancer.sandbox.objects import Object, condition, copied, set_condition
+from rebalancer.sandbox.registry import Store, evict
+from rebalancer.sandbox.resources import NODES, PODS, ApiError
+from rebalancer.sandbox.server import ApiServer
 
 _SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _HOSTNAME = "kubernetes.io/hostname"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rebalancer.sandbox.api.objects import Object
-from rebalancer.sandbox.controllers.pods import HASH, hash_of
+from rebalancer.sandbox.controllers.kubelet import HASH, hash_of
+from rebalancer.sandbox.objects import Object
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

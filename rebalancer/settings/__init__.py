@@ -10,8 +10,7 @@ descheduler_policy a descheduler's policy → settings
 reference          settings as commented YAML (config/rebalancer.yaml) and as JSON Schema
 """
 
-from rebalancer.settings.loading import SettingsError, load_settings
-from rebalancer.settings.options import plan_options
+from rebalancer.settings.loading import SettingsError, load_settings, plan_options
 from rebalancer.settings.settings import Settings
 
 __all__ = ["Settings", "SettingsError", "load_settings", "plan_options"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -20,9 +20,13 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from rebalancer.model.selectors import LabelSelector
-from rebalancer.policy.limits.cron import parse_cron
 from rebalancer.policy.options import Limit
 from rebalancer.policy.owners import KNOWN_KINDS
+from rebalancer.policy.windows import parse_cron
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -302,3 +306,48 @@ OrNone = Annotated[
     _NoneIsAWord(),
 ]
 """A value or the word none."""
+
+
+# What is wrong with a value, in words for people who write settings.
+
+_SAYS = {
+    "missing": "it is required",
+    "literal_error": "{value} is none of {expected}",
+    "enum": "{value} is none of {expected}",
+    "greater_than_equal": "{value} is less than {ge}",
+    "greater_than": "{value} is not more than {gt}",
+    "less_than_equal": "{value} is more than {le}",
+    "less_than": "{value} is not less than {lt}",
+    "string_too_short": "{value} is too short",
+    "finite_number": "{value} is no number",
+}
+_KINDS = {
+    "int": "{value} is no whole number",
+    "float": "{value} is no number",
+    "bool": "{value} is neither true nor false",
+    "string": "{value} is no text; write it in quotes",
+    "tuple": "{value} is no list such as [a, b]",
+    "list": "{value} is no list such as [a, b]",
+    "dict": "{value} is no mapping",
+}
+"""By the beginning of the library's name for the error: int_type, int_parsing, int_from_float."""
+_OURS = "Value error, "
+_LONGEST = 60
+
+
+def phrase(error: ErrorDetails) -> str:
+    """A sentence without a subject, for one mistake. Those of the validators of this package stay."""
+    if error["type"] == "none_or_value":
+        return "it has no value: write one, or none, or leave the setting out"
+    if error["input"] is None and error["type"] != "missing":
+        return "it has no value: write one, or leave the setting out"
+    if error["type"] == "value_error":
+        return error["msg"].removeprefix(_OURS)
+    template = _SAYS.get(error["type"]) or _KINDS.get(error["type"].partition("_")[0])
+    value = repr(error["input"])
+    if len(value) > _LONGEST:
+        value = f"{value[:_LONGEST]}…"
+    if template is None:
+        return f"{value} is not allowed here"
+    context = error.get("ctx", {})
+    return template.format(value=value, **{k: v for k, v in context.items() if k != "value"})

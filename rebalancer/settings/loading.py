@@ -7,8 +7,10 @@ variables that belong to no setting, so this file reads both.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -19,9 +21,13 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
+from rebalancer.engine.config import ConfigError, SchedulerConfig, parse_config
 from rebalancer.errors import UserError
-from rebalancer.settings.phrases import phrase
-from rebalancer.settings.settings import Settings
+from rebalancer.model.selectors import LabelSelector, Selector, canonical
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.settings.field_types import phrase
+from rebalancer.settings.settings import Explained, Group, Namespaces, Settings
 from rebalancer.yaml_reading import PlainLoader, read_yaml
 
 PREFIX = "REBALANCER_"
@@ -270,3 +276,138 @@ def _siblings(path: tuple[str, ...]) -> list[str]:
             break
         model = inner
     return [f.alias or n for n, f in model.model_fields.items()]
+
+
+# The reference of all settings: as commented YAML, and as JSON Schema for editors.
+
+_WIDTH = 96
+_HEAD = """\
+Every setting of rebalancer with its default. A setting that is left out keeps its default; a key that
+is not listed here is an error. Each setting can also be given in the environment: policy.minPodAge is
+REBALANCER_POLICY__MIN_POD_AGE. The environment has precedence over this file, and flags over both."""
+
+
+def to_yaml(settings: Settings, *, comments: bool = False) -> str:
+    """The settings as YAML, in the order of their classes; `comments` adds what each one means."""
+    lines: list[str] = []
+    if comments:
+        lines += [f"# {line}" for line in _HEAD.splitlines()]
+    _group(Settings, settings.plain(), 0, comments, lines)
+    return "\n".join(lines) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the configuration file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "rebalancer configuration",
+        **{k: v for k, v in Settings.model_json_schema(by_alias=True).items() if k != "title"},
+    }
+
+
+def _group(
+    model: type[Explained], values: dict[str, Any], depth: int, comments: bool, lines: list[str]
+) -> None:
+    indent = "  " * depth
+    meanings = model.meanings() if comments else {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        inner = field.annotation if isinstance(field.annotation, type) else None
+        if inner is not None and issubclass(inner, Explained):
+            if comments:
+                lines.append("")
+                lines += _comment(inner.__doc__ or "", indent)
+            lines.append(f"{indent}{key}:")
+            _group(inner, values[key], depth + 1, comments, lines)
+        else:
+            if comments:
+                lines += _comment(meanings[name], indent)
+            lines.append(f"{indent}{key}: {_scalar(values[key])}")
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return [f"{indent}# {line}" for line in textwrap.wrap(" ".join(text.split()), _WIDTH - len(indent))]
+
+
+def _scalar(value: Any) -> str:
+    """A value in one line: lists and mappings as JSON, all others in YAML's plain style."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    if value == "":
+        return '""'
+    return yaml.safe_dump(value, width=10_000).removesuffix("...\n").strip()
+
+
+# The scheduler's own configuration file (KubeSchedulerConfiguration), which the engine follows.
+
+_REMEDY = "planner.schedulerConfig is the KubeSchedulerConfiguration that kube-scheduler's --config names"
+
+
+def scheduler_config(file: str) -> SchedulerConfig:
+    """The KubeSchedulerConfiguration in a YAML or JSON file. Raises SettingsError."""
+    try:
+        document: Any = read_yaml(Path(file).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise SettingsError([f"{file}: {(e.strerror or str(e)).lower()}"], _REMEDY) from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise SettingsError([f"{file}: not valid YAML: {' '.join(str(e).split())}"], _REMEDY) from e
+    if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
+        kind = document.get("kind") if isinstance(document, dict) else None
+        raise SettingsError([f"{file}: kind is {kind!r}, not KubeSchedulerConfiguration"], _REMEDY)
+    try:
+        return parse_config(document)
+    except ConfigError as e:
+        raise SettingsError([f"{file}: {e}"], _REMEDY) from e
+
+
+# Settings → the options of planner and policy.
+
+
+def plan_options(settings: Settings) -> PlanOptions:
+    """The planner's options under these settings. Raises SettingsError if the scheduler's file cannot be
+    read."""
+    planner = settings.planner
+    return PlanOptions(
+        policy=policy_options(settings),
+        certainty=planner.certainty,
+        soft=planner.soft_constraints,
+        joint=planner.joint,
+        newer_versions=planner.newer_versions,
+        scheduler=scheduler_config(planner.scheduler_config) if planner.scheduler_config else None,
+        effort=planner.effort,
+    )
+
+
+def policy_options(settings: Settings) -> PolicyOptions:
+    """Which pods may be evicted, and how many, under these settings.
+
+    What has the same name in both is handed on as it is.
+    """
+    scope = settings.scope
+    return PolicyOptions(
+        **{
+            **_same_names(scope),
+            **_same_names(settings.policy),
+            **_same_names(settings.evictions),
+            "namespaces_include": scope.namespaces.include,
+            "namespaces_exclude": _excluded(scope.namespaces),
+            "namespace_selector": _selector(scope.namespace_selector),
+            "label_selector": _selector(scope.label_selector),
+            "foreign_annotations": settings.policy.honor_annotations_of,
+        }
+    )
+
+
+def _same_names(group: Group) -> dict[str, Any]:
+    """The settings of a group that are options of policy by the same name."""
+    return {name: getattr(group, name) for name in PolicyOptions.__struct_fields__ if hasattr(group, name)}
+
+
+def _excluded(namespaces: Namespaces) -> tuple[str, ...]:
+    """The named namespaces, and kube-system unless the settings open it."""
+    always = () if namespaces.evict_from_kube_system else ("kube-system",)
+    return tuple(dict.fromkeys((*always, *namespaces.exclude)))
+
+
+def _selector(written: LabelSelector | None) -> Selector | None:
+    return canonical(written) if written is not None else None

@@ -6,16 +6,24 @@ JSON Schema. A test fails if a setting has none.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import ast
+import inspect
+from itertools import pairwise
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from rebalancer.planner.options import Certainty, Joint, NewerVersions, SoftConstraints
+from rebalancer.planner.plan import Certainty, Joint, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
+from rebalancer.prevention.scale_in import ScaleInMode
 from rebalancer.settings.field_types import (
+    CronText,
     Duration,
+    DurationOrOff,
     ForeignTool,
     NamespaceName,
     NamespaceOrEmpty,
@@ -24,11 +32,265 @@ from rebalancer.settings.field_types import (
     OwnerKind,
     PodGroupName,
     PodSelector,
+    TimeZone,
 )
-from rebalancer.settings.groups.base import Explained, Group
-from rebalancer.settings.groups.notifications import Notifications
-from rebalancer.settings.groups.operations import Brake, Breaker, Health, LeaderElection, Ledger, Schedule
-from rebalancer.settings.groups.prevention import Prevention
+
+# The base class of groups of settings, and what each setting means.
+
+
+class Explained(BaseModel):
+    """Settings whose meanings stand under them in the source.
+
+    They are read from there when they are shown. pydantic's own way (use_attribute_docstrings) reads them
+    whenever a program starts, which takes as long as all other settings together.
+    """
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """What each setting means, by the name of its field."""
+        (definition,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(definition, ast.ClassDef)
+        return {
+            field.target.id: inspect.cleandoc(text.value.value)
+            for field, text in pairwise(definition.body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        }
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Adds the meanings. A default of no value is the word for it, as in YAML."""
+        reference = handler(core_schema)
+        properties = handler.resolve_ref_schema(reference)["properties"]
+        for shown in properties.values():
+            if "default" in shown and shown["default"] is None:
+                shown["default"] = "none"
+        for name, text in cls.meanings().items():
+            properties[cls.model_fields[name].alias or name]["description"] = text
+        return reference
+
+
+class Group(Explained):
+    """A group of settings. An unknown key is an error."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+# Settings of who is told of a cycle besides logs and metrics.
+
+
+def _parse_template(text: str) -> str:
+    if text:
+        # Only who writes a template pays for the import.
+        from jinja2 import TemplateSyntaxError
+        from jinja2.sandbox import SandboxedEnvironment
+
+        try:
+            SandboxedEnvironment().from_string(text)
+        except TemplateSyntaxError as e:
+            raise ValueError(f"line {e.lineno} is no valid Jinja template: {e.message}") from e
+    return text
+
+
+Template = Annotated[str, AfterValidator(_parse_template)]
+"""A Jinja template, checked."""
+
+
+class Webhook(Group):
+    """A webhook of your own. It gets a POST with a JSON document."""
+
+    url_file: str = ""
+    """File that holds the URL, such as a mounted Secret. It is read for each message, because secrets are
+    renewed. Empty = nothing is sent."""
+    template: Template = ""
+    """Jinja template of the body, over the names of the JSON document; `tojson` quotes. Empty = the document
+    itself."""
+
+
+class Slack(Group):
+    """A webhook that understands Slack's messages: Slack, Mattermost, Rocket.Chat, and Teams by a bridge."""
+
+    url_file: str = ""
+    """File that holds the URL of the incoming webhook. Empty = nothing is sent."""
+    template: Template = ""
+    """Jinja template of the message's text, over the names of the JSON document. Empty = the verdict, and a
+    line for each of the first ten pods."""
+
+
+class Notifications(Group):
+    """Messages about cycles that evicted something, failed, or are stuck; a quiet cycle sends none, and one
+    that is stuck as the last one was sends none either. No cycle waits for a receiver."""
+
+    webhook: Webhook = Webhook()
+    """A webhook of your own."""
+    slack: Slack = Slack()
+    """A chat."""
+    timeout: Duration = Field(default=5.0, gt=0, le=60)
+    """How long one request may take. One that fails is sent twice more."""
+
+
+# Settings of running it: when, under whose eyes, with which memory.
+
+
+class MaintenanceWindow(Group):
+    """One maintenance window. It begins at each time of `cron`, by the wall clock of `timeZone`, and lasts
+    `duration`. allow: evictions are allowed within it. deny: they are forbidden within it."""
+
+    cron: CronText
+    """When it begins: minute hour day month weekday, as in crontab. Names such as MON-FRI are allowed; L is
+    the last day of a month, SUN#1 its first Sunday."""
+    duration: Duration = Field(gt=0, le=604_800)
+    """How long it lasts; a week at most."""
+    time_zone: TimeZone = "UTC"
+    """Zone of the cron expression, for example Europe/Berlin."""
+    action: Literal["allow", "deny"] = "allow"
+    """allow or deny. A deny window that is open wins. Otherwise, if there are allow windows, one of them must
+    be open."""
+
+
+class Schedule(Group):
+    """When cycles of the daemon start (`rebalancer run`), and when evictions are allowed (`run` and
+    `once`)."""
+
+    interval: Duration = Field(default=300.0, gt=0)
+    """Time between the starts of two cycles. 5m, because skew is a risk and not an outage, and a cycle should
+    see the result of the one before."""
+    react: DurationOrOff = 10.0
+    """With an interval, a cycle also starts when something has happened that lets it do more than the last
+    one: nodes have changed, a rollout or scaling has ended, a budget has opened, there is room for a move
+    that found none. At most one in this time. 10s, because a zone that comes back is when spread is worth
+    most. off = only by the interval."""
+    node_settle: Duration = 10.0
+    """How long no node may have changed before such a cycle starts, and for how long all nodes of a domain
+    that came back must have been Ready. 10s, because the nodes of a zone come back one after the other."""
+    cron: CronText = ""
+    """When cycles start, as in crontab (minute hour day month weekday), instead of the interval. Empty = by
+    interval."""
+    time_zone: TimeZone = "UTC"
+    """Zone of `cron`, for example Europe/Berlin."""
+    jitter: Duration = 0.0
+    """Each cycle starts later by a random time up to this, so that many clusters do not work at the same
+    time."""
+    max_cycle_time: Duration = Field(default=1800.0, gt=0)
+    """After a cycle has taken this long, it evicts no more pods. It waits for the replacements that are on
+    their way, and the next cycle continues."""
+    windows: tuple[MaintenanceWindow, ...] = ()
+    """Maintenance windows, checked before every eviction: a list of {cron, duration, timeZone, action}, for
+    example {cron: "0 22 * * MON-THU", duration: 8h, timeZone: Europe/Berlin}. Empty = always allowed."""
+
+
+class Breaker(Group):
+    """When nothing is evicted because something is wrong. While too many nodes are NotReady, too many pods
+    displaced, too many replacements late or no scheduler works, evictions wait, and go on as soon as that is
+    over. The circuit breaker stops them for a while after a cycle in which the API server failed, a second
+    replacement did not become Ready, or it is not known whether a pod was evicted."""
+
+    max_not_ready_nodes: NumberOrPercent = Field(default="20%", validate_default=True)
+    """How many nodes may be NotReady. 20%, which allows one node of a few, but not a zone of three."""
+    max_displaced: NumberOrPercent = Field(default="1%", validate_default=True)
+    """How many pods may be Pending that evictions of the last hour may have left without a node:
+    replacements, and pods that would fit where replacements are now. Others do not count. 1% of the cluster's
+    pods, which means three at least."""
+    max_late: int = Field(default=3, ge=1)
+    """While so many replacements are late, nothing more is evicted, until they are Ready or gone. Late is
+    what takes twice as long as the pods of its owner usually do, and 60s at least, or has a container whose
+    image cannot be pulled or that cannot be created. 3, because one or two may have reasons of their own."""
+    pause: Duration = Field(default=600.0, gt=0)
+    """How long the circuit breaker stops evictions. Each further trip in a row doubles it, up to eight times
+    this. `once --execute` does not wait."""
+
+
+class Ledger(Group):
+    """What is remembered across cycles and restarts: evictions, where each replacement was expected and where
+    it landed, when violations began, and since when pods cannot be replaced. It is kept in a ConfigMap and
+    takes 512 KiB at most."""
+
+    mode: Literal["configMap", "memory"] = "configMap"
+    """configMap: no pod is evicted unless that can be written to the ledger first. memory: the ledger is kept
+    in the process only, so a CronJob forgets everything between two runs."""
+    namespace: NamespaceOrEmpty = ""
+    """Namespace of the ConfigMap. Empty = the tool's own namespace in a cluster, else that of the context."""
+    name: str = Field(default="rebalancer-ledger", min_length=1)
+    """Name of the ConfigMap. Each rebalancer of a cluster needs one of its own."""
+
+
+class Brake(Group):
+    """The ConfigMap by which people pause all evictions (`rebalancer pause`). Every installation has it. No
+    pod is evicted while it is missing or may not be read."""
+
+    namespace: NamespaceOrEmpty = ""
+    """Namespace of the ConfigMap. Empty = that of the ledger."""
+    name: str = Field(default="rebalancer-brake", min_length=1)
+    """Name of the ConfigMap. Its annotation rebalancer.io/pause pauses evictions: until a time, or with any
+    other value until it is removed."""
+
+
+class LeaderElection(Group):
+    """Makes sure that only one of several daemons evicts pods. A single daemon needs it too, because there
+    are two while it is being replaced."""
+
+    enabled: bool = True
+    """Whether `run` takes part in leader election when it may evict. Set it to false only if something else
+    makes sure that one daemon runs."""
+    namespace: NamespaceOrEmpty = ""
+    """Namespace of the lease. Empty = that of the ledger."""
+    name: str = Field(default="rebalancer", min_length=1)
+    """Name of the lease. Each rebalancer of a cluster needs one of its own."""
+    lease_duration: Duration = 15.0
+    """How long other instances wait after the leader's last update before they take over."""
+    renew_deadline: Duration = 10.0
+    """How long a leader keeps acting after its last confirmed update; shorter than leaseDuration."""
+    retry_period: Duration = 2.0
+    """Time between two attempts to renew or to acquire the lease."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> LeaderElection:
+        if not 0 < self.retry_period * 1.2 < self.renew_deadline <= 0.8 * self.lease_duration:
+            raise ValueError(
+                "retryPeriod, renewDeadline and leaseDuration must each be clearly longer than the one "
+                "before, renewDeadline at most 0.8 of leaseDuration"
+            )
+        return self
+
+
+class Health(Group):
+    """The HTTP server for probes and metrics of the daemon: /healthz, /readyz, /metrics."""
+
+    address: str = Field(default="auto", pattern=r"^(auto|none|.*:\d{1,5})$")
+    """host:port to listen on; :8080 means port 8080 on all addresses. auto = :8080 in a cluster and no server
+    elsewhere. none = no server."""
+    hung_after: Duration = Field(default=600.0, gt=0)
+    """/healthz fails when the loop has made no progress for this long. 10m, because it may take some minutes
+    to find out what became of an eviction whose answer was lost."""
+
+
+# Settings of what keeps spread from breaking.
+
+
+class Prevention(Group):
+    """Keeps spread from breaking, without evictions. Pods of excluded namespaces are left alone here too."""
+
+    scale_in: ScaleInMode = "off"
+    """Whether the deletion costs of pods are set such that a ReplicaSet that shrinks keeps its spread. off:
+    nowhere. annotated: where a Deployment, a ReplicaSet or a namespace has the annotation
+    rebalancer.io/scale-in: "spread". all: everywhere but where it says "off". off, because it changes pods,
+    for which it needs a right of its own."""
+    dry_run: bool = False
+    """true: the costs are shown and not written. The flag --dry-run sets it to true for one run."""
+    beside_karpenter: bool = False
+    """Whether costs are set although Karpenter runs in the cluster. false, because Karpenter goes by them too
+    when it chooses nodes to take away, and may set them itself."""
+
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
 

@@ -25,8 +25,7 @@ from rebalancer.model.selectors import (
     Selector,
 )
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools, Ids, Ints, Rows, frozen
-from rebalancer.spread.layout import Layout, ranks
+from rebalancer.spread.arrays import Bools, Ids, Ints, Layout, Rows, frozen, ranks
 
 T = TypeVar("T", bound=np.generic)
 V = TypeVar("V")

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.selectors import Selector
-from rebalancer.spread.arrays import Columns, Ints, Rows
-from rebalancer.spread.layout import Layout
+from rebalancer.spread.arrays import Columns, Ints, Layout, Rows
 
 HELD_BYTES = 32 * 1024 * 1024
 """About what the columns of a tally take."""

@@ -10,36 +10,208 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gethostname
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
+    Histogram,
     MetricExportResult,
     MetricReader,
     MetricsData,
     PeriodicExportingMetricReader,
 )
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBased
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Exemplar, Metric
+from prometheus_client.samples import Sample
 
 from rebalancer import __version__
-from rebalancer.outcome.observer import Observer
-from rebalancer.planner.results.pace import Gait
+from rebalancer.outcome import Observer
+from rebalancer.planner.pace import Gait
 from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, DeliveryCounts
-from rebalancer.telemetry.destinations import Destinations, resource_of, words
-from rebalancer.telemetry.metrics.counters import CycleMetrics
-from rebalancer.telemetry.metrics.exemplars import ExemplarReader, ExemplarRegistry
-from rebalancer.telemetry.metrics.exposition import exposition, write_textfile
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.traces.names import SCHEMA_URL
-from rebalancer.telemetry.traces.sampling import ShareSampler
-from rebalancer.telemetry.traces.spans import CycleSpans
+from rebalancer.telemetry.metrics import CycleMetrics, exposition, write_textfile
+from rebalancer.telemetry.span_attributes import SCHEMA_URL
+from rebalancer.telemetry.spans import CycleSpans, ShareSampler
+
+# Options of telemetry.
+
+
+class TelemetryOptions(Struct, frozen=True, kw_only=True):
+    """Traces and metrics of one process.
+
+    `endpoint`: base URL of an OTLP/HTTP receiver; "" = what `OTEL_EXPORTER_OTLP_…` say, else nothing is sent.
+    `traces`, `metrics`: which signals go there. `timeout` of one export, `exit_timeout` of everything at the
+    end, in seconds. `sample_ratio`: share of the cycles that are traced. `metrics_file`: written when a cycle
+    ends, for the node exporter's textfile collector. `constraint_series`: constraints with a series of their
+    own, 0 = none. `cluster`: k8s.cluster.name. `instance`: service.instance.id, "" = the host's name.
+    Standard `OTEL_…` variables win over all of these.
+    """
+
+    endpoint: str = ""
+    traces: bool = True
+    metrics: bool = False
+    timeout: float = 2.0
+    exit_timeout: float = 2.5
+    sample_ratio: float = 1.0
+    metrics_file: str = ""
+    constraint_series: int = 100
+    cluster: str = ""
+    instance: str = ""
+
+
+# Where signals are sent. Standard `OTEL_…` variables win over the options.
+
+
+class Destinations:
+    """Which signals are sent, and where to."""
+
+    def __init__(self, options: TelemetryOptions, env: Mapping[str, str]) -> None:
+        self._options = options
+        self._env = env
+        off = env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        self.traces = not off and self._wanted("TRACES", options.traces)
+        self.metrics = not off and self._wanted("METRICS", options.metrics)
+
+    @property
+    def host(self) -> str:
+        """For messages: without path and credentials."""
+        parts = urlsplit(
+            self._env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+            or self._env.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+            or self._options.endpoint
+            or "http://localhost:4318"
+        )
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+    def url(self, signal: str) -> str | None:
+        """The receiver of a signal; None: the SDK finds it in the environment."""
+        if self._named(signal.upper()) or not self._options.endpoint:
+            return None
+        return f"{self._options.endpoint.rstrip('/')}/v1/{signal}"
+
+    def timeout(self, signal: str) -> float | None:
+        """Seconds of one export; None: the environment says so."""
+        named = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+        return None if any(self._env.get(name) for name in named) else self._options.timeout
+
+    def _named(self, signal: str) -> bool:
+        names = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        return any(self._env.get(name) for name in names)
+
+    def _wanted(self, signal: str, chosen: bool) -> bool:
+        named = words(self._env, f"OTEL_{signal}_EXPORTER")
+        if named:
+            return "otlp" in named
+        own = bool(self._env.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
+        return own or (chosen and bool(self._options.endpoint or self._named(signal)))
+
+
+def words(env: Mapping[str, str], name: str) -> set[str]:
+    return {word.strip().lower() for word in env.get(name, "").split(",") if word.strip()}
+
+
+def resource_of(options: TelemetryOptions, env: Mapping[str, str]) -> Resource:
+    """What identifies this process: service, version, instance, cluster, and its pod if the downward API
+    names it."""
+    own: dict[str, str] = {
+        "service.name": "rebalancer",
+        "service.version": __version__,
+        "service.instance.id": options.instance or env.get("POD_NAME") or gethostname(),
+        "k8s.cluster.name": options.cluster,
+        "k8s.pod.name": env.get("POD_NAME", ""),
+        "k8s.namespace.name": env.get("POD_NAMESPACE", ""),
+        "k8s.node.name": env.get("NODE_NAME", ""),
+    }
+    made = Resource.create({key: value for key, value in own.items() if value}, SCHEMA_URL)
+    # What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say comes last: it wins.
+    return made.merge(OTELResourceDetector().detect())
+
+
+# Exemplars: for each bucket of a histogram the last trace that fell into it.
+#
+# The SDK notes which sampled span was current when a value was recorded; its Prometheus reader leaves that
+# out.
+
+_NS = 1e9
+_Key = tuple[str, frozenset[tuple[str, str]], float]
+"""Name of the family, labels, upper bound of the bucket."""
+
+
+class ExemplarRegistry(CollectorRegistry):
+    """A registry whose buckets carry exemplars, which only the OpenMetrics format shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock_of_exemplars = threading.Lock()
+        self._last: dict[_Key, Exemplar] = {}
+
+    def note(self, data: MetricsData) -> None:
+        """Takes over the exemplars of a collection; those of earlier ones stay until newer ones come."""
+        for metrics in data.resource_metrics:
+            for scope in metrics.scope_metrics:
+                for metric in scope.metrics:
+                    if isinstance(metric.data, Histogram):
+                        family = f"{metric.name.replace('.', '_')}_seconds"
+                        for point in metric.data.data_points:
+                            self._note(family, point)
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        for family in super().collect():
+            if family.type == "histogram":
+                family.samples = [self._with(family.name, s) for s in family.samples]
+            yield family
+
+    def _note(self, family: str, point: object) -> None:
+        labels = _labels(getattr(point, "attributes", None) or {})
+        bounds = [*getattr(point, "explicit_bounds", ()), float("inf")]
+        for e in getattr(point, "exemplars", ()):
+            if e.trace_id and e.span_id:
+                trace = {"trace_id": f"{e.trace_id:032x}", "span_id": f"{e.span_id:016x}"}
+                made = Exemplar(trace, e.value, e.time_unix_nano / _NS)
+                with self._lock_of_exemplars:
+                    self._last[family, labels, bounds[bisect_left(bounds, e.value)]] = made
+
+    def _with(self, family: str, sample: Sample) -> Sample:
+        if not sample.name.endswith("_bucket"):
+            return sample
+        labels = _labels({k: v for k, v in sample.labels.items() if k != "le"})
+        with self._lock_of_exemplars:
+            found = self._last.get((family, labels, float(sample.labels["le"])))
+        return sample if found is None else sample._replace(exemplar=found)
+
+
+class ExemplarReader(PrometheusMetricReader):
+    """Prometheus' reader of the SDK, which hands exemplars to the registry."""
+
+    def __init__(self, registry: ExemplarRegistry) -> None:
+        self._noting = registry
+        super().__init__(registry=registry, scope_info_enabled=False)
+
+    def _receive_metrics(
+        self, metrics_data: MetricsData | None, timeout_millis: float = 10_000, **kwargs: object
+    ) -> None:
+        # The SDK may hand over nothing at all.
+        if metrics_data is not None:
+            self._noting.note(metrics_data)
+            super()._receive_metrics(metrics_data, timeout_millis, **kwargs)
+
+
+def _labels(attributes: Mapping[str, object]) -> frozenset[tuple[str, str]]:
+    return frozenset((key.replace(".", "_"), str(value)) for key, value in attributes.items())
+
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +358,7 @@ def telemetry_for(
     """
     printer = None
     if print_traces or "console" in words(env, "OTEL_TRACES_EXPORTER"):
-        from rebalancer.telemetry.traces.tree import TreePrinter
+        from rebalancer.telemetry.span_tree import TreePrinter
 
         printer = TreePrinter()
     telemetry = Telemetry(options, env=env, printer=printer)

@@ -19,8 +19,8 @@ BUILD, FINAL = stages(ROOT / "Dockerfile")
 LOCK = ROOT / "requirements.lock"
 ASYNC = {"aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "yarl"}
 NEED_SANDBOX = [
-    "rebalancer.cli.live_view.board",
-    "rebalancer.cli.live_view.screen",
+    "rebalancer.cli.live_view",
+    "rebalancer.cli.live_view",
     "rebalancer.runtime.commands.demo",
     *(f"rebalancer.runtime.commands.simulation.{n}" for n in ("simulate", "simulation_report", "whatif")),
 ]

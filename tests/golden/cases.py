@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from tests.perf.clusters.cluster import synthetic
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import Size, random_cluster

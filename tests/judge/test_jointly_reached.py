@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from tests.property.joint import JOINT
 from tests.support.build import decoded, node, objects, workload
 from tests.support.clusters.stuck import SEVEN, SWAP

@@ -14,14 +14,13 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.cycle.domains_left import domains_left
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.clock import domains_left
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
 from tests.support.build import NOW, deployment, node, snapshot
 from tests.support.scheduler.plain import Json

@@ -21,15 +21,15 @@ import msgspec
 
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.read import transfer
-from rebalancer.kube.read.snapshot import read_snapshot
-from rebalancer.kube.read.transfer import ReadOptions
+from rebalancer.kube import lists
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.lists import ReadOptions
+from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.decode.objects import Decoder
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.moves.judge import HardJudge
+from rebalancer.planner.moves import HardJudge
 from tests.perf.clusters.realistic import Size, objects
 from tests.perf.processes.process import serving
 
@@ -48,7 +48,7 @@ def measure() -> dict[str, float]:
             ("one body a kind", ReadOptions(may_be_old=True)),
             ("pages", ReadOptions()),
         ):
-            with _counted(transfer.Transfer, "_put") as parts:
+            with _counted(lists.Transfer, "_put") as parts:
                 snapshot = read_snapshot(
                     connection, now=lambda: 1.8e9, wait=threading.Event().wait, options=options
                 )

@@ -14,7 +14,7 @@ from collections import Counter
 from random import Random
 
 from rebalancer.planner import plan
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import decoded, node, objects, workload
 from tests.support.clusters.random_clusters import Size, random_cluster

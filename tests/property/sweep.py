@@ -21,7 +21,7 @@ from tempfile import gettempdir
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import Plan, plan
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.property.engine import fuzz as engine_fuzz
 from tests.support.clusters.random_clusters import Size, random_cluster

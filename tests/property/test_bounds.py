@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.planner.bounds import Effort, bounds_of
-from rebalancer.planner.bounds.several_keys import SeveralKeys
+from rebalancer.planner.bounds.program import SeveralKeys
 from rebalancer.planner.cluster.components import Component, components
-from rebalancer.planner.cluster.view import View
-from rebalancer.planner.constraints import HardConstraints
-from rebalancer.planner.moves.move import Candidate
-from rebalancer.planner.moves.victims import victim_order
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.constraints import HardConstraints, View
+from rebalancer.planner.moves import Candidate, victim_order
+from rebalancer.planner.plan import PlanOptions
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import clusters
 from tests.support.scheduler.plain import Json

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from rebalancer.planner import plan
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.clusters.random_clusters import clusters
 from tests.support.judge.plans import told

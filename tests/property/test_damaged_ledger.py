@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.ledger import KEY, LedgerError, Ledgers
-from rebalancer.kube.coordination.place import Place, labels_of
-from rebalancer.policy.history.ledger import Circuit, Entry, Fate, Ledger, Totals, encode
-from rebalancer.policy.history.resting_owners import HistoryRules, resting
-from rebalancer.policy.history.stabilization import first_seen
-from rebalancer.policy.history.tally import Count, owner_id
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers, Place, labels_of
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Circuit, Count, Entry, Fate, Ledger, Totals, encode, owner_id
+from rebalancer.policy.waits import HistoryRules, first_seen, resting
+from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
 
 NOW = 2_000_000_000.0

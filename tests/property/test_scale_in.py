@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from rebalancer.prevention.scale_in.scope import ScaleInOptions
-from rebalancer.prevention.scale_in.steering import SteeredOwner, steer
+from rebalancer.prevention.scale_in import ScaleInOptions
+from rebalancer.prevention.steering import SteeredOwner, steer
 from tests.support.build import decoded
 from tests.support.clusters.scale_in import FORMS, Shrinking, shrinking
 from tests.support.judge.scale_in import best_order, excess, left_after, priced

@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.options import Certainty
+from rebalancer.planner.plan import Certainty
 from tests.support.build import decoded, nodes, objects, workload
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.clusters.scenarios import scenario

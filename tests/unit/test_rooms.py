@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-AT_MOST = 15
+AT_MOST = 20
 
 
 def folders(top: str) -> list[Path]:

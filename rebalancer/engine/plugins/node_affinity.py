@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.engine.plugins.normalize import DefaultNormalized
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score, StaticFilter
+from rebalancer.engine.plugins.plugin import (
+    UNRESOLVABLE,
+    DefaultNormalized,
+    Filter,
+    Plugin,
+    Rejection,
+    Score,
+    StaticFilter,
+)
 from rebalancer.model.pod import NodeAffinity as Affinity
 from rebalancer.model.pod import PodTemplate, PreferredSchedulingTerm
 from rebalancer.model.selectors import NodeSelectorTerm

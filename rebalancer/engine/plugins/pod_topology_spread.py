@@ -11,8 +11,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
 from rebalancer.spread.constraint import Constraint
-from rebalancer.spread.domain_counts import DomainCounts
-from rebalancer.spread.skew import minimum
+from rebalancer.spread.skew import DomainCounts, minimum
 from rebalancer.spread.tally import SpreadMeasure
 
 HOSTNAME = "kubernetes.io/hostname"

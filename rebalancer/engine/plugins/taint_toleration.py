@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from rebalancer.engine.plugins.normalize import DefaultNormalized
-from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Score, StaticFilter
+from rebalancer.engine.plugins.plugin import (
+    UNRESOLVABLE,
+    DefaultNormalized,
+    Filter,
+    Plugin,
+    Score,
+    StaticFilter,
+)
 from rebalancer.engine.version import TAINTS_UNNAMED
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools

@@ -8,30 +8,71 @@ up to date for exactly the nodes that changed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from rebalancer.engine.state.host_ports import HostPorts
 from rebalancer.engine.state.interpod_terms import TermIndex
-from rebalancer.engine.state.storage import Storage
-from rebalancer.engine.state.volume_use import VolumeUse
+from rebalancer.engine.state.storage import Storage, VolumeUse
 from rebalancer.engine.template_rules import (
     WAITING_RESIZES,
     Amounts,
     held_requests,
+    host_ports,
     otherwise_held,
     peculiarities,
     scored_requests,
 )
 from rebalancer.engine.version import DECISIVE, OF_RESIZES, Change, ServerVersion
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import HostPort, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Columns, Ints
 from rebalancer.spread.nodes import ByIdentity
 from rebalancer.spread.tally import Tally
+
+# Host ports in the scheduler's books.
+#
+# The books know that a port is taken on a node, not how often. Two pods can only share one if somebody else
+# gave them their node; the first of them to go frees it. Rule: framework/types.go, ``HostPortInfo.Remove``.
+
+
+class HostPorts:
+    """By port: int64[N], 1 where it is taken."""
+
+    def __init__(self, size: int, version: ServerVersion) -> None:
+        """No ports taken on `size` nodes. `version` decides whose ports count."""
+        self._version = version
+        self._taken: Columns[HostPort] = Columns(size)
+
+    def __iter__(self) -> Iterator[HostPort]:
+        """The ports that are taken somewhere, or were."""
+        return iter(self._taken)
+
+    def __getitem__(self, port: HostPort) -> Ints:
+        """int64[N]; callers only read it, and not beyond the next change."""
+        return self._taken[port]
+
+    def hold(self, template: PodTemplate, row: int, *, held: bool) -> None:
+        """A pod takes its ports on a node, or frees them."""
+        for port in host_ports(template, self._version):
+            change = int(held) - int(self._taken[port][row])
+            if change:
+                self._taken.add(port, row, change)
+
+    def copy(self) -> HostPorts:
+        """An independent copy."""
+        other = HostPorts.__new__(HostPorts)
+        other._version = self._version
+        other._taken = self._taken.copy()
+        return other
+
+    def to_change(self, templates: Iterable[PodTemplate]) -> HostPorts:
+        """What pods of these templates may come to and leave, this one staying as it is; itself if they have
+        no ports."""
+        return self.copy() if any(t.host_ports for t in templates) else self
+
 
 NONZERO_CPU = "nonzero cpu"
 NONZERO_MEMORY = "nonzero memory"

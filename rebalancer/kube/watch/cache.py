@@ -10,25 +10,218 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
-from rebalancer.kube.client.connection import Connection
+from msgspec.structs import replace
+
+from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import CacheNotReadyError
-from rebalancer.kube.read.snapshot import server_version
+from rebalancer.kube.reading import server_version
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
-from rebalancer.kube.steady_clock import steady
-from rebalancer.kube.watch.joined import JoinedStore
-from rebalancer.kube.watch.options import Offer, WatchOptions
-from rebalancer.kube.watch.reflector import Reflector
-from rebalancer.kube.watch.snapshots import Snapshots
-from rebalancer.kube.watch.store import Feed, KindStatus, KindStore
-from rebalancer.kube.watch.turns import Turns
-from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node
+from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
+from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore
+from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.node import Node, ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
+
+# One kind that is watched namespace by namespace, as if it were watched as a whole.
+
+
+class JoinedStore:
+    """Answers as a `KindStore` of the whole kind would; each part has a reflector of its own.
+
+    It is as good as its worst part: known where all are, as old as the oldest. `parts` in the order of their
+    namespaces, so that their objects are in the order of identities.
+    """
+
+    def __init__(self, resource: Resource, parts: Sequence[KindStore]) -> None:
+        self.resource = resource
+        self.parts = tuple(parts)
+        self._of = {part.resource.within: part for part in parts}
+
+    def follow(self) -> Feed:
+        """What changes from now on, for one more reader."""
+        return JoinedFeed([(part, part.follow()) for part in self.parts])
+
+    def forget(self, feed: Feed) -> None:
+        """The reader is gone."""
+        assert isinstance(feed, JoinedFeed)
+        for part, own in feed.own:
+            part.forget(own)
+
+    def sorted(self) -> tuple[int, Mapping[Identity, Object] | None]:
+        """The objects by identity in order, with a number that differs whenever they do; None: not known."""
+        found = [part.sorted() for part in self.parts]
+        joined: dict[Identity, Object] = {}
+        for _, objects in found:
+            joined |= objects or {}
+        known = all(objects is not None for _, objects in found)
+        return sum(generation for generation, _ in found), joined if known else None
+
+    @property
+    def synced(self) -> bool:
+        """Whether the objects are known."""
+        return all(part.synced for part in self.parts)
+
+    @property
+    def generation(self) -> int:
+        """A number that differs whenever the objects do: those of the parts only grow."""
+        return sum(part.generation for part in self.parts)
+
+    def find(self, key: Identity) -> Object | None:
+        """One object."""
+        part = self._of.get(key[0])
+        return part.find(key) if part is not None else None
+
+    def has_come_to(self, key: Identity, version: str) -> bool:
+        """Whether the watch has brought this version of an object, or a later one."""
+        part = self._of.get(key[0])
+        return part is not None and part.has_come_to(key, version)
+
+    def by_identity(self) -> dict[Identity, Any]:
+        """All objects, a copy, in any order."""
+        return dict(item for part in self.parts for item in part.by_identity().items())
+
+    def every(self) -> list[Object]:
+        """All objects in any order."""
+        return [o for part in self.parts for o in part.every()]
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a snapshot has to say about this kind."""
+        return tuple(dict.fromkeys(text for part in self.parts for text in part.warnings()))
+
+    def status(self) -> KindStatus:
+        """How it is doing."""
+        every = [part.status() for part in self.parts]
+        return replace(
+            every[0],
+            synced=all(s.synced for s in every),
+            denied=any(s.denied for s in every),
+            age=_last([s.age for s in every]),
+            as_of=_first([s.as_of for s in every]),
+            objects=sum(s.objects for s in every),
+            malformed=sum(s.malformed for s in every),
+            lists=sum(s.lists for s in every),
+            watches=sum(s.watches for s in every),
+            failures=max(s.failures for s in every),
+            error=next((s.error for s in every if s.error is not None), None),
+        )
+
+
+class JoinedFeed(Feed):
+    """The feeds of all parts; changes of different namespaces have no order."""
+
+    def __init__(self, own: Sequence[tuple[KindStore, Feed]]) -> None:
+        self.own = tuple(own)
+
+    def take(self) -> tuple[list[Change], bool]:
+        """The changes in their order, and whether earlier ones were lost."""
+        taken = [feed.take() for _, feed in self.own]
+        return [c for changes, _ in taken for c in changes], any(lost for _, lost in taken)
+
+
+def _known(times: list[float | None]) -> Iterator[float]:
+    yield from (t for t in times if t is not None)
+
+
+def _last(times: list[float | None]) -> float | None:
+    return None if None in times else max(_known(times))
+
+
+def _first(times: list[float | None]) -> float | None:
+    return None if None in times else min(_known(times))
+
+
+# Snapshots of what the stores of all kinds have.
+
+
+class Snapshots:
+    """Makes them; what has not changed since the last one is not made again.
+
+    `source`: whose they are. `namespaces`: the only ones whose objects are watched; empty = all.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, KindStore | JoinedStore],
+        source: Callable[[], str],
+        namespaces: tuple[str, ...],
+    ) -> None:
+        self._stores = stores
+        self._source = source
+        self._namespaces = namespaces
+        self._last: tuple[object, Snapshot] | None = None
+        self._merged: tuple[tuple[int, ...], dict[Identity, Object]] = ((), {})
+        self._making = threading.Lock()
+
+    def of(self, now: float, server_version: str) -> Snapshot:
+        """The cluster at this moment; see `WatchCache.snapshot`."""
+        state = tuple((s.generation, s.synced, s.warnings()) for s in self._stores.values()), server_version
+        with self._making:
+            last = self._last
+        reads = self._reads()
+        if last is None or last[0] != state:
+            last = state, self._assembled(now, server_version, unclear(reads))
+            with self._making:
+                self._last = last
+        return replace(last[1], now=now, reads=reads)
+
+    def _reads(self) -> tuple[KindRead, ...]:
+        return tuple(
+            KindRead(
+                kind=s.kind,
+                objects=s.objects,
+                unreadable=s.malformed,
+                known=not s.denied,
+                age=s.age or 0.0,
+            )
+            for s in (store.status() for store in self._stores.values())
+        )
+
+    def _assembled(self, now: float, server_version: str, doubted: frozenset[str]) -> Snapshot:
+        known: list[str] = []
+        by: dict[type, Mapping[Identity, Any]] = {}
+        workloads: list[tuple[int, Mapping[Identity, Object]]] = []
+        for kind, store in self._stores.items():
+            generation, objects = store.sorted()
+            if objects is None:
+                continue
+            known.append(kind)
+            if kind in WORKLOADS:
+                workloads.append((generation, objects))
+            else:
+                by[_type_of(kind)] = objects
+        by[Workload] = self._workloads(workloads)
+        return assemble(
+            by,
+            now=now,
+            source=self._source(),
+            server_version=server_version,
+            kinds=known,
+            refused=(self._stores.keys() - set(known)) | doubted,
+            read_namespaces=self._namespaces,
+            warnings=(w for s in self._stores.values() for w in s.warnings()),
+        )
+
+    def _workloads(self, parts: list[tuple[int, Mapping[Identity, Object]]]) -> Mapping[Identity, Object]:
+        """Six kinds in one order, kept as long as none of them changes."""
+        generations = tuple(g for g, _ in parts)
+        with self._making:
+            if self._merged[0] != generations:
+                every = [item for _, objects in parts for item in objects.items()]
+                self._merged = generations, dict(sorted(every, key=itemgetter(0)))
+            return self._merged[1]
+
+
+def _type_of(kind: str) -> type:
+    if kind == "Pod":
+        return Pod
+    return ObjectMeta if kind == "ControllerRevision" else PLAIN[kind]
+
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -20,10 +20,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from rebalancer.kube.client.connection import Connection
+import msgspec
+from msgspec import Raw, Struct
+
+from rebalancer.kube.connection import Backoff, Connection, Wait
 from rebalancer.kube.errors import (
     ExpiredError,
     ForbiddenError,
@@ -32,14 +36,253 @@ from rebalancer.kube.errors import (
     ResponseError,
     StatusError,
 )
-from rebalancer.kube.read.served import with_discovery
-from rebalancer.kube.watch.attention import Attention
-from rebalancer.kube.watch.changes import Changes
-from rebalancer.kube.watch.listing import Listing, paged, streamed
-from rebalancer.kube.watch.options import Offer, WatchOptions
-from rebalancer.kube.watch.request import Watch, WatchEvent, version_known
-from rebalancer.kube.watch.store import Change, KindStore
-from rebalancer.kube.watch.turns import Turns
+from rebalancer.kube.lists import ADD_ON_PATIENCE, HeadMeta, head, malformed, pages, with_discovery
+from rebalancer.kube.resources import Resource
+from rebalancer.kube.watch.store import Change, KindStore, Watch, WatchEvent, initial_end, version_known
+from rebalancer.model.decode import MALFORMED, Decoder
+from rebalancer.model.kinds import WORKLOADS, Object
+from rebalancer.model.snapshot import Identity, identity
+
+# Bytes of lists and watches → changes of one kind's store, decoded once, sharing what is alike.
+
+_SWEEP_AFTER = 5000
+"""Parts remembered beyond twice what is in use, before those out of use are forgotten."""
+
+
+class Changes:
+    """Decodes for one store; not for several threads."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._decoder = Decoder()
+        self._sweep_at = _SWEEP_AFTER
+
+    def listed(self, raw: bytes | Raw) -> Change:
+        """An object as it is now; one that cannot be read is a change to nothing, with the reason."""
+        try:
+            value = self._decoder.decode(self._kind, raw)
+        except MALFORMED as e:
+            try:
+                key = self._key(head(raw))
+            except MALFORMED:
+                key = ("", "?")
+            return key, None, malformed(self._kind, raw, e)
+        return identity(value), value, ""
+
+    def event(self, watch: Watch, event: WatchEvent) -> tuple[Change, str]:
+        """An event that is no bookmark, and its version. Raises ResponseError where it is neither."""
+        try:
+            meta = head(event.object)
+        except msgspec.DecodeError as e:
+            raise watch.garbage(str(e)) from e
+        if not meta.name or not meta.resource_version:
+            raise watch.garbage("an event without a name or a version")
+        if event.type == "DELETED":
+            return (self._key(meta), None, ""), meta.resource_version
+        return self.listed(event.object), meta.resource_version
+
+    def bookmark(self, watch: Watch, event: WatchEvent) -> str:
+        """The version that a bookmark tells. Raises ResponseError where it tells none."""
+        try:
+            version = head(event.object).resource_version
+        except msgspec.DecodeError as e:
+            raise watch.garbage(str(e)) from e
+        if not version:
+            raise watch.garbage("a bookmark without a version")
+        return version
+
+    def forget(self, live: Callable[[], Collection[Object]]) -> None:
+        """Forgets what only objects of the past shared; seldom, as it looks at every object."""
+        if self._decoder.entries > self._sweep_at:
+            self._decoder.keep(live())
+            self._sweep_at = 2 * self._decoder.entries + _SWEEP_AFTER
+
+    def _key(self, meta: HeadMeta) -> Identity:
+        """`model.snapshot.identity`, of an object that need not be decoded."""
+        kind = self._kind
+        if kind in WORKLOADS:
+            return meta.namespace, meta.name, kind
+        return (meta.namespace or "default" if kind == "Pod" else meta.namespace), meta.name
+
+
+# How kinds are watched.
+
+
+class WatchOptions(Struct, frozen=True, kw_only=True):
+    """How kinds are watched; all times in seconds.
+
+    `timeout`: the server ends a watch after a random time between these. `silence`: without a byte for so
+    long the connection is dead. It is longer than `timeout`, as a server has no bookmark for a watch that
+    began with the newest version it knows of this kind. `list_silence`: the same of a streaming list, in
+    which there is always something to come; `add_on_patience`: of any list of a kind that a cluster need not
+    have. `healthy`: what lasts that long
+    counts as success. `backoff`: between attempts, those of a kind that may not be read included, and within
+    a list between the tries of a page. `turn`: a list waits no longer for those of other kinds.
+    `streaming`: lists are streamed where offered.
+    `close_timeout`, `close_silence`: the same of a watch that follows closely.
+    """
+
+    timeout: tuple[int, int] = (90, 140)
+    silence: float = 150.0
+    list_silence: float = 30.0
+    add_on_patience: float = ADD_ON_PATIENCE
+    healthy: float = 10.0
+    page_size: int = 500
+    backoff: Backoff = Backoff(tries=3, first=0.5, cap=30.0)
+    turn: float = 10.0
+    streaming: bool = True
+    close_timeout: int = 3
+    close_silence: float = 6.0
+
+
+class Offer:
+    """Whether this server offers streaming lists: learned once, for all kinds."""
+
+    def __init__(self, streaming: bool) -> None:
+        self.streaming = streaming
+
+
+# A whole list of one kind, paged or streamed, with what of it cannot be read.
+
+_ONCE = Backoff(tries=1)
+
+
+class Listing:
+    """`objects`, `broken` (why they cannot be read) and the `version` that they are of."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Identity, Object] = {}
+        self.broken: dict[Identity, str] = {}
+        self.version = ""
+
+    def take(self, changes: Iterable[Change]) -> None:
+        """What comes later counts, for a streaming list changes while it lasts."""
+        for key, value, text in changes:
+            if value is not None:
+                self.objects[key] = value
+                self.broken.pop(key, None)
+            else:
+                self.objects.pop(key, None)
+                if text:
+                    self.broken[key] = text
+
+
+def paged(
+    connection: Connection, resource: Resource, options: WatchOptions, changes: Changes, wait: Wait
+) -> Listing:
+    """A list page by page. Raises KubeError."""
+    found = Listing()
+    for page in pages(
+        connection,
+        resource,
+        wait=wait,
+        limit=options.page_size,
+        backoff=_ONCE if resource.add_on else options.backoff,
+        gzip=connection.options.gzip,
+        read_timeout=options.add_on_patience if resource.add_on else None,
+    ):
+        found.version = page.metadata.resource_version
+        found.take(changes.listed(raw) for raw in page.items or ())
+    return found
+
+
+def streamed(watch: Watch, changes: Changes) -> Listing | None:
+    """A streaming list up to its end; None if the watch ends without one. Raises KubeError."""
+    found = Listing()
+    for batch in watch.batches():
+        end = next((i for i, e in enumerate(batch) if initial_end(e)), len(batch))
+        found.take(changes.event(watch, e)[0] for e in batch[:end] if e.type != "BOOKMARK")
+        if end < len(batch):
+            found.version = changes.bookmark(watch, batch[end])
+            return found
+    return None
+
+
+# Lists of all kinds but add-ons, one after the other: the server's flow control and memory see one long
+# list of ours.
+
+_LOOK = 0.1
+"""Seconds after which a thread that waits notices that it is to end."""
+
+
+class Turns:
+    """Who asks first lists first. `patience`: seconds after which the next in line waits no longer for a list
+    that hangs, or is very large; all others wait for that next one."""
+
+    def __init__(self, stop: threading.Event, patience: float) -> None:
+        self._stop = stop
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._line: list[object] = []
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """While it lasts, others wait."""
+        me = object()
+        with self._changed:
+            self._line.append(me)
+            head, since = self._line[0], time.monotonic()
+            while self._line[0] is not me and not self._stop.is_set():
+                self._changed.wait(min(_LOOK, self._patience))
+                if self._line[0] is not head:
+                    head, since = self._line[0], time.monotonic()
+                elif self._line[1] is me and time.monotonic() - since >= self._patience:
+                    self._line.remove(head)
+        try:
+            yield
+        finally:
+            with self._changed:
+                if me in self._line:  # unless somebody lost patience
+                    self._line.remove(me)
+                self._changed.notify_all()
+
+
+# Whether a kind is followed closely at present, and the end of a watch that is too long for that.
+
+
+class Attention:
+    """Shared by the reflector of a kind and by those who are about to act on that kind.
+
+    `monotonic`: seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._until = float("-inf")
+        self._long: Watch | None = None
+        self._cut: Watch | None = None
+
+    def ask(self, seconds: float) -> None:
+        """Asks to follow closely for so long; ends a long watch that is open. From any thread."""
+        with self._lock:
+            self._until = max(self._until, self._monotonic() + seconds)
+            self._cut, self._long = self._long or self._cut, None
+            cut = self._cut
+        if cut is not None:
+            cut.abort()
+
+    def close(self) -> bool:
+        """Whether to follow closely now."""
+        return self._monotonic() < self._until
+
+    def lasting(self, watch: Watch) -> bool:
+        """A long watch begins, which `ask` may end; False if it is not to begin, because `ask` was called."""
+        with self._lock:
+            if self.close():
+                return False
+            self._long = watch
+            return True
+
+    def cut(self, watch: Watch) -> bool:
+        """Whether `ask` has ended this watch."""
+        return self._cut is watch
+
+    def over(self) -> None:
+        """The watch has ended."""
+        with self._lock:
+            self._long = self._cut = None
+
 
 log = logging.getLogger(__name__)
 _LOUD = 3

@@ -1,10 +1,9 @@
 """What a placement needs at least: the least excess of any final state, and the fewest moves to it."""
 
-from rebalancer.planner.bounds.closed_form import ClosedForm, deciding
-from rebalancer.planner.bounds.remaining import Remaining
-from rebalancer.planner.bounds.several_keys import SeveralKeys
+from rebalancer.planner.bounds.one_key import ClosedForm, Remaining, deciding
+from rebalancer.planner.bounds.program import SeveralKeys
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.effort import Effort
+from rebalancer.planner.effort import Effort
 
 __all__ = ["Effort", "Remaining", "bounds_of"]
 

@@ -14,10 +14,10 @@ import highspy
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.planner.bounds.cells import Cells, CellStructure
+from rebalancer.planner.bounds.one_key import Cells, CellStructure
 from rebalancer.planner.bounds.program import Found, Program, run
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.effort import Effort
+from rebalancer.planner.effort import Effort
 from rebalancer.spread.arrays import Bools, Ints
 
 _ALONE = 2_000

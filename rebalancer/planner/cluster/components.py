@@ -16,9 +16,8 @@ from weakref import ref
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.planner.cluster.class_room import add_yields, needs_and_free, room_for_more
 from rebalancer.planner.cluster.groups import Group
-from rebalancer.planner.cluster.pod_classes import PodClass
+from rebalancer.planner.cluster.pod_classes import PodClass, add_yields, needs_and_free, room_for_more
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.spread.arrays import Ints
 

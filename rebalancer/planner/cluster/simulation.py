@@ -6,8 +6,8 @@ gone (a StatefulSet; a slow scheduler). A move has to hold in both worlds, so bo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Protocol
 
@@ -18,15 +18,137 @@ from msgspec import Struct
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.amounts.quantity import MOST
+from rebalancer.model.node import NODEPOOL, Node
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
+from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.conflicts import can_conflict, conflicts_at_all
-from rebalancer.planner.cluster.effort import Spent
-from rebalancer.planner.cluster.leaving_nodes import candidates, is_leaving, is_starting
-from rebalancer.planner.cluster.terminating import Terminating, key_of
-from rebalancer.planner.progress import OnProgress, unwatched
+from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
+from rebalancer.planner.effort import OnProgress, Spent, unwatched
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared
+
+# Pods that terminate in a simulated state: they hold their room, and may then let go of it.
+
+
+def key_of(pod: Pod) -> Hashable:
+    """The key under which the state holds the pod of a snapshot."""
+    return pod.uid or pod.key
+
+
+class Terminating:
+    """The victims that terminate in a state; it can be put back as it was."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.placed: dict[Hashable, Placed] = {}
+        self._gone: set[Hashable] = set()
+
+    def take(self, victim: Pod) -> None:
+        """One more pod terminates."""
+        key = key_of(victim)
+        self.placed[key] = self._state.pods[key]
+        self._state.terminate(key)
+
+    def let_go(self, *victims: Pod) -> None:
+        """These victims are gone; without a name, all of them."""
+        for key in [key_of(v) for v in victims] or self.placed:
+            if key not in self._gone:
+                self._state.remove(key)
+                self._gone.add(key)
+
+    def hold_again(self, victim: Pod) -> None:
+        """A victim that let go terminates and holds its room as before."""
+        key = key_of(victim)
+        self._gone.remove(key)
+        self._state.add(key, self.placed[key].template, self.placed[key].row)
+        self._state.terminate(key)
+
+    @contextmanager
+    def back(self, victims: Sequence[Pod]) -> Iterator[None]:
+        """The state as if these victims, who are gone, had not been evicted; as it was afterwards."""
+        were = {key_of(v): self.placed[key_of(v)] for v in victims}
+        with self._state.also([(key, placed.template, placed.row) for key, placed in were.items()]):
+            yield
+
+    def undo(self, *victims: Pod) -> None:
+        """These victims are as they were; without a name, all of them."""
+        for key in [key_of(v) for v in victims] or list(self.placed):
+            placed = self.placed.pop(key)
+            if key in self._gone:
+                self._gone.remove(key)
+                self._state.add(key, placed.template, placed.row)
+            else:
+                self._state.restore(key)
+
+
+# Nodes that come and go: cordoned or about to be removed, not ready for pods yet, or candidates for
+# removal.
+#
+# The taints, labels and conditions are those of Karpenter (pkg/apis/v1), of cluster-autoscaler (its FAQ,
+# utils/taints) and of Kubernetes' cloud providers.
+
+KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
+"""What Karpenter puts on a node that it is about to take away; the second until its v1."""
+LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler"}
+"""Taints of nodes that are about to go."""
+LEAVING_CONDITIONS = frozenset(
+    {"DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"}
+    | {"GracefulNodeShutdownInProgress"}
+)
+"""Conditions of such nodes (NodeLifecycleConditions, from Kubernetes 1.37 on)."""
+STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
+"""Taints of nodes that are being set up, …"""
+STARTING_PREFIXES = (
+    "readiness.k8s.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""… and what the keys of others begin with."""
+CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
+"""A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
+INITIALIZED = "karpenter.sh/initialized"
+
+
+def is_leaving(node: Node) -> bool:
+    """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
+    return (
+        node.spec.unschedulable
+        or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
+        or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
+    )
+
+
+def is_starting(node: Node) -> bool:
+    """Whether the node is still being set up: who tolerates everything may land there, and should not.
+
+    Karpenter labels its nodes as initialized once their startup taints are gone and their devices are there.
+    """
+    if NODEPOOL in node.labels and node.labels.get(INITIALIZED) != "true":
+        return True
+    return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
+
+
+def candidates(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that an autoscaler may remove unless pods come: the last choice among equal ones.
+
+    cluster-autoscaler taints them, Karpenter says so in their NodeClaims. That a node is empty says nothing:
+    the nodes of a zone that came back are empty, and pods end the candidacy.
+    """
+    tainted = {n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints)}
+    return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))
+
+
+def autoscaled(nodes: Iterable[Node]) -> bool:
+    """Whether the nodes show that an autoscaler is at work: a pod that waits may buy one.
+
+    cluster-autoscaler marks nothing until it means to remove a node.
+    """
+    return any(
+        NODEPOOL in n.labels
+        or any(t.key == CANDIDATE_TAINT or t.key in LEAVING_TAINTS for t in n.spec.taints)
+        or any(t.key.startswith(STARTING_PREFIXES[1:]) for t in n.spec.taints)
+        for n in nodes
+    )
 
 
 class Landing(Struct, frozen=True, eq=False):
@@ -297,3 +419,46 @@ class Simulation:
         best = landing.held & (totals == totals[landing.held].max())
         lasting = best & ~self._candidates
         return np.flatnonzero(lasting if lasting.any() else best)
+
+
+# Moves tried on a simulation, one sequence after the other: what two of them begin with is made once.
+
+
+class Tried:
+    """The sequence of moves that is made on the simulation at present."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._made: list[tuple[Made, ExitStack]] = []
+        self._users = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """While it lasts, `after` leaves its moves made for the next sequence; then all are undone."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._back_to(0)
+
+    @contextmanager
+    def after(self, moves: Sequence[Made]) -> Iterator[None]:
+        """The state with these moves made, and no others of those tried."""
+        same = 0
+        for (made, _), move in zip(self._made, moves, strict=False):
+            if made is not move:
+                break
+            same += 1
+        with self.kept():
+            self._back_to(same)
+            for move in moves[same:]:
+                stack = ExitStack()
+                stack.enter_context(self._simulation.after((move,)))
+                self._made.append((move, stack))
+            yield
+
+    def _back_to(self, length: int) -> None:
+        while len(self._made) > length:
+            self._made.pop()[1].close()

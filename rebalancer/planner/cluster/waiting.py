@@ -14,10 +14,8 @@ import numpy as np
 
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.conflicts import can_conflict
-from rebalancer.planner.cluster.groups import Groups
-from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.planner.cluster.groups import Groups, can_conflict
+from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Bools, Ints, first_places
 
 _TRIED = 16

@@ -21,11 +21,10 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.engine.preemption import would_preempt
+from rebalancer.engine.explain import would_preempt
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.planner.cluster.groups import Group
-from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.terminating import key_of
+from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Rows
 
 MOMENTS = 500

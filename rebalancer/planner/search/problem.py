@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import combinations
 
+import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.planner.bounds import Effort, Remaining
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.tried import Tried
-from rebalancer.planner.moves.candidates import Victims
-from rebalancer.planner.moves.judge import HardJudge
-from rebalancer.planner.moves.move import Candidate, JudgedMove
-from rebalancer.spread.arrays import Ints, Rows
+from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.simulation import Simulation, Tried
+from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Victims
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, members
 
 
 class Problem:
@@ -85,3 +86,129 @@ class Problem:
 def reached(placed: Ints, moves: Iterable[JudgedMove]) -> tuple[object, ...]:
     """Equal where the same pods are gone and the placement, int64[Q, N], is the same: so are open moves."""
     return (placed.tobytes(), *sorted((m.candidate.pod_class, m.candidate.node) for m in moves))
+
+
+# Where things may stand after some moves: the scheduler, not the plan, chooses among the nodes it is left.
+#
+# Each move multiplies the placements that a component may be in. A move is *certain* only if it holds in
+# every one of them; placements that no later move can tell apart count once.
+
+MOST = 32
+"""Placements kept apart; where there could be more, no further move is taken to be certain."""
+
+
+class Placement(Struct, frozen=True, eq=False):
+    """Pods per class and node, int64[Q, N], that some moves may have led to, and the moves as they landed."""
+
+    placed: Ints
+    made: tuple[JudgedMove, ...] = ()
+
+
+class Placements(Struct, frozen=True, eq=False):
+    """All placements that some moves may have led to, the predicted one first; not `complete` if there were
+    too many."""
+
+    possible: tuple[Placement, ...]
+    complete: bool = True
+
+    @property
+    def predicted(self) -> Placement:
+        """The one that the scheduler's scores predict."""
+        return self.possible[0]
+
+
+class Advance(Struct, frozen=True, eq=False):
+    """The placements after one move more, and the move with every node that its replacement may land on.
+
+    The move does no harm on any landing in any placement. If it is certain, its replacement stays out of the
+    domain it left on each of them, and the end comes nearer.
+    """
+
+    placements: Placements
+    move: JudgedMove
+
+
+class Landings:
+    """Follows moves of one component through all their landings.
+
+    `nearer` says whether a candidate that lands on a node brings the end nearer in a placement. `distinct`:
+    bool[N], nodes that are never taken for one another, because victims may come from them.
+    """
+
+    def __init__(
+        self, problem: Problem, nearer: Callable[[Ints, Candidate, int], bool], distinct: Bools
+    ) -> None:
+        self._problem = problem
+        self._nearer = nearer
+        self.distinct = distinct
+        # In closed form only the counts of whole domains matter; to pods that touch each other, every node.
+        self._apart = distinct & (not problem.remaining.domains_only) | _touching(problem.component)
+        self._apart_nodes: Rows = np.flatnonzero(self._apart)
+        self._nodes: Ints = np.arange(len(distinct))
+        self._merged: Ints = np.arange(len(distinct))
+        """Nodes with one number were followed as one: placements that only swap them are not kept apart."""
+
+    def advance(self, now: Placements, candidate: Candidate, *, only_sure: bool = False) -> Advance | None:
+        """The placements after a move; None if in one of those before it could do harm, or, where a sure one
+        is wanted, if it is not."""
+        after: dict[bytes, Placement] = {}
+        moves: list[JudgedMove] = []
+        sure = True
+        for here in now.possible:
+            placed = here.placed
+            with self._problem.tried.after(here.made):
+                move = self._problem.judge.best(placed, candidate)
+                if move is None:
+                    return None
+                landings = self._landings(placed, move)
+            moves.append(move)
+            for node in landings:
+                sure = sure and move.certain and move.helps and self._nearer(placed, candidate, node)
+                led = candidate.moved(placed, node)
+                made = (*here.made, replace(move, landed=node))
+                after.setdefault(self._key(led), Placement(led, made))
+            if only_sure and not sure:
+                return None
+        destinations = np.concatenate([m.destinations for m in moves])
+        kept = Placements(tuple(after.values())[:MOST], now.complete and len(after) <= MOST)
+        shared = self._problem.simulation.shared
+        surely = [shared.rows(m.landing.held & m.landing.freed) for m in moves]
+        move = replace(
+            moves[0],
+            destinations=shared.rows(members(self._merged, self._merged[destinations])),
+            certain=sure and kept.complete,
+            landed=kept.predicted.made[-1].landed,
+            open=tuple({id(nodes): nodes for nodes in surely}.values()),
+            closed=len(now.predicted.made) if self._problem.remaining.limits_nodes else 0,
+        )
+        return Advance(kept, move)
+
+    def _landings(self, placed: Ints, move: JudgedMove) -> list[int]:
+        """A node for each distinct landing, the scheduler's favourite first."""
+        nodes = np.concatenate((self._problem.expected(move)[:1], move.destinations))
+        cell_of = self._problem.remaining.cell_of(placed)
+        if len(self._apart_nodes):
+            cell_of = np.where(self._apart, cell_of.max() + 1 + self._nodes, cell_of)
+        cells = cell_of[nodes]
+        first = first_places(cells)
+        for here in (nodes[cells == cells[i]] for i in first):
+            merged = self._merged[here]
+            if (merged != merged[0]).any():
+                self._merged[members(self._merged, merged)] = merged[0]
+        return [int(nodes[i]) for i in np.sort(first)]
+
+    def _key(self, placed: Ints) -> bytes:
+        """Equal for placements that differ by landings on nodes of one cell only."""
+        return self._problem.remaining.key(placed) + placed[:, self._apart_nodes].tobytes()
+
+
+def _touching(component: Component) -> bool:
+    """Whether which of several nodes of a cell a replacement takes can matter to a later one.
+
+    To one of its own class it does not as long as they keep apart, or together, by node only: that finds as
+    many nodes left, wherever the first one went.
+    """
+    replacements = [c.replacement for c in component.classes]
+    return any(can_conflict(one, other) for one, other in combinations(replacements, 2)) or any(
+        can_conflict(one, one, beyond_node=True) for one in replacements
+    )

@@ -6,23 +6,92 @@ next one's replacement. The next wave starts from the state that the plan predic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import groupby, takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.model.reason import Reason
 from rebalancer.planner import objective
+from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.moves.move import JudgedMove, Wave, in_order
-from rebalancer.planner.waves.elsewhere import Elsewhere
-from rebalancer.planner.waves.limits import Limits, draining_budgets
-from rebalancer.planner.waves.queue import Queue
-from rebalancer.planner.waves.together import Together, alone
-from rebalancer.planner.waves.wave import WaveInTheMaking
+from rebalancer.planner.moves import JudgedMove, Wave, in_order
+from rebalancer.planner.plan import Demand
+from rebalancer.planner.waves.interleavings import (
+    Elsewhere,
+    Interleavings,
+    Together,
+    alone,
+    comparable,
+    together,
+)
+from rebalancer.planner.waves.wave import Limits, WaveInTheMaking, draining_budgets
+from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.owners import Owners
+
+# The moves of one component that wait for a wave, and which of them may go together.
+
+
+class Queue:
+    """The moves of a walk, in their order. `at_most`: how many of them limits let go together.
+
+    `unsure`: one that is in a wave may end otherwise than predicted, so that what follows may, too.
+    """
+
+    def __init__(
+        self, simulation: Simulation, moves: Sequence[JudgedMove], at_most: Callable[[JudgedMove], int]
+    ) -> None:
+        self.moves = list(moves)
+        self._at_most = at_most
+        self._made = 0
+        self.unsure = False
+        kind = moves[0].candidate.pod_class
+        same = list(takewhile(lambda m: m.candidate.pod_class == kind, moves[: comparable(moves)]))
+        self._same = len(same)
+        self._apart = together(moves)
+        # Asked only where moves are not seen to hold together without them.
+        more = self._apart.length < len(same)
+        self._interleavings = Interleavings(simulation, same) if more else None
+        self._known: tuple[int, Together] | None = None
+
+    def first(self) -> tuple[Sequence[JudgedMove], Together]:
+        """The first move, and those that may go with it, equal in what they ask for."""
+        if self._known is None or self._known[0] != self._made:
+            self._known = self._made, self._found()
+        found = self._known[1]
+        return self.moves[: found.length], found
+
+    def drop(self, joined: Mapping[str, bool]) -> None:
+        """Without the moves that are in a wave now; `joined`: whether each is certain, by its pod's key."""
+        while self.moves and (certain := joined.get(self.moves[0].pod.key)) is not None:
+            self.unsure = self.unsure or not certain
+            self.moves.pop(0)
+            self._made += 1
+
+    def _found(self) -> Together:
+        head = self.moves[0]
+        if self.unsure:
+            return alone(head)
+        most = min(len(self.moves), self._at_most(head))
+        kind = head.candidate.pod_class
+        apart = self.moves[: max(0, min(most, self._apart.length - self._made))]
+        alike = len(list(takewhile(lambda m: m.candidate.pod_class == kind, apart)))
+        best = Together(alike, self._apart.most, self._apart.nodes) if alike > 1 else alone(head)
+        if self._interleavings is not None:
+            for length in range(best.length + 1, min(most, self._same - self._made) + 1):
+                held = self._interleavings.hold(self._made, self._made + length)
+                if held is None:
+                    break
+                best = Together(length, held.most, held.nodes)
+        return best
+
 
 LARGEST = 50
 """Evictions in flight at most, whatever budgets allow."""
@@ -133,3 +202,103 @@ class Scheduler:
                         break
                 rest = joined
             return wave.settled(elsewhere), waiting is not None and waiting.any_placeable()
+
+
+# How many waves the moves of a plan take at least, and why.
+
+
+def demands(waves: Sequence[Wave], evictable: Evictable, limits: Limits) -> tuple[Demand, ...]:
+    """Why the moves take more than one wave, whatever else is in them; the most waves first."""
+    found = _demands(in_order(waves), evictable, limits)
+    return tuple(sorted((d for d in found if d.waves > 1), key=lambda d: (-d.waves, d.reason)))
+
+
+def _demands(moves: Sequence[JudgedMove], evictable: Evictable, limits: Limits) -> Iterator[Demand]:
+    by_owner: dict[str, list[JudgedMove]] = defaultdict(list)
+    by_budget: dict[str, list[JudgedMove]] = defaultdict(list)
+    by_component: dict[int, list[JudgedMove]] = defaultdict(list)
+    for m in moves:
+        owner = evictable.shares.top(m.pod)
+        by_owner[owner.key if owner is not None else ""].append(m)
+        by_component[id(m.component)].append(m)
+        for b in evictable.budgets.of(m.pod):
+            if b.costs(m.pod):
+                by_budget[b.key].append(m)
+    if moves:
+        yield Demand(-(-len(moves) // LARGEST), "", f"{LARGEST} evictions at a time")
+    for key, own in by_budget.items():
+        budget = next(b for b in evictable.budgets.of(own[0].pod) if b.key == key)
+        most = max(1, limits.of_budget(budget))
+        name = budget.budget.metadata.name
+        yield Demand(-(-len(own) // most), _owner(own, evictable), f"{name}'s budget of {most} at a time")
+    for own in by_owner.values():
+        ordered = own[0].candidate.members.ordered
+        most = 1 if ordered else limits.of_owner(own[0].pod)
+        yield Demand(
+            -(-len(own) // most),
+            _owner(own, evictable),
+            f"{_owner(own, evictable).rpartition('/')[2]} with {most} of its pods away at a time",
+        )
+    for own in by_component.values():
+        likely = sum(not m.certain for m in own)
+        if likely > 1:
+            name = _owner(own, evictable).rpartition("/")[2]
+            yield Demand(
+                likely + (likely < len(own)),
+                _owner(own, evictable),
+                f"{name}, whose moves depend on where the one before lands",
+            )
+
+
+def _owner(moves: Sequence[JudgedMove], evictable: Evictable) -> str:
+    owner = evictable.shares.top(moves[0].pod)
+    return owner.key if owner is not None else ""
+
+
+# Which planned moves the caps leave to a later cycle (contract, clause 8).
+#
+# The plan stays whole. Caps bound what is carried out of it.
+
+
+def waiting_moves(caps: Caps, owners: Owners, moves: Iterable[JudgedMove]) -> dict[int, Reason]:
+    """By the place of a move in `moves`: why it waits for a later cycle.
+
+    A component's moves build on each other, so after one that waits no other of its owners follows. A joint
+    move is made as a whole or not at all.
+    """
+    waits: dict[int, Reason] = {}
+    ended: dict[str, Reason] = {}
+    known: dict[int, tuple[Component, frozenset[str]]] = {}
+    for places, members in _entries(moves):
+        mine: set[str] = set()
+        for move in members:
+            component = move.component
+            if id(component) not in known:
+                known[id(component)] = component, _owners(component, owners)
+            mine |= known[id(component)][1]
+        reason = next((ended[o] for o in sorted(mine & ended.keys())), None)
+        for move in members if reason is None else ():
+            left = [_domain(g, move.candidate.node) for g in move.fixes]
+            reason = caps.spend(move.pod, [d for d in left if d]) or reason
+        if reason is not None:
+            waits.update(dict.fromkeys(places, reason))
+            ended.update(dict.fromkeys(mine, reason))
+    return waits
+
+
+def _entries(moves: Iterable[JudgedMove]) -> Iterator[tuple[list[int], list[JudgedMove]]]:
+    """What is made as a whole: a single move, or those of a joint one; with their places."""
+    for _, entry in groupby(enumerate(moves), lambda m: m[1].joint.number if m[1].joint else -1 - m[0]):
+        members = list(entry)
+        yield [i for i, _ in members], [m for _, m in members]
+
+
+def _owners(component: Component, owners: Owners) -> frozenset[str]:
+    """The topmost owners of the pods that the component may move."""
+    return frozenset(owners.top(c.owner).key for c in component.classes if c.owner is not None)
+
+
+def _domain(group: Group, node: int) -> str:
+    """key=value of the domain that a pod on this node leaves; "" if it is in none."""
+    d = int(group.domain_of[node])
+    return f"{group.constraint.topology_key}={group.names[d]}" if d >= 0 else ""

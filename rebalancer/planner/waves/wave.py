@@ -8,23 +8,139 @@ could meet, no shared host port, no required affinity between them, and every bu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.conflicts import Conflicts
-from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.cluster.terminating import Terminating, key_of
-from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.planner.waves.elsewhere import Elsewhere
-from rebalancer.planner.waves.limits import Limits
-from rebalancer.planner.waves.load import Load
-from rebalancer.planner.waves.together import Together
+from rebalancer.planner.cluster.groups import Conflicts
+from rebalancer.planner.cluster.simulation import Simulation, Terminating, key_of
+from rebalancer.planner.moves import JudgedMove
+from rebalancer.planner.waves.interleavings import Elsewhere, Together
+from rebalancer.policy.budgets import Allowance, Budget, Budgets, InFlight
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.quota import Charged
 from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
+
+# What bounds the moves of one wave by number: budgets, shares of owners, quotas.
+
+
+class Limits:
+    """How much of each one wave has used. `draining`: the budgets, by key, that a drain asks, too.
+
+    `shares`: whether the shares of owners count.
+    """
+
+    def __init__(self, evictable: Evictable, draining: Iterable[str], *, shares: bool = True) -> None:
+        self._shares = shares
+        self._allowance = Allowance(evictable.budgets, draining)
+        self._in_flight = InFlight(evictable.shares)
+        self._charged = Charged(evictable.quotas)
+
+    def fits(self, pod: Pod, owner: Workload | None) -> bool:
+        """Whether the pod may go in this wave as well."""
+        shared = not self._shares or self._in_flight.fits(pod)
+        return shared and self._allowance.fits(pod) and self._charged.fits(pod, owner)
+
+    def at_most(self, pod: Pod) -> int:
+        """How many pods like this one may go together, in a wave without others."""
+        return max(1, min(self._allowance.at_most(pod), self._in_flight.at_most(pod)))
+
+    def of_budget(self, budget: Budget) -> int:
+        """How many disruptions of the budget one wave may use."""
+        return self._allowance.of(budget)
+
+    def of_owner(self, pod: Pod) -> int:
+        """How many pods of the pod's owner may go together."""
+        return self._in_flight.at_most(pod)
+
+    def spend(self, pod: Pod, owner: Workload | None) -> None:
+        """Adds the pod to the wave."""
+        self._allowance.spend(pod)
+        self._in_flight.spend(pod)
+        self._charged.spend(pod, owner)
+
+
+def draining_budgets(simulation: Simulation, budgets: Budgets) -> frozenset[str]:
+    """The keys of budgets that a drain needs: one of their pods is on a node that is cordoned or leaves."""
+    going = {
+        name for name, leaves in zip(simulation.state.table.names, simulation.leaving, strict=True) if leaves
+    }
+    return frozenset(
+        b.key
+        for pod in (simulation.snapshot.pods if going else ())
+        if pod.node_name in going and not pod.finished
+        for b in budgets.of(pod)
+    )
+
+
+def wave_limits(simulation: Simulation, evictable: Evictable) -> Limits:
+    """The limits of a wave that has no move yet."""
+    return Limits(evictable, draining_budgets(simulation, evictable.budgets))
+
+
+# What the replacements of one wave may take of each node, wherever they land.
+
+Amounts = dict[str, Ints]
+"""int64[N] by resource."""
+
+
+class Load:
+    """Counts the replacements of each component on every node where one of them may land.
+
+    That is no more than its constraints let a node get (`most`, int64[N]), nor than fits there by itself.
+    Replacements of one component are equal, and each may take the place of another. What none of them asks a
+    node for is not looked at, however much they take of it.
+    """
+
+    def __init__(self, state: ClusterState, nothing: Ints) -> None:
+        self._state = state
+        self._nothing = nothing
+        self._asked: set[str] = set()
+        self._total: Amounts = defaultdict(nothing.copy)
+        self._members: dict[int, tuple[int, Bools]] = {}
+        self._own: dict[int, Amounts] = {}
+
+    def add(self, move: JudgedMove, nodes: Bools, most: Ints, free: Mapping[str, Ints]) -> bool:
+        """Adds a replacement that may land on any of the nodes, if it fits there with all others; whether it
+        does."""
+        component = id(move.component)
+        number, there = self._members.get(component, (0, np.zeros_like(nodes)))
+        before, there = self._own.get(component), there | nodes
+        after = self._amounts(move.replacement, number + 1, there, most, free)
+        more = after if before is None else {r: taken - before[r] for r, taken in after.items()}
+        total = {r: self._total[r] + amounts for r, amounts in more.items()}
+        asked = self._asked.union(r for r, _ in self._state.asks(move.replacement))
+        if any(((total[r] > free[r]) & there).any() for r in asked.intersection(total)):
+            return False
+        self._asked = asked
+        self._total.update(total)
+        self._members[component], self._own[component] = (number + 1, there), after
+        return True
+
+    def left(self, move: JudgedMove, free: Mapping[str, Ints]) -> Amounts:
+        """What all other components leave free on each node."""
+        own = self._own.get(id(move.component), {})
+        return {r: room - self._total[r] + own.get(r, self._nothing) for r, room in free.items()}
+
+    def _amounts(
+        self, replacement: PodTemplate, number: int, there: Bools, most: Ints, free: Mapping[str, Ints]
+    ) -> Amounts:
+        """What so many of these take of each node at most, if they may land `there`."""
+        taken: Ints = number * there
+        if number > 1:
+            taken = np.minimum(taken, np.maximum(most, 1))
+            room = [(free[r], amount) for r, amount in self._state.asks(replacement)]
+            if any((here < taken * amount).any() for here, amount in room):
+                # One that does not fit by itself is counted all the same, so that it is seen.
+                fit = np.minimum.reduce([here // amount for here, amount in room])
+                taken = np.minimum(taken, np.maximum(fit, 1))
+        return {r: taken * amount for r, amount in self._state.holds(replacement)}
 
 
 class Member(Struct, frozen=True, eq=False):

@@ -12,19 +12,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.outcome.cycle import CycleReport, End
-from rebalancer.outcome.observer import Observer, Observers
-from rebalancer.runtime.commands.history import HistoryLine, history_of
+from rebalancer.outcome import CycleReport, End, Observer, Observers
+from rebalancer.runtime.commands.remembered import HistoryLine, history_of
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.configured import memory_of
+from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_to_act
-from rebalancer.runtime.live.single.once import run_once
 from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings

@@ -14,13 +14,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff, Wait, retry
-from rebalancer.kube.coordination.brakes import BrakeSet, server_time, set_brake
-from rebalancer.kube.coordination.lease import BrakeSeen, Lease, LeaseClient
-from rebalancer.kube.coordination.place import Place
-from rebalancer.kube.coordination.search import Found, find_one
+from rebalancer.kube.brakes import BrakeSet, server_time, set_brake
+from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError
+from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
+from rebalancer.kube.ledger_store import Place
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey
 from rebalancer.settings import Settings

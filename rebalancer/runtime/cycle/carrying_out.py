@@ -10,21 +10,242 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
-from rebalancer.model.reason import Reason
+from rebalancer.kube.evictor import Evictor
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
+from rebalancer.outcome import Eviction, MoveStatus, Observer, Outcome, Result
+from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move, Plan, together
-from rebalancer.planner.results.chains import chains
 from rebalancer.planner.waves.schedule import LARGEST
-from rebalancer.runtime.cycle.domains_left import domains_left
-from rebalancer.runtime.cycle.evicting import Evicting
-from rebalancer.runtime.cycle.flight import Flight, Untried, controller_of
-from rebalancer.runtime.cycle.gates.gates import Gate
-from rebalancer.runtime.cycle.gates.watched_limits import PASSING
-from rebalancer.runtime.cycle.jointly import broken_off, refused_by_server, too_many, unsent
-from rebalancer.runtime.cycle.memory.memory import Memory
-from rebalancer.runtime.cycle.parts import Parts
+from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.gates import PASSING, FreshLook, Gate, Permission, WatchedLimits
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import Flight, Replacements, Untried, controller_of
+
+# A joint move as it is carried out: rehearsed by the server, sent in one go, or broken off.
+
+_FRESH = 1.0
+"""Seconds that the server's dry runs may take before the first eviction."""
+_TRIES = 3
+
+
+def refused_by_server(members: Sequence[Move], rehearsal: Evictor | None, clock: Clock) -> Reason | None:
+    """Why the API server would not let one of the pods go; None if it would, as of less than a second ago.
+
+    It judges each eviction by itself: whether budgets have room for all of them is the plan's question, and
+    the last look's before each.
+    """
+    if rehearsal is None:
+        return None
+    for _ in range(_TRIES):
+        began = clock.monotonic()
+        for m in members:
+            would = rehearsal.evict(m.pod, m.reason)
+            if would.result is not Result.WOULD_EVICT:
+                return Reason(
+                    ReasonCode.JOINT_MOVE,
+                    f"the joint move of {_named(members)} is not begun: {would.message}",
+                )
+        if clock.monotonic() - began <= _FRESH:
+            return None
+    return Reason(
+        ReasonCode.JOINT_MOVE,
+        f"the joint move of {_named(members)} is not begun: the API server took more than {_FRESH:.0f} s to "
+        "say that it would let them go",
+        {},
+        "look at the latency of the API server",
+    )
+
+
+def too_many(members: Sequence[Move], most: int) -> Reason:
+    """Why a joint move of so many pods is not begun where fewer may go together now."""
+    return Reason(
+        ReasonCode.JOINT_MOVE,
+        f"{_named(members)} go together or not at all, and only {max(0, most)} may go now",
+        {"pods": len(members), "most": max(0, most)},
+        "the canary (evictions.canary) or the limit of the cycle is over later",
+    )
+
+
+def broken_off(sent: Sequence[Move], why: str) -> Reason:
+    """Why the rest of a joint move stays. `sent`: those that went; `why` the next one did
+    not, if it is known."""
+    left = ""
+    if sent and (joint := sent[0].joint) is not None and joint.waiting:
+        left = f"; the replacements of {_named(sent)} may wait for a node until a later cycle finds them one"
+    return Reason(ReasonCode.JOINT_MOVE, f"its joint move was broken off{': ' if why else ''}{why}{left}")
+
+
+def unsent(move: Move, why: Reason) -> Outcome:
+    """A pod that stays."""
+    say = f"{move.pod.key} was not evicted: {why.message}"
+    return Outcome(move=move, status=MoveStatus.SKIPPED, message=say, reason=why)
+
+
+def _named(members: Sequence[Move]) -> str:
+    return " and ".join(m.pod.key for m in members)
+
+
+# What a cycle is made of.
+
+
+class CycleLimits(Struct, frozen=True, kw_only=True):
+    """Limits of one cycle.
+
+    `max_replans`: how many plans may be made because the cluster did not behave as planned. `max_evictions`:
+    beyond the caps of the policy; None: twice the evictions of the first plan. `max_failed`: how many
+    replacements may fail. `per_second`: evictions per second; None: no limit, as in a dry run.
+    """
+
+    max_replans: int = 5
+    max_evictions: int | None = None
+    max_failed: int = 1
+    per_second: float | None = None
+
+
+_DEFAULTS = CycleLimits()
+_OPEN = Gate()
+
+
+class Parts(Struct, frozen=True, eq=False, kw_only=True):
+    """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
+
+    `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
+    `rehearsal`: the server's dry run of an eviction; None: there is none. `dry`: nothing is evicted, so
+    gates and the circuit breaker are not asked.
+    """
+
+    snapshot: Callable[[], Snapshot]
+    plan: Callable[[Snapshot], Plan]
+    look: Callable[[Snapshot, Plan], FreshLook]
+    replacements: Callable[[Snapshot], Replacements]
+    limited: Callable[[Snapshot], WatchedLimits]
+    evictor: Evictor
+    rehearsal: Evictor | None = None
+    clock: Clock
+    observer: Observer
+    limits: CycleLimits = _DEFAULTS
+    gate: Gate = _OPEN
+    memory: Memory | None = None
+    dry: bool = False
+
+
+# Evicting one pod after the other, each after a last look, and what is in the way of the next.
+
+
+class Obstacles(Struct, eq=False):
+    """What stood in the way of a plan's evictions so far.
+
+    `fatal`: why this cycle must not evict any more; `unwell`: because of the API server. `held`: the gate
+    that closed. `blind`: the watch is behind, so that no further move can be judged.
+    """
+
+    fatal: str = ""
+    unwell: bool = False
+    held: Reason | None = None
+    blind: bool = False
+
+
+_SKIPPED = {
+    Result.GONE: ReasonCode.CHANGED_SINCE_PLAN,
+    Result.TERMINATING: ReasonCode.TERMINATING,
+    Result.BLOCKED: ReasonCode.PDB_EXHAUSTED,
+    Result.STALE_BUDGET: ReasonCode.PDB_STALE,
+    Result.SEVERAL_BUDGETS: ReasonCode.MULTIPLE_PDBS,
+}
+_FATAL = {
+    Result.FORBIDDEN: "evicting is forbidden",
+    Result.THROTTLED: "the API server is too busy",
+    Result.FAILED: "the API server is unwell",
+    Result.UNKNOWN: "the outcome of an eviction is unknown",
+}
+
+
+class Evicting:
+    """Evicts pods of one plan."""
+
+    def __init__(
+        self,
+        *,
+        look: FreshLook,
+        evictor: Evictor,
+        clock: Clock,
+        observer: Observer,
+        gate: Gate,
+    ) -> None:
+        self.obstacles = Obstacles()
+        self._look = look
+        self._evictor = evictor
+        self._clock = clock
+        self._observer = observer
+        self._gate = gate
+
+    def evict(self, move: Move, in_flight: int) -> Outcome | None:
+        """Evicts the pod if its move is still right; None: a stop was asked for.
+
+        `in_flight`: how many pods of its owner are on their way. The outcome is not told to the observer:
+        some of what is refused can be tried again.
+        """
+        self._observer.on_move(move)
+        permission = Permission(self._look, self._gate, self._clock, move, in_flight)
+        eviction = self._evictor.evict(move.pod, move.reason, permission)
+        self.obstacles.held = permission.held
+        if not eviction.tried:
+            return self._untried(move, eviction)
+        return self._tried(move, eviction)
+
+    def _tried(self, move: Move, eviction: Eviction) -> Outcome:
+        """A move for which a request was sent."""
+        at = self._clock.monotonic()
+        self._observer.on_eviction(move, eviction)
+        if eviction.evicted:
+            now = replace(move, destinations=self._look.destinations(move))
+            return Outcome(
+                move=now, status=MoveStatus.EVICTED, message=eviction.message, eviction=eviction, at=at
+            )
+        return self._not_evicted(move, eviction)
+
+    def unseen(self, move: Move, e: UserError | None) -> Outcome:
+        """The cluster could not be looked at."""
+        self.obstacles.unwell = True
+        self.obstacles.fatal = f"the cluster cannot be looked at: {e.message if e is not None else ''}"
+        return Outcome(move=move, status=MoveStatus.FAILED, message=f"{move.pod.key} was not evicted: {e}")
+
+    def _untried(self, move: Move, eviction: Eviction) -> Outcome | None:
+        """A move for which no request was sent."""
+        reason = eviction.reason
+        if reason is None:
+            return self.unseen(move, eviction.error)
+        if reason.code is ReasonCode.STOPPING:
+            return None
+        self.obstacles.blind = reason.code is ReasonCode.NOT_CURRENT
+        return _skipped(move, reason)
+
+    def _not_evicted(self, move: Move, eviction: Eviction) -> Outcome:
+        """A request that came to nothing, or may have."""
+        result, say = eviction.result, eviction.message
+        status, reason = MoveStatus.FAILED, None
+        if result is Result.WOULD_EVICT:
+            status = MoveStatus.RECORDED
+        elif result is Result.HELD:
+            status, reason = MoveStatus.SKIPPED, eviction.reason
+        elif result in _SKIPPED:
+            status, reason = MoveStatus.SKIPPED, Reason(_SKIPPED[result], say)
+        elif result is not Result.REFUSED:
+            self.obstacles.fatal = f"{_FATAL[result]}: {say}"
+            self.obstacles.unwell = result is not Result.FORBIDDEN
+        return Outcome(move=move, status=status, message=say, reason=reason, eviction=eviction)
+
+
+def _skipped(move: Move, reason: Reason) -> Outcome:
+    say = f"{move.pod.key} was not evicted: {reason.message}"
+    return Outcome(move=move, status=MoveStatus.SKIPPED, message=say, reason=reason)
+
 
 log = logging.getLogger(__name__)
 

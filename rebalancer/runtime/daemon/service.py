@@ -7,49 +7,174 @@ end. The caller ends the probes and flushes telemetry.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rebalancer.engine.agreement import Comparison
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.brakes import Brakes
-from rebalancer.kube.coordination.election import Elector
-from rebalancer.kube.patch.deletion_cost import CostWriter
+from rebalancer.errors import UserError
+from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.connection import Backoff, Connection, retriable
+from rebalancer.kube.election import Elector
+from rebalancer.kube.errors import KubeError, StatusError, TransportError
+from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.outcome.observer import Observer, Observers
-from rebalancer.planner.results.pace import Gait
+from rebalancer.outcome import Observer, Observers
+from rebalancer.planner.pace import Gait
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.daemon.events.events import Events
-from rebalancer.runtime.daemon.heartbeat import BeatingClock, Heartbeat
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.schedule import Daemon
+from rebalancer.runtime.daemon.events import Events
+from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
+from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
-from rebalancer.runtime.daemon.steering import SteeringThread
-from rebalancer.runtime.daemon.trigger import silence_of, trigger_of
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.cached import LastPlan
 from rebalancer.runtime.live.configured import (
+    Newest,
+    NewestGate,
     circuit_limits,
+    content_of,
+    health_address,
     live_options,
     memory_of,
     memory_rules,
     own_name,
     steering_options,
+    usable,
 )
-from rebalancer.runtime.live.last_plan import LastPlan
-from rebalancer.runtime.live.leading import elector_of
-from rebalancer.runtime.live.newest import NewestGate
-from rebalancer.runtime.live.places import Places
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
+from rebalancer.runtime.live.places import Places, elector_of, places_to_act
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
-from rebalancer.runtime.observers.planning import PlanningWatch
-from rebalancer.runtime.prevention.pause import Unpaused
-from rebalancer.runtime.prevention.scale_in import ScaleInSteering
+from rebalancer.runtime.observers.notices import PlanningWatch
+from rebalancer.runtime.prevention import ScaleInSteering, SteeringThread, Unpaused
 from rebalancer.settings import Settings
 
+# Settings that change while the daemon runs. They are checked when noticed, and taken over between two
+# cycles. What they forbid binds at once: `rebalancer.runtime.live.configured`.
+
 log = logging.getLogger(__name__)
+
+_FIXED = (
+    "leader_election", "brake", "health.address", "ledger", "telemetry.otlp", "telemetry.cluster_name",
+    "scope.read_namespaces",
+)  # fmt: skip
+"""Groups, and single settings, that are in force from the start of the process to its end: who it is to
+others, what it listens on or is connected to, and what it watches."""
+
+
+class Reloader:
+    """Watches the settings file by its content.
+
+    `settings`: those in force. `load` reads and checks all sources, and raises UserError. `follow` is called
+    with settings that are taken over.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Callable[[], Settings],
+        *,
+        file: Path | None,
+        observer: Observer,
+        follow: Callable[[Settings], object] = lambda _: None,
+    ) -> None:
+        self.settings = settings
+        self._wanted = settings
+        self._load = load
+        self.file = file
+        self._observer = observer
+        self._follow = follow
+        self._content = content_of(self.file)
+        self._asked = threading.Event()
+        self._by_signal = False
+        # `look` and `take` are called in different threads.
+        self._lock = threading.Lock()
+        self._new: Settings | None = None
+
+    def ask(self) -> None:
+        """Asks for a look at all sources (SIGHUP), even if the file is the same. Safe in a signal handler."""
+        self._asked.set()
+
+    def look(self) -> None:
+        """Reads changed settings and keeps them for `take`. What cannot be used is reported and dropped."""
+        content = content_of(self.file)
+        asked = self._asked.is_set()
+        if content == self._content and not asked:
+            return
+        self._asked.clear()
+        self._content = content
+        try:
+            new = usable(self._load)
+        except UserError as e:
+            with self._lock:
+                self._new = None
+            self._observer.on_reload(str(e))
+            return
+        with self._lock:
+            self._new, self._by_signal = new, self._by_signal or asked
+
+    def take(self, accept: Callable[[Settings], object] = lambda _: None) -> Settings | None:
+        """The new settings, once, or None. Called between two cycles.
+
+        After a signal they always count as new, because other files that they name may have changed. `accept`
+        raises UserError if they cannot be used after all; they are refused then.
+        """
+        with self._lock:
+            new, self._new = self._new, None
+            asked, self._by_signal = self._by_signal, False
+        if new is None or (new == self._wanted and not asked):
+            return None
+        told, self._wanted = self._wanted, new
+        if late := _late(new, told):
+            log.warning("%s: what changed there is in force after the next start only", ", ".join(late))
+        now = _in_force(new, self.settings)
+        if now == self.settings and not asked:
+            return None
+        try:
+            usable(lambda: accept(now))
+        except UserError as e:
+            self._observer.on_reload(str(e))
+            return None
+        if changed := [*_differing(now.plain(), self.settings.plain())]:
+            log.info("settings that changed: %s", ", ".join(changed))
+        self.settings = now
+        self._follow(now)
+        self._observer.on_reload("")
+        return now
+
+    def newest(self, options: Callable[[Settings], LiveOptions]) -> Newest:
+        """What the file says at any moment, for a cycle at work: it is not in force yet."""
+        return Newest(self.file, self._load, options)
+
+
+def _in_force(new: Settings, old: Settings) -> Settings:
+    """The new settings, with the old values of what cannot change while the process runs."""
+    for place in _FIXED:
+        group, _, field = place.partition(".")
+        kept = getattr(old, group)
+        if field:
+            kept = getattr(new, group).model_copy(update={field: getattr(kept, field)})
+        new = new.model_copy(update={group: kept})
+    return new
+
+
+def _late(new: Settings, old: Settings) -> list[str]:
+    """What changed and needs a restart."""
+    return [*_differing(new.plain(), _in_force(new, old).plain())]
+
+
+def _differing(new: Mapping[str, Any], old: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Dotted names as YAML has them. Never the values, which may be secret."""
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            yield from _differing(value, before, f"{above}{key}.")
+        elif value != before:
+            yield above + key
+
 
 _WRITING = 2.0
 """Seconds that the end waits for policy reports that are being written."""
@@ -283,3 +408,119 @@ class Service:
         self.observer.on_leading(leading)
         if leading and not self._reloader.settings.schedule.cron:
             self._daemon.run_now()
+
+
+# The first requests of a daemon: asked until the API server answers.
+#
+# A daemon is often started together with the API server or the network, so an answer that does not come is
+# no reason to end. A refusal is tried again a few times, because an API server that has just been started
+# refuses everything for a moment.
+
+T = TypeVar("T")
+
+PATIENT = Backoff(first=1.0, cap=30.0, longest_wait=math.inf)
+_REFUSALS = 3
+
+
+def until_answered(
+    call: Callable[[], T],
+    *,
+    stop: threading.Event,
+    told: Callable[[str], None] = lambda _: None,
+    backoff: Backoff = PATIENT,
+) -> T | None:
+    """The result of `call`, which is tried again as long as its error may pass; None once `stop` is set.
+
+    `told` gets the words of each error, as does the log. Raises what does not pass by itself: UserError, a
+    refusal (401, 403, 410) that came three times in a row.
+    """
+    tried = refused = 0
+    while not stop.is_set():
+        tried += 1
+        try:
+            return call()
+        except KubeError as e:
+            may_pass = isinstance(e, TransportError) or retriable(e)
+            refused = refused + 1 if isinstance(e, StatusError) and not may_pass else 0
+            if not may_pass and not 0 < refused < _REFUSALS:
+                raise
+            if stop.is_set():
+                break
+            delay = backoff.delay(min(tried, 16), getattr(e, "retry_after", None))
+            told(str(e))
+            log.warning("%s; the daemon cannot begin, and tries again in %.1f s", e, delay)
+            stop.wait(delay)
+    return None
+
+
+# The daemon from its first request to its end. Probes are answered all the time.
+
+_EACH_IS_TOLD = Backoff(tries=1)
+
+
+def serve(
+    connection: Connection,
+    reloader: Reloader,
+    *,
+    stop: threading.Event,
+    observers: Sequence[Observer],
+    ask_server: bool = False,
+    metrics: Metrics | None = None,
+    cycle: Callable[[Any], None] = lambda _: None,
+    begun: Callable[[Service], None] = lambda _: None,
+    patient: Backoff = PATIENT,
+) -> None:
+    """Runs cycles on one cluster until `stop` is set.
+
+    `metrics`: what /metrics answers. `begun` is called with the service before its first cycle, `cycle` with
+    the report of each. `patient`: how long it waits between tries of its first requests. Raises UserError
+    where the daemon cannot begin.
+    """
+    settings = reloader.settings
+    probes = _Probes()
+    address = health_address(settings, connection)
+    health = None
+    if address is not None:
+        health = HealthServer(address, healthz=probes.hung, readyz=probes.not_ready, metrics=metrics).start()
+    try:
+        places = until_answered(
+            lambda: places_to_act(settings, connection, wait=stop.wait, backoff=_EACH_IS_TOLD),
+            stop=stop,
+            told=probes.waits,
+            backoff=patient,
+        )
+        if places is None:
+            return
+        service = Service(
+            connection,
+            reloader,
+            places=places,
+            stop=stop,
+            observers=observers,
+            ask_server=ask_server,
+            cycle=cycle,
+        )
+        begun(service)
+        probes.service = service
+        service.run()
+    finally:
+        if health is not None:
+            health.stop()
+
+
+class _Probes:
+    """What they say: of the first requests, and then of the service."""
+
+    def __init__(self) -> None:
+        self.service: Service | None = None
+        self._why = "the daemon has not begun"
+
+    def waits(self, why: str) -> None:
+        """The first requests fail because of this."""
+        self._why = f"the daemon has not begun: {why}"
+
+    def hung(self) -> str:
+        return self.service.hung() if self.service is not None else ""
+
+    def not_ready(self) -> str:
+        return self.service.not_ready() if self.service is not None else self._why

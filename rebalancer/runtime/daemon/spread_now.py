@@ -19,9 +19,8 @@ from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.runtime.live.follower import Follower
-from rebalancer.spread.constraint import Constraint
-from rebalancer.spread.defaults import SELECTING
+from rebalancer.runtime.live.cached import Follower
+from rebalancer.spread.constraint import SELECTING, Constraint
 from rebalancer.spread.index import SpreadIndex
 
 _POLL = 0.25

@@ -17,7 +17,7 @@ from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
 from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
+from rebalancer.policy.replacement import VerticalAutoscalers
 
 
 class Watched(Protocol):

@@ -6,30 +6,164 @@ Nothing of it is remembered: what is over is over at the next look.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.kube.coordination.lease import Lease, LeaseClient
 from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
-from rebalancer.model.pod import Pod
+from rebalancer.kube.leases import Lease, LeaseClient
+from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.history.tally import HOUR
-from rebalancer.policy.limits.circuit_breaker import (
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.pace import readiness
+from rebalancer.policy.circuit_breaker import (
     CircuitLimits,
+    expired,
+    judged_since,
+    overlooked,
+    silent,
     too_many_displaced,
     too_many_late,
     too_many_not_ready,
 )
-from rebalancer.policy.limits.silent_scheduler import expired, judged_since, overlooked, silent
+from rebalancer.policy.ledger import DAY, HOUR, Entry, Fate
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates.gates import FRESH, Gate
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.runtime.cycle.gates import FRESH, Gate
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.cluster_now import Watched
-from rebalancer.runtime.last_look.displaced import displaced
-from rebalancer.runtime.last_look.late import late, may_be_late, unresolved
+
+# Which Pending pods may have been left without a node by our evictions?
+#
+# Pods wait for many reasons, mostly for an autoscaler. An eviction can be the reason in two ways: the pod
+# is a replacement that found no node, or it would find one if our replacements were not where they are now.
+
+
+def displaced(snapshot: Snapshot, made: Sequence[Entry], config: SchedulerConfig | None) -> frozenset[str]:
+    """namespace/name of the Pending pods that these evictions may have left without a node."""
+    waiting = [p for p in snapshot.pods if p.unschedulable and p.waits]
+    if not waiting or not made:
+        return frozenset()
+    there = {p.key: p for p in snapshot.pods if p.node_name and not p.terminating}
+    landed = [there[e.replacement] for e in made if e.replacement in there]
+    settled = {p.key for p in landed}
+    missing = Counter(e.owner for e in made if e.replacement not in settled)
+    ours = _replacements(snapshot, waiting, missing)
+    others = [p for p in waiting if p.key not in ours]
+    return ours | _would_fit(snapshot, others, landed, config)
+
+
+def _replacements(snapshot: Snapshot, waiting: Sequence[Pod], missing: Counter[str]) -> frozenset[str]:
+    """The Pending pods of owners of which pods were evicted: no more than were, the youngest."""
+    if not missing:
+        return frozenset()
+    owners, found = Owners(snapshot, PolicyOptions()), set[str]()
+    for pod in sorted(waiting, key=lambda p: (-(p.created or 0.0), p.key)):
+        owner = owners.of(pod)
+        if owner is not None and missing[top := owners.top(owner).key] > 0:
+            missing[top] -= 1
+            found.add(pod.key)
+    return frozenset(found)
+
+
+def _would_fit(
+    snapshot: Snapshot, waiting: Sequence[Pod], landed: Sequence[Pod], config: SchedulerConfig | None
+) -> frozenset[str]:
+    """The Pending pods for which there would be a node without the replacements that have landed.
+
+    Only their nodes are looked at; so what depends on other nodes, spread and affinity to pods, is left out.
+    """
+    rows, taken = {p.node_name for p in landed}, {p.key for p in landed}
+    if not rows or not waiting:
+        return frozenset()
+    without = replace(
+        snapshot,
+        nodes=tuple(n for n in snapshot.nodes if n.name in rows),
+        pods=tuple(p for p in snapshot.pods if p.node_name in rows and p.key not in taken),
+    )
+    simulation = Simulation(without, config)
+    fits: dict[int, bool] = {}
+    for template in {id(p.template): p.template for p in waiting}.values():
+        bare = _bare(template)
+        fits[id(template)] = bool(simulation.framework(bare).feasible(bare).any())
+    return frozenset(p.key for p in waiting if fits[id(p.template)])
+
+
+def _bare(template: PodTemplate) -> PodTemplate:
+    node = template.affinity.node_affinity if template.affinity is not None else None
+    return replace(template, spread=(), affinity=Affinity(node_affinity=node) if node is not None else None)
+
+
+# Which replacements of ours are late: a registry, a network or a volume keeps them from starting.
+#
+# One that is late for a reason of its own is no news. Several at a time are: whoever goes next would not
+# start either.
+
+SOONEST = 60.0
+"""Seconds before which nothing is late that does not say why it waits."""
+_TIMES = 2
+"""So many times as long as usual is late."""
+_LATE_SKEW = 300.0
+"""Seconds that the API server's clock, which says when pods were made, and this one may differ."""
+_LANDED = frozenset({Fate.DONE, Fate.ASTRAY})
+
+
+def unresolved(made: Iterable[Entry], pods: Iterable[Pod], now: float) -> list[Entry]:
+    """The evictions of the last day whose replacements were not seen to be Ready, the last first."""
+    alive = {p.uid for p in pods if not p.terminating}
+    found = (e for e in made if e.fate not in _LANDED and abs(now - e.at) < DAY and e.uid not in alive)
+    return sorted(found, key=lambda e: -e.at)
+
+
+def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
+    """How many of the pods could be late replacements of these evictions, at a glance."""
+    spaces, long = {e.namespace for e in left}, any(now - e.at >= SOONEST for e in left)
+    return sum(p.namespace in spaces and _starts(p) and (long or bool(p.stuck)) for p in pods)
+
+
+def late(snapshot: Snapshot, left: Sequence[Entry], now: float) -> dict[str, str]:
+    """namespace/name of the late replacements of these evictions → what they wait for.
+
+    Late is what has taken twice as long as pods of its owner usually do, of the cluster where its owner tells
+    nothing; or what has a container that cannot be started, as its kubelet says.
+    """
+    owners, pods, times = Owners(snapshot, PolicyOptions()), defaultdict[str, list[Pod]](list), list[float]()
+    made: Mapping[str, list[Entry]] = defaultdict(list)
+    for e in left:
+        made[e.owner].append(e)
+    for group in snapshot.live:
+        times += readiness(group.pods)
+        owner = owners.of(group.one)
+        if owner is not None and (key := owners.top(owner).key) in made:
+            pods[key] += group.pods
+    anybody = median(times) if times else 0.0
+    found: dict[str, str] = {}
+    for key, entries in made.items():
+        usual = list(readiness(pods[key]))
+        patience = max(SOONEST, _TIMES * (median(usual) if usual else anybody))
+        since = entries[-1].at - _LATE_SKEW
+        new = sorted((p for p in pods[key] if _starts(p) and (p.created or 0.0) >= since), key=_youngest)
+        for e, pod in zip(entries, new, strict=False):
+            seconds = now - max(e.at, pod.created or 0.0)
+            if pod.stuck or seconds >= patience:
+                found[pod.key] = pod.stuck or f"not Ready after {seconds:.0f} s"
+    return found
+
+
+def _starts(pod: Pod) -> bool:
+    return not (pod.ready or pod.finished or pod.terminating)
+
+
+def _youngest(pod: Pod) -> tuple[float, str]:
+    return -(pod.created or 0.0), pod.key
+
 
 log = logging.getLogger(__name__)
 

@@ -2,32 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from rebalancer.kube.errors import ForbiddenError
-from rebalancer.kube.read.head import HeadMeta
+from rebalancer.kube.errors import ForbiddenError, KubeError
+from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
-from rebalancer.model.object_meta import ObjectMeta, OwnerReference
+from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import Namespace, PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
+from rebalancer.policy.annotations import paused, steering
+from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.limits.budgets import Budgets
-from rebalancer.policy.limits.quota import Quotas
-from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.last_look import named, namespace, owner, pod
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.owners import failing, gone, queue_of
+from rebalancer.policy.quota import Quotas
 from rebalancer.runtime.last_look.room import Room
-from rebalancer.runtime.last_look.spot_check import SpotCheck
-from rebalancer.runtime.last_look.watch_age import WatchAge
+from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
+
+# Does the victim's namespace still let its pods go?
+
+
+def namespace_refuses(
+    name: str, planned: ObjectMeta | None, live: ObjectMeta | None, now: float
+) -> Reason | None:
+    """Why a namespace, read now, holds its pods back; None if it does not.
+
+    `planned`: as it was planned with, None where that is not known; `live`: None if there is none. Its labels
+    may take it out of the scope, or change whom an affinity means.
+    """
+    if live is None:
+        return _changed(f"namespace {name} is gone") if planned is not None else None
+    if (reason := paused(f"namespace {name}", live.annotations, now)) is not None:
+        return reason
+    if live.deletion_timestamp is not None:
+        say = f"namespace {name} is being deleted: nothing is made in it"
+        return Reason(ReasonCode.OWNER_TERMINATING, say)
+    if planned is None:
+        return None
+    for what, differs in (
+        ("annotations", steering(live.annotations) != steering(planned.annotations)),
+        ("labels", live.labels != planned.labels),
+    ):
+        if differs:
+            return _changed(f"namespace {name} has changed since the plan: its {what}")
+    return None
+
+
+def _changed(message: str) -> Reason:
+    return Reason(ReasonCode.CHANGED_SINCE_PLAN, message)
+
+
+# Would the owner still make the replacement that was planned with?
+
+
+def short_of_pods(planned: Workload, live: Workload, in_flight: int) -> Reason | None:
+    """Why the owner has fewer pods, or fewer Ready ones, than when it was planned.
+
+    `in_flight`: how many of its pods this wave has evicted already; so many may be missing.
+    """
+    if live.status_replicas < live.replicas - in_flight:
+        return Reason(
+            ReasonCode.OWNER_SCALING,
+            f"{live.kind} {live.name} wants {live.replicas} pods and has {live.status_replicas}",
+            {"replicas": live.replicas, "pods": live.status_replicas},
+        )
+    if live.ready_replicas < planned.ready_replicas - in_flight:
+        return Reason(
+            ReasonCode.REPLACEMENT_NOT_READY,
+            f"{live.kind} {live.name} has {live.ready_replicas} Ready pods, "
+            f"{planned.ready_replicas} when it was planned",
+            {"ready": live.ready_replicas, "planned": planned.ready_replicas},
+        )
+    return None
+
+
+def short_of_ready(top: Workload, live: Workload, in_flight: int, limit: Limit) -> Reason | None:
+    """Why a Ready pod of the owner stays: as many are unavailable by now as may be, or it is the last one.
+
+    `top`: its Deployment, if it has one. What this wave has evicted counts as Ready: the wave was planned
+    within the limit.
+    """
+    ready = live.ready_replicas + in_flight
+    return degraded(top, ready, live.replicas - ready, limit)
+
+
+def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
+    """Why an owner would not make the replacement that was planned with."""
+    name = f"{planned.kind} {planned.namespace}/{planned.name}"
+    if live is None or live.metadata.uid != planned.metadata.uid:
+        return _changed(f"{name} is gone" + (", replaced by another of its name" if live else ""))
+    if live.metadata.deletion_timestamp is not None:
+        return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
+    if live.replicas != planned.replicas:
+        return Reason(
+            ReasonCode.OWNER_SCALING,
+            f"{name} was scaled from {planned.replicas} to {live.replicas} since the plan",
+            {"planned": planned.replicas, "replicas": live.replicas},
+        )
+    if live.metadata.generation != planned.metadata.generation:
+        return _changed(f"{name} has changed since the plan (generation {live.metadata.generation})")
+    if live.observed_generation < live.metadata.generation:
+        return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
+    if (live.current_revision, live.update_revision) != (planned.current_revision, planned.update_revision):
+        return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
+    if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
+        return _changed(f"{name} has changed since the plan: its annotations")
+    if (reason := failing(live)) is not None:
+        return reason
+    if key := queue_of(live.metadata.labels, live.metadata.annotations):
+        return _changed(f"{name} has changed since the plan: it is in a queue ({key})")
+    return None
+
+
+# Is the pod still the planned victim?
+
+
+def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
+    """Why a pod, read now, is no longer the planned victim; None if it is.
+
+    Annotations that no rule reads may change at any time: operators keep their own books in them.
+    """
+    if live is None or live.uid != planned.uid:
+        return _changed(f"pod {planned.key} is gone" + (", replaced by another of its name" if live else ""))
+    if live.terminating:
+        return Reason(ReasonCode.TERMINATING, f"pod {live.key} is being deleted already")
+    if live.phase != "Running":
+        return Reason(
+            ReasonCode.NOT_RUNNING, f"pod {live.key} is {live.phase}: evicting it would bypass its budget"
+        )
+    for what, differs in (
+        ("node", live.node_name != planned.node_name),
+        ("labels", live.template.labels != planned.template.labels),
+        ("requests", live.template.requests != planned.template.requests),
+        ("tolerations", live.template.tolerations != planned.template.tolerations),
+        ("annotations", steering(live.annotations) != steering(planned.annotations)),
+        ("owner", _uid(live) != _uid(planned)),
+    ):
+        if differs:
+            return _changed(f"pod {live.key} has changed since the plan: its {what}")
+    if planned.ready and not live.ready:
+        return _changed(f"pod {live.key} has become unready since the plan")
+    return None
+
+
+def _uid(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner is not None else ""
+
+
+# Is what an owner's template names still there? Without it the API server refuses every new pod.
+#
+# ServiceAccounts and RuntimeClasses are neither listed nor watched, as few of them matter. They are read by
+# name, for the owners that a plan has moves of, and again before each eviction.
+
+Exists = Callable[[str, str, str], bool | None]
+"""`rebalancer.kube.reading.Objects.exists`: by kind, namespace and name. Raises KubeError."""
+_AT_ONCE = 8
+
+
+def why_not(owner: Workload, exists: Exists) -> Reason | None:
+    """Why no new pod of the owner would be admitted; None if it would be, or if that cannot be seen."""
+    for kind, name in _named(owner):
+        if exists(kind, owner.namespace, name) is False:
+            return gone(f"{owner.kind} {owner.name}", kind, name)
+    return None
+
+
+def missing(owners: Iterable[Workload], exists: Exists) -> tuple[dict[str, Reason], tuple[str, ...]]:
+    """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and the kinds that could not be
+    asked for. Each object is asked for once."""
+    owners = tuple(owners)
+    by_name = dict.fromkeys((kind, o.namespace, name) for o in owners for kind, name in _named(o))
+
+    def ask(key: tuple[str, str, str]) -> bool | None:
+        try:
+            return exists(*key)
+        except KubeError:
+            return None  # before the eviction it is asked again
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="named") as pool:
+        found = dict(zip(by_name, pool.map(ask, by_name), strict=True))
+    refused = {
+        owner.key: reason
+        for owner in owners
+        if (reason := why_not(owner, lambda *key: found[key])) is not None
+    }
+    return refused, tuple(sorted({kind for (kind, _, _), there in found.items() if there is None}))
+
+
+def _named(owner: Workload) -> Iterator[tuple[str, str]]:
+    """Kinds and names. The ServiceAccount `default` is made again by itself."""
+    if owner.service_account not in ("", "default"):
+        yield "ServiceAccount", owner.service_account
+    if owner.runtime_class:
+        yield "RuntimeClass", owner.runtime_class
 
 
 class Reads(Protocol):
-    """`rebalancer.kube.read.objects.Objects`, as far as it is needed here. Methods raise KubeError."""
+    """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name."""
@@ -47,7 +224,7 @@ class Reads(Protocol):
 
 
 class Namespaces(Protocol):
-    """`rebalancer.kube.coordination.brakes.Brakes`, as far as it is needed here. Raises KubeError."""
+    """`rebalancer.kube.brakes.Brakes`, as far as it is needed here. Raises KubeError."""
 
     def namespace(self, name: str) -> ObjectMeta | None:
         """Its metadata; None if it is gone."""
@@ -125,11 +302,11 @@ class LastLook:
         live_pod, there = the_pod.result(), the_namespace.result()
         live_owner = live = the_owner.result()
         if planned is not None and planned.kind in RESOURCES:
-            reason = owner.why_not(planned, live)
+            reason = owner_refuses(planned, live)
             if reason is None and live is not None:
-                reason = owner.short_of_pods(planned, live, in_flight)
+                reason = short_of_pods(planned, live, in_flight)
                 if reason is None and live_pod is not None and live_pod.ready:
-                    reason = owner.short_of_ready(
+                    reason = short_of_ready(
                         parent or planned, live, in_flight, self._policy.in_flight_per_owner
                     )
             if reason is not None:
@@ -138,14 +315,14 @@ class LastLook:
             return reason
         live_parent = the_parent.result()
         if parent is not None and parent.kind in RESOURCES:
-            reason = owner.why_not(parent, live_parent)
+            reason = owner_refuses(parent, live_parent)
             if reason is not None:
                 return reason
         return (
             self._of_namespace(victim.namespace, there)
             or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
             or self._quota(move)
-            or pod.why_not(victim, live_pod)
+            or pod_refuses(victim, live_pod)
             or self._of_people(live_pod, there, live_owner, live_parent, new=parent is None and not in_flight)
             or self._if_watched(move, node, the_node.result(), _heads(live_pod, the_pod_there.result()))
         )
@@ -180,7 +357,7 @@ class LastLook:
         """What the namespace, as it was just read, says."""
         if isinstance(there, Reason):
             return there
-        return namespace.why_not(name, self._room.namespace(name), there, self._now())
+        return namespace_refuses(name, self._room.namespace(name), there, self._now())
 
     def _of_people(
         self,
@@ -214,7 +391,7 @@ class LastLook:
         return self._reads.workload(planned.kind, planned.namespace, planned.name)
 
     def _named(self, planned: Workload | None) -> Reason | None:
-        return named.why_not(planned, self._reads.exists) if planned is not None else None
+        return why_not(planned, self._reads.exists) if planned is not None else None
 
     def _parent(self, namespace: str, ref: OwnerReference | None, *, known: bool) -> Workload | None:
         """The owner's own owner. One that the plan did not know and that may not be read is none."""

@@ -18,8 +18,8 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.runtime.live.follower import Follower
-from rebalancer.spread.defaults import SELECTING
+from rebalancer.runtime.live.cached import Follower
+from rebalancer.spread.constraint import SELECTING
 
 _POLL = 0.5
 _BUDGET = 0.2

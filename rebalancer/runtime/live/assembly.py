@@ -11,54 +11,47 @@ from msgspec.structs import replace
 from rebalancer import __version__
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.findings import plan_with_findings
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import DEFAULT_BACKOFF, Backoff
-from rebalancer.kube.coordination.brakes import Brakes
-from rebalancer.kube.coordination.lease import LeaseClient
-from rebalancer.kube.coordination.place import Place
-from rebalancer.kube.evict.eviction import REQUESTER, Evictor, RecordingEvictor
-from rebalancer.kube.evict.evictor import LiveEvictor
-from rebalancer.kube.read.objects import Objects
-from rebalancer.kube.read.snapshot import read_snapshot
-from rebalancer.kube.read.transfer import ReadOptions
+from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
+from rebalancer.kube.evictor import REQUESTER, Evictor, LiveEvictor, RecordingEvictor
+from rebalancer.kube.leases import LeaseClient
+from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.lists import ReadOptions
+from rebalancer.kube.reading import Objects, read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.observer import Observer, Observers
+from rebalancer.outcome import Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.policy.limits.windows import Window
+from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Approved
-from rebalancer.runtime.cycle.clock import Clock, Heed
-from rebalancer.runtime.cycle.gates.gates import (
+from rebalancer.policy.windows import Window
+from rebalancer.runtime.cycle.carrying_out import CycleLimits, Parts
+from rebalancer.runtime.cycle.clock import Clock, Heed, check_namespaces, check_readable, warned
+from rebalancer.runtime.cycle.gates import (
     CircuitGate,
+    FreshLook,
     Gate,
     Gates,
     LeaderGate,
+    NoLook,
     PauseGate,
     RivalGate,
     TimeGate,
+    WatchedLimits,
     WindowGate,
 )
-from rebalancer.runtime.cycle.gates.permission import FreshLook, NoLook
-from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
-from rebalancer.runtime.cycle.memory.memory import Memory
-from rebalancer.runtime.cycle.parts import CycleLimits, Parts
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
-from rebalancer.runtime.cycle.snapshot_checks import check_namespaces, check_readable, warned
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
-from rebalancer.runtime.last_look.look import LastLook
-from rebalancer.runtime.last_look.named import Exists, missing
+from rebalancer.runtime.last_look.look import Exists, LastLook, missing
 from rebalancer.runtime.last_look.room import Room
-from rebalancer.runtime.last_look.spot_check import SpotCheck
-from rebalancer.runtime.last_look.watch_age import WatchAge
-from rebalancer.runtime.live.cached import CachedReader
-from rebalancer.runtime.live.last_plan import LastPlan
-from rebalancer.runtime.observers.events import EventSetting
-from rebalancer.runtime.observers.neighbours import held_by_descheduler
-from rebalancer.runtime.observers.undoing import undone
-from rebalancer.telemetry.traces.current import trace_annotations
+from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
+from rebalancer.runtime.live.cached import CachedReader, LastPlan
+from rebalancer.runtime.observers.log import EventSetting
+from rebalancer.runtime.observers.neighbours import held_by_descheduler, undone
+from rebalancer.telemetry.logs import trace_annotations
 
 
 class LiveOptions(Struct, frozen=True, kw_only=True):

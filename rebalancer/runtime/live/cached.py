@@ -6,14 +6,25 @@ objects themselves. So a plan that follows a wave waits until the cache has seen
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import Self
 
+from msgspec import Struct
+
+from rebalancer.findings import plan_with_findings
 from rebalancer.kube.errors import CacheNotReadyError, KubeError
-from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import MoveStatus, Observer, Outcome
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.policy.evictable import next_change
 from rebalancer.runtime.cycle.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -134,3 +145,112 @@ class CachedReader(Observer):
 def _number(version: str) -> int:
     """Resource versions compare as numbers (KEP-5504). Anything else counts as the oldest."""
     return int(version) if version.isdigit() else 0
+
+
+# What follows the pods of the watch cache in a thread of its own, beside the cycle.
+
+
+class Follower(ABC):
+    """Looks every `poll` seconds at what has happened, between `start` and `stop`.
+
+    No eviction depends on it: an error is logged, and what is known is forgotten.
+    """
+
+    def __init__(self, cache: WatchCache, *, name: str, poll: float) -> None:
+        self._cache = cache
+        self._feed = cache.follow_pods()
+        self._name, self._poll = name, poll
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> Self:
+        """Begins."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends within a moment."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+        self._cache.forget(self._feed)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Takes over what has happened since the last look."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Begins anew at the next look."""
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._poll):
+            try:
+                self.look()
+            except Exception:
+                # A figure that is missing must not end the process.
+                log.exception("what the thread %s follows could not be followed", self._name)
+                self._forget()
+
+
+# Memory that is free within the process goes back to the system.
+#
+# A plan for a large cluster takes some hundred megabytes for seconds, in pieces of a size that the C
+# library keeps for later. A daemon would hold them until its next plan, minutes or days after.
+
+
+def give_back() -> None:
+    """Gives back what is free; takes some milliseconds. Where the C library is not glibc, nothing is done."""
+    _trim()(0)
+
+
+@cache
+def _trim() -> Callable[[int], object]:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):  # musl, macOS, Windows
+        return lambda _: None
+    return found
+
+
+# Plans are remembered from cycle to cycle, for as long as nothing changes that they rest on.
+
+_NOT_PLANNED_FROM = frozenset({"now", "reads", "warnings"})
+_RESTS_ON = tuple(f for f in Snapshot.__struct_fields__ if f not in _NOT_PLANNED_FROM)
+_MOST = 2
+"""A cycle makes a second plan if the first touches violations that are too young."""
+
+
+class _Made(Struct, frozen=True, eq=False):
+    snapshot: Snapshot
+    options: PlanOptions
+    plan: Plan
+    until: float
+
+
+class LastPlan:
+    """Plans as `make` does, unless it planned the same cluster under the same options just before.
+
+    That is the common case of a daemon on a quiet cluster, and planning is what its cycle costs. Two
+    snapshots are the same cluster if their fields are the same objects, as the watch cache hands them out.
+    """
+
+    def __init__(self, make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings) -> None:
+        self._make = make
+        self._made: list[_Made] = []
+
+    def __call__(self, snapshot: Snapshot, options: PlanOptions) -> Plan:
+        """The plan."""
+        self._made = [m for m in self._made if snapshot.now < m.until and _same(m.snapshot, snapshot)]
+        for made in self._made:
+            if made.options == options:
+                return made.plan
+        plan = self._make(snapshot, options)
+        give_back()
+        until = next_change(snapshot, options.policy)
+        self._made = [*self._made, _Made(snapshot, options, plan, until)][-_MOST:]
+        return plan
+
+
+def _same(one: Snapshot, other: Snapshot) -> bool:
+    return all(getattr(one, f) is getattr(other, f) for f in _RESTS_ON)

@@ -1,4 +1,4 @@
-"""Who listens to a cycle (`rebalancer.outcome.observer`).
+"""Who listens to a cycle (`rebalancer.outcome`).
 
 log         the log
 events      Events on pods and owners

@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rebalancer.sandbox.api.objects import Object, condition, is_ready, set_condition
-from rebalancer.sandbox.api.resources import NODES, PODS
-from rebalancer.sandbox.controllers import pods
 from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.storage.history import Event
+from rebalancer.sandbox.objects import Object, condition, copied, is_ready, seconds_of, set_condition
+from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.resources import NODES, PODS, of_object
+from rebalancer.sandbox.storage import Event
+
+# What several controllers know of pods and their owners.
+
+HASH = "pod-template-hash"
+# As Kubernetes encodes hashes: no vowels.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def split(key: str) -> tuple[str, str]:
+    """namespace/name → (namespace, name)."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+def key_of(obj: Object) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def controller_of(obj: Object) -> dict[str, Any] | None:
+    """The ownerReference of the controller, if any."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return dict(owner)
+    return None
+
+
+def owner_keys(event: Event, kind: str) -> list[str]:
+    """Keys of the controllers of that kind that an object had before or has after a change."""
+    found: dict[str, None] = {}
+    for record in (event.record, event.old):
+        owner = controller_of(record.obj) if record is not None else None
+        if owner is not None and owner.get("kind") == kind:
+            found[f"{event.obj['metadata']['namespace']}/{owner['name']}"] = None
+    return list(found)
+
+
+def owned_pods(store: Store, owner: Object) -> list[Object]:
+    """Pods that the owner controls, in order of their names."""
+    uid = owner["metadata"]["uid"]
+    return [
+        obj
+        for resource, obj in store.owned(uid)
+        if resource is PODS and (controller_of(obj) or {}).get("uid") == uid
+    ]
+
+
+def terminating(obj: Object) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def finished(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def active(pod: Object) -> bool:
+    """Counts as a replica."""
+    return not finished(pod) and not terminating(pod)
+
+
+def available(pod: Object, min_ready_seconds: int, now: float) -> bool:
+    """Ready, and for long enough."""
+    if not is_ready(pod):
+        return False
+    since = (condition(pod, "Ready") or {}).get("lastTransitionTime")
+    return not min_ready_seconds or seconds_of(since) + min_ready_seconds <= now
+
+
+def replicas_of(obj: Object) -> int:
+    wanted = (obj.get("spec") or {}).get("replicas")
+    return 1 if wanted is None else int(wanted)
+
+
+def reference(owner: Object) -> dict[str, Any]:
+    """The ownerReference that makes `owner` the controller."""
+    resource = of_object(owner)
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_of(owner: Object, template: Mapping[str, Any], **metadata: Any) -> Object:
+    """A new pod of the owner's template; `metadata` has its name or generateName."""
+    wanted = copied(dict(template))
+    given = wanted.get("metadata") or {}
+    kept = {k: given[k] for k in ("labels", "annotations", "finalizers") if given.get(k)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **kept,
+            **metadata,
+            "namespace": owner["metadata"]["namespace"],
+            "ownerReferences": [reference(owner)],
+        },
+        "spec": wanted.get("spec") or {},
+    }
+
+
+def hash_of(value: Any) -> str:
+    """Ten characters that stand for a JSON value."""
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
+
+
+def scaled(value: int | str | None, total: int, *, up: bool) -> int:
+    """A number, or a percentage of `total` rounded up or down, as intstr.GetScaledValueFromIntOrPercent."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value
+    if not value.endswith("%"):
+        return int(value)
+    product = int(value[:-1]) * total
+    return -(-product // 100) if up else product // 100
+
 
 ReadyAfter = float | Callable[[Object], float | None]
 """Seconds from a pod's assignment until it is Ready; a function may say so per pod, None = never."""
@@ -51,7 +172,7 @@ class Kubelet(Controller):
     def _plan(self, pod: Object) -> None:
         """Sets the time of what the pod's kubelet does next, once."""
         spec, metadata = pod.get("spec") or {}, pod["metadata"]
-        ending = pods.terminating(pod)
+        ending = terminating(pod)
         if (
             not spec.get("nodeName")
             or (metadata["uid"], ending) in self._due
@@ -66,14 +187,14 @@ class Kubelet(Controller):
         if wait is None:
             return
         self._due[metadata["uid"], ending] = self.loop.now() + wait
-        self.loop.after(wait, self, pods.key_of(pod))
+        self.loop.after(wait, self, key_of(pod))
 
     def sync(self, key: str) -> None:
-        namespace, name = pods.split(key)
+        namespace, name = split(key)
         pod = self.store.find(PODS, name, namespace)
         if pod is None:
             return
-        metadata, ending = pod["metadata"], pods.terminating(pod)
+        metadata, ending = pod["metadata"], terminating(pod)
         due = self._due.get((metadata["uid"], ending))
         if due is None or due > self.loop.now():
             return
@@ -104,7 +225,7 @@ class Kubelet(Controller):
 
 def _starts(pod: Object) -> bool:
     """Whether its kubelet still has to start it."""
-    if pods.finished(pod) or is_ready(pod):
+    if finished(pod) or is_ready(pod):
         return False
     if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
         return True

@@ -14,19 +14,15 @@ from typing import ClassVar
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.explain import summary
+from rebalancer.engine.explain import nobody_preempted, summary
 from rebalancer.engine.framework import Framework
-from rebalancer.engine.preemption import nobody_preempted
 from rebalancer.model.pod import Pod
-from rebalancer.sandbox.api.errors import ApiError
-from rebalancer.sandbox.api.objects import Object, set_condition
-from rebalancer.sandbox.api.resources import PODS
-from rebalancer.sandbox.controllers.live_state import LiveState
-from rebalancer.sandbox.controllers.loop import Controller, Loop
-from rebalancer.sandbox.controllers.volumes import bind_claims
-from rebalancer.sandbox.registry.binding import bind
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.storage.history import Event
+from rebalancer.sandbox.controllers.infrastructure import bind_claims
+from rebalancer.sandbox.controllers.loop import Controller, LiveState, Loop
+from rebalancer.sandbox.objects import Object, set_condition
+from rebalancer.sandbox.registry import Store, bind
+from rebalancer.sandbox.resources import PODS, ApiError
+from rebalancer.sandbox.storage import Event
 from rebalancer.spread.arrays import Bools
 
 _ALWAYS_ENOUGH = 100

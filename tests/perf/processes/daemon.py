@@ -19,16 +19,16 @@ from pathlib import Path
 
 import msgspec
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.outcome.observer import Observers
+from rebalancer.outcome import Observers
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.cached import LastPlan
 from rebalancer.runtime.live.configured import live_options, memory_of
-from rebalancer.runtime.live.last_plan import LastPlan
+from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_of
-from rebalancer.runtime.live.single.once import run_once
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from rebalancer.settings import load_settings

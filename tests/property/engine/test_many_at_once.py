@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.findings.checks.replacing.back_again import BackAgain
-from rebalancer.findings.checks.replacing.kept import kept_pods
+from rebalancer.findings.cannot_be_replaced import BackAgain, kept_pods
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.planner import view_of

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests import read_snapshot
-from rebalancer.manifests.redaction.pseudonyms import Pseudonyms
-from rebalancer.manifests.redaction.redact import learn, of_object
-from rebalancer.manifests.redaction.redacted_fields import KINDS as REDACTED
+from rebalancer.manifests.redacted_fields import KINDS as REDACTED
+from rebalancer.manifests.redaction import Pseudonyms, learn, of_object
 from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
 from rebalancer.planner.plan import Plan
-from rebalancer.policy import gangs
-from rebalancer.spread.layout import natural
+from rebalancer.policy import owners
+from rebalancer.spread.arrays import natural
 from tests.support.build import NodeBuilder, node, nodes, objects, workload
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.clusters.scenarios import SCENARIOS, scenario
@@ -142,7 +141,7 @@ def in_a_gang(o: Json, part: str, key: str) -> Json:
 
 @pytest.mark.parametrize(
     ("part", "key"),
-    [*(("labels", k) for k in gangs.LABELS), *(("annotations", k) for k in gangs.ANNOTATIONS)],
+    [*(("labels", k) for k in owners.LABELS), *(("annotations", k) for k in owners.ANNOTATIONS)],
 )
 def test_so_is_one_with_gangs(part: str, key: str) -> None:
     skewed = objects(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.sandbox.api.objects import condition
+from rebalancer.sandbox.objects import condition
 from tests.support.build import pod
 from tests.support.clusters.scenarios import scenario
 from tests.support.sandbox import ApiServer, Cluster

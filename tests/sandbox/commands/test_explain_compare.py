@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rebalancer.cli.app import app
-from rebalancer.engine.config_file import parse_config
+from rebalancer.engine.config import parse_config
 from tests.support.clusters.cluster_objects import node, pods, workload
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.kube.coordination.brakes import FOR_RUN
-from rebalancer.kube.coordination.lease import SEEN
+from rebalancer.kube.brakes import FOR_RUN
+from rebalancer.kube.leases import SEEN
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings

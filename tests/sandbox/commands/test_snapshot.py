@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.errors import UserError
-from rebalancer.kube.read import whole
-from rebalancer.manifests.kinds import CAPTURED_AT, CAPTURED_KINDS, SERVER_VERSION
+from rebalancer.kube import lists
+from rebalancer.manifests.documents import CAPTURED_AT, CAPTURED_KINDS, SERVER_VERSION
 from tests.support.build import claim, node, objects, pdb, pod, stateful_set, volume, workload
 from tests.support.clusters.scenarios import scenario
 from tests.support.sandbox import ApiServer, Cut, Gone, Reply
@@ -95,7 +95,7 @@ MANY = [pod(f"p{i:04}").on("a") for i in range(600)]
 def test_a_list_that_begins_anew_is_written_once(
     name: str, version: str, fault: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole, "_BLOCK", 20_000)
+    monkeypatch.setattr(lists, "_BLOCK", 20_000)
     with ApiServer(objects(node("a"), MANY), version=version) as server:
         at = ("--kubeconfig", server.kubeconfig(tmp_path / "config"))
         server.faults.add(fault, verb="list", resource="pods", skip=int(version == "1.32.0"), times=1)
@@ -104,7 +104,7 @@ def test_a_list_that_begins_anew_is_written_once(
 
 
 def test_what_went_into_a_pipe_cannot_be_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "_BLOCK", 20_000)
+    monkeypatch.setattr(lists, "_BLOCK", 20_000)
     source, sink = os.pipe()
     with ApiServer(objects(node("a"), MANY)) as server, open(source, "rb"):
         server.faults.add(Cut("body", body_bytes=100_000), verb="list", resource="pods", times=1)

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.outcome import End
+from rebalancer.policy.waits import HistoryRules
 from tests.support.build import node, nodes, objects, pdb, pod, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rebalancer.errors import UserError
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from tests.support.build import objects, pdb
 from tests.support.runs.one_cycle import SKEWED, Run
 from tests.support.sandbox import ApiServer, Cut, Garbage, Reply

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome import End, MoveStatus
 from rebalancer.planner import PlanOptions
-from rebalancer.planner.options import Joint
+from rebalancer.planner.plan import Joint
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.live.assembly import LiveOptions
 from tests.support.build import objects, pdb, pod

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import End, MoveStatus
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import End, MoveStatus, Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, astray, once
 from tests.support.sandbox import ApiServer, Cut, Reply

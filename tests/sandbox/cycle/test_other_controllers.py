@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment, nodes, objects, replica_set, stateful_set, workload

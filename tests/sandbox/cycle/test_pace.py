@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from rebalancer.planner import plan
-from rebalancer.planner.results.pace import Gait, pace
-from rebalancer.policy.history.ledger import Ledger, Totals
+from rebalancer.planner.pace import Gait, pace
+from rebalancer.policy.ledger import Ledger, Totals
 from rebalancer.runtime.live.configured import live_options, memory_rules
 from rebalancer.runtime.live.places import Places
 from rebalancer.settings import load_settings, plan_options

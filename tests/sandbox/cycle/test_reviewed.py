@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.cli.acting import doubts
+from rebalancer.cli.options import doubts
 from rebalancer.errors import UserError
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.runtime.live.single.reviewed import Reviewed, read_reviewed
+from rebalancer.outcome import End
+from rebalancer.runtime.live.once import Reviewed, read_reviewed
 from tests.support.build import deployment, nodes, objects, workload
 from tests.support.runs.one_cycle import DRY, SKEWED, Run
 from tests.support.sandbox import ApiServer

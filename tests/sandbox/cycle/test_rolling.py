@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome import End, MoveStatus
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.eviction_cost import EVICTIONS, cost
 from tests.support.runs.one_cycle import EXECUTE, Run, once

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.outcome.cycle import CycleReport, End
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.outcome import CycleReport, End
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome import End, MoveStatus
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer

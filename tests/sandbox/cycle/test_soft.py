@@ -12,14 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.policy.history.digests import constraint_id
-from rebalancer.policy.history.ledger import Ledger
-from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.policy.ledger import Ledger, constraint_id
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from tests.support.build import decoded, nodes, objects, pdb, snapshot, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import Machine

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rebalancer.engine.agreement import Comparison, Result
-from rebalancer.engine.config_file import parse_config
+from rebalancer.engine.config import parse_config
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.runtime.live.agreement import AgreementWatch
 from tests.support.clusters.cluster_objects import node, template, workload

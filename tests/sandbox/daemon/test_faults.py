@@ -14,14 +14,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.outcome.cycle import End
-from rebalancer.outcome.observer import Observers
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.service import Service
-from rebalancer.runtime.daemon.serving import serve
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.outcome import End, Observers
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.settings import load_settings
 from tests.support.build import nodes, objects, pdb, workload

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.kube.client.retry import Backoff
+from rebalancer.kube.connection import Backoff
 from rebalancer.kube.errors import UnauthorizedError
-from rebalancer.outcome.observer import Observers
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.serving import serve
+from rebalancer.outcome import Observers
+from rebalancer.runtime.daemon.service import Reloader, serve
 from rebalancer.settings import load_settings
 from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.model.finding import Finding
+from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import Observer
 from rebalancer.runtime.observers.neighbours import NeighbourCode, NeighbourWatch, neighbours
 from tests.support.build import node, objects, pod, snapshot
 from tests.support.processes.command import call

@@ -11,13 +11,11 @@ import pytest
 
 from rebalancer.findings import plan_with_findings
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.observer import Observers
+from rebalancer.outcome import Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.service import Service
-from rebalancer.runtime.daemon.serving import serve
-from rebalancer.runtime.live.last_plan import LastPlan
+from rebalancer.runtime.daemon.service import Reloader, Service, serve
+from rebalancer.runtime.live.cached import LastPlan
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import decoded, objects
 from tests.support.processes.daemon_process import free_port, get

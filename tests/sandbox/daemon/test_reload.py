@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.coordination.ledger import KEY
-from rebalancer.outcome.observer import Observer, Observers
-from rebalancer.policy.history.ledger import Fate, decode
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.service import Service
+from rebalancer.kube.ledger_store import KEY
+from rebalancer.outcome import Observer, Observers
+from rebalancer.policy.ledger import Fate, decode
+from rebalancer.runtime.daemon.service import Reloader, Service
 from rebalancer.runtime.live.configured import telemetry_options
 from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.observers.log import LogObserver

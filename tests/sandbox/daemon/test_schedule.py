@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import Observer
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.schedule import Daemon, stop_on_signals
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.build import objects
 from tests.support.runs.one_cycle import DRY, SKEWED
 from tests.support.sandbox import ApiServer

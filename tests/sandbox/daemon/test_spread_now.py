@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rebalancer.engine.config_file import parse_config
+from rebalancer.engine.config import parse_config
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from tests.support.build import node, nodes, objects, workload

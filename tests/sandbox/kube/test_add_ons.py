@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.read.snapshot import read_snapshot
-from rebalancer.kube.read.transfer import ReadOptions
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.lists import ReadOptions
+from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import node, node_claim, objects, workload
 from tests.support.sandbox import ApiServer, Garbage, Reply

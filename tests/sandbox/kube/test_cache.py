@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError
-from rebalancer.kube.read.snapshot import read_snapshot
+from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.kube.watch import listing, reflector
-from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch import reflector
+from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.decode import Decoder
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import deployment, objects, pdb, stateful_set
@@ -97,7 +97,7 @@ def test_one_list_goes_on_at_a_time(
         return counted
 
     for name in ("paged", "streamed"):
-        monkeypatch.setattr(reflector, name, alone(getattr(listing, name)))
+        monkeypatch.setattr(reflector, name, alone(getattr(reflector, name)))
     patient = msgspec.structs.replace(options, turn=600.0)
     # Add-ons take no turn, so that nobody waits for one that hangs.
     with watching(connection, patient, kinds=frozenset(k for k, r in RESOURCES.items() if not r.add_on)):

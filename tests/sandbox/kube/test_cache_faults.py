@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.kube.watch.store import KindStatus
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Gone, Reply
 from tests.support.sandbox.authority import User

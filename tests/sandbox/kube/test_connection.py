@@ -16,9 +16,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer import __version__
-from rebalancer.kube.client import config
-from rebalancer.kube.client.config import ClusterOptions, load
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube import config
+from rebalancer.kube.config import ClusterOptions, load
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
     ConfigurationError,
     ForbiddenError,

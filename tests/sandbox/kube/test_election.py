@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.election import ElectionOptions, Elector
-from rebalancer.kube.coordination.lease import BrakeSeen
-from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.election import ElectionOptions, Elector
 from rebalancer.kube.errors import ForbiddenError, NotFoundError
-from rebalancer.runtime.cycle.gates.gates import FRESH
+from rebalancer.kube.leases import BrakeSeen
+from rebalancer.kube.ledger_store import Place
+from rebalancer.runtime.cycle.gates import FRESH
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
 from tests.support.servers.api import connected

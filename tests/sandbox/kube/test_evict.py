@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalancer.kube.evict import evictor as module
-from rebalancer.kube.evict.eviction import RecordingEvictor
+from rebalancer.kube import evictor as module
+from rebalancer.kube.evictor import RecordingEvictor
 from rebalancer.model.pod import Pod
-from rebalancer.outcome.eviction import Result
+from rebalancer.outcome import Result
 from tests.support.build import objects, pdb
 from tests.support.runs.one_eviction import WEB, budget_status, posts, victim
 from tests.support.sandbox import ApiServer, Cut, Delay, Garbage, Reply

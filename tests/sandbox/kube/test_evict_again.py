@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff
+from rebalancer.kube import evictor as module
+from rebalancer.kube.connection import Backoff, Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.evict import evictor as module
-from rebalancer.kube.evict.eviction import Question
-from rebalancer.kube.evict.evictor import LiveEvictor
-from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.evictor import LiveEvictor, Question
+from rebalancer.kube.reading import Objects
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome.eviction import Result
+from rebalancer.outcome import Result
 from tests.support.build import objects, pdb
 from tests.support.runs.one_eviction import WEB, budget_status, posts, victim
 from tests.support.sandbox import ApiServer, Cut, Delay, Reply, evict

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
     ExpiredError,
     ForbiddenError,
@@ -17,8 +17,8 @@ from rebalancer.kube.errors import (
     ResponseError,
     TooManyRequestsError,
 )
-from rebalancer.kube.read.snapshot import read_snapshot, streams_lists
-from rebalancer.kube.read.transfer import ReadOptions
+from rebalancer.kube.lists import ReadOptions
+from rebalancer.kube.reading import read_snapshot, streams_lists
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.snapshot import Snapshot
 from tests.support.build import node, objects, pdb, stateful_set, workload

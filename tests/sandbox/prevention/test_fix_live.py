@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rebalancer.kube.errors import ConflictError
-from rebalancer.kube.patch.deployments import MANAGER, Deployments
-from rebalancer.prevention.rollouts.live import why_not
-from rebalancer.runtime.commands.fix.fix_live import ROLLED_OUT, apply, wanted
+from rebalancer.kube.patches import FIX_MANAGER, Deployments
+from rebalancer.prevention.rollouts import why_not
+from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
 from tests.support.build import nodes, objects
 from tests.support.processes.command import call
 from tests.support.rollouts import CASES, HASH
@@ -58,7 +58,7 @@ def test_what_somebody_has_changed_meanwhile_is_not_overwritten(cluster: Cluster
         with pytest.raises(ConflictError):
             list(apply(live, wanted(seen), FakeTime()))
     assert "matchLabelKeys" not in there(cluster)["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
-    assert MANAGER
+    assert FIX_MANAGER
 
 
 def changed(seen: Json, **changes: object) -> Json:

@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.brakes import Brakes, set_brake
-from rebalancer.kube.coordination.place import Place
-from rebalancer.kube.patch.deletion_cost import CostWriter
-from rebalancer.kube.read.snapshot import read_snapshot
+from rebalancer.kube.brakes import Brakes, set_brake
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.patches import CostWriter
+from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.steering import CostResult, SteeringReport
-from rebalancer.prevention.scale_in.scope import ScaleInOptions
-from rebalancer.runtime.commands.prevent import take_back
-from rebalancer.runtime.daemon.steering import SteeringThread
-from rebalancer.runtime.last_look.pod import why_not
-from rebalancer.runtime.prevention.pause import Unpaused
-from rebalancer.runtime.prevention.scale_in import REST, ScaleInSteering, SteeringOptions
+from rebalancer.outcome import CostResult, SteeringReport
+from rebalancer.prevention.scale_in import ScaleInOptions
+from rebalancer.runtime.commands.fix import take_back
+from rebalancer.runtime.last_look.look import pod_refuses
+from rebalancer.runtime.prevention import REST, ScaleInSteering, SteeringOptions, SteeringThread, Unpaused
 from tests.support.build import nodes, objects, replica_set
 from tests.support.judge.scale_in import COST
 from tests.support.processes.command import call
@@ -211,8 +209,8 @@ def test_our_cost_does_not_stop_an_eviction_and_that_of_somebody_else_does(serve
         annotated(server, "web-00004", cost="5")
         now = {p.name: p for p in seen(connection, time).pods}
     steered = next(n for n, p in now.items() if p.own_cost is not None)
-    assert why_not(planned[steered], now[steered]) is None
-    assert why_not(planned["web-00004"], now["web-00004"]) is not None
+    assert pod_refuses(planned[steered], now[steered]) is None
+    assert pod_refuses(planned["web-00004"], now["web-00004"]) is not None
 
 
 def test_a_steered_replica_set_shrinks_from_the_fullest_zone() -> None:

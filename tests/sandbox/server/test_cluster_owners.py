@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalancer.sandbox.controllers.workloads.replicaset import victims
+from rebalancer.sandbox.controllers.deployment import victims
 from tests.support.clusters.cluster_objects import (
     ZONE,
     budget,

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.sandbox.registry.binding import bind
-from rebalancer.sandbox.registry.eviction import evict
+from rebalancer.sandbox.registry import bind, evict
 from tests.support.sandbox import ApiError, Event, Store
 from tests.support.sandbox.patch_verb import patched
 from tests.support.servers.api_objects import budget, deployment, eviction, node, pod

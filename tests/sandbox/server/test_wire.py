@@ -29,8 +29,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from rebalancer.sandbox.api.objects import copied
-from rebalancer.sandbox.registry.binding import bind
+from rebalancer.sandbox.objects import copied
+from rebalancer.sandbox.registry import bind
 from tests.support.sandbox import ApiServer
 
 EXCHANGES: list[dict[str, Any]] = json.loads(

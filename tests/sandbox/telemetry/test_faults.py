@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.outcome.eviction import Eviction
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import Eviction, Observer
 from rebalancer.planner.plan import Move
 from rebalancer.telemetry.delivery import FAILED, FULL
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.start import Telemetry, telemetry_for
+from rebalancer.telemetry.start import Telemetry, TelemetryOptions, telemetry_for
 from tests.support.build import objects
 from tests.support.processes.command import moving
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, cycle

@@ -16,17 +16,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.outcome.eviction import Result
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import End, Observer, Result
 from rebalancer.runtime.live.configured import telemetry_options
 from rebalancer.settings import load_settings
-from rebalancer.telemetry.destinations import resource_of
-from rebalancer.telemetry.metrics.gauges import GAUGES
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.start import Telemetry, telemetry_for
-from rebalancer.telemetry.traces import names
-from rebalancer.telemetry.traces.current import current
+from rebalancer.telemetry import span_attributes
+from rebalancer.telemetry.gauges import GAUGES
+from rebalancer.telemetry.logs import current
+from rebalancer.telemetry.start import Telemetry, TelemetryOptions, resource_of, telemetry_for
 from tests.support.build import nodes, objects, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, cycle
 from tests.support.sandbox import ApiServer, Reply
@@ -262,14 +258,17 @@ def test_names_from_the_semantic_conventions_are_stable_in_the_schema_that_is_na
     }
     used = {
         value
-        for key, value in vars(names).items()
+        for key, value in vars(span_attributes).items()
         if key.isupper() and isinstance(value, str) and value.startswith(("k8s.", "http.", "error."))
     }
-    assert used | set(names.OWNERS.values()) | set(resource_of(TelemetryOptions(), {}).attributes) <= stable
-    assert names.SCHEMA_URL in {s.value for s in Schemas}
+    assert (
+        used | set(span_attributes.OWNERS.values()) | set(resource_of(TelemetryOptions(), {}).attributes)
+        <= stable
+    )
+    assert span_attributes.SCHEMA_URL in {s.value for s in Schemas}
     with telemetry_for(TelemetryOptions(cluster="prod")) as telemetry:
         span = telemetry.spans._tracer.start_span("cycle")
         assert isinstance(span, ReadableSpan)
         assert span.instrumentation_scope is not None
-        assert span.instrumentation_scope.schema_url == names.SCHEMA_URL
-        assert span.resource.schema_url == names.SCHEMA_URL
+        assert span.instrumentation_scope.schema_url == span_attributes.SCHEMA_URL
+        assert span.resource.schema_url == span_attributes.SCHEMA_URL

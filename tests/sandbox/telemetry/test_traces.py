@@ -16,19 +16,15 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 from rich.console import Console
 
 from rebalancer.model.snapshot import KindRead
-from rebalancer.outcome.cycle import CycleReport, End
-from rebalancer.outcome.eviction import Eviction
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import CycleReport, End, Eviction, Observer
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.observers.log import LogObserver
-from rebalancer.telemetry.logs import JsonFormatter
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.start import Telemetry, telemetry_for
-from rebalancer.telemetry.traces import names
-from rebalancer.telemetry.traces.attributes import of_kind
-from rebalancer.telemetry.traces.current import trace_annotations
-from rebalancer.telemetry.traces.tree import TreePrinter
+from rebalancer.telemetry import span_attributes
+from rebalancer.telemetry.logs import JsonFormatter, trace_annotations
+from rebalancer.telemetry.span_attributes import of_kind
+from rebalancer.telemetry.span_tree import TreePrinter
+from rebalancer.telemetry.start import Telemetry, TelemetryOptions, telemetry_for
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, cycle
 from tests.support.sandbox import ApiServer, Reply
@@ -272,7 +268,7 @@ class Carries(Observer):
         self.seen: list[str] = []
 
     def on_move(self, move: Move) -> None:  # noqa: ARG002
-        self.seen.append(trace_annotations()[names.TRACEPARENT])
+        self.seen.append(trace_annotations()[span_attributes.TRACEPARENT])
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None: ...
 
@@ -313,7 +309,9 @@ def test_events_in_the_cluster_lead_to_the_span() -> None:
     with collector() as c, ApiServer(objects(SKEWED)) as server:
         with telemetry_for(TelemetryOptions(endpoint=c.url)) as telemetry:
             cycle(server, msgspec.structs.replace(EXECUTE, events="all"), telemetry.observers)
-        found = {e["metadata"]["annotations"][names.TRACEPARENT] for e in server.store.list("Event")}
+        found = {
+            e["metadata"]["annotations"][span_attributes.TRACEPARENT] for e in server.store.list("Event")
+        }
     assert found == {f"00-{s.trace}-{s.id}-01" for s in c.spans if s.name == "eviction"}
 
 
@@ -325,16 +323,16 @@ def test_kinds_of_a_watch_cache_have_their_age() -> None:
 
 
 def test_the_names_are_those_of_the_semantic_conventions() -> None:
-    assert names.POD == k8s_attributes.K8S_POD_NAME
-    assert names.POD_UID == k8s_attributes.K8S_POD_UID
-    assert names.NODE == k8s_attributes.K8S_NODE_NAME
-    assert names.NAMESPACE == k8s_attributes.K8S_NAMESPACE_NAME
-    assert names.CLUSTER == k8s_attributes.K8S_CLUSTER_NAME
+    assert span_attributes.POD == k8s_attributes.K8S_POD_NAME
+    assert span_attributes.POD_UID == k8s_attributes.K8S_POD_UID
+    assert span_attributes.NODE == k8s_attributes.K8S_NODE_NAME
+    assert span_attributes.NAMESPACE == k8s_attributes.K8S_NAMESPACE_NAME
+    assert span_attributes.CLUSTER == k8s_attributes.K8S_CLUSTER_NAME
     known = {v for k, v in vars(k8s_attributes).items() if k.startswith("K8S_") and isinstance(v, str)}
-    assert set(names.OWNERS.values()) <= known
-    assert names.STATUS_CODE == http_attributes.HTTP_RESPONSE_STATUS_CODE
-    assert names.RESEND_COUNT == http_attributes.HTTP_REQUEST_RESEND_COUNT
-    assert names.ERROR_TYPE == error_attributes.ERROR_TYPE
+    assert set(span_attributes.OWNERS.values()) <= known
+    assert span_attributes.STATUS_CODE == http_attributes.HTTP_RESPONSE_STATUS_CODE
+    assert span_attributes.RESEND_COUNT == http_attributes.HTTP_REQUEST_RESEND_COUNT
+    assert span_attributes.ERROR_TYPE == error_attributes.ERROR_TYPE
 
 
 def test_the_tree_in_the_terminal() -> None:
@@ -342,7 +340,7 @@ def test_the_tree_in_the_terminal() -> None:
     telemetry = Telemetry(
         TelemetryOptions(), printer=TreePrinter(Console(file=out, width=200, highlight=False))
     )
-    from rebalancer.telemetry.traces.spans import CycleSpans
+    from rebalancer.telemetry.spans import CycleSpans
 
     spans = CycleSpans(telemetry._tracers.get_tracer("t"))
     with ApiServer(objects(GUARDED)) as server:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.runtime.live.notifying import Notifying, notifying
+from rebalancer.runtime.live.configured import Notifying, notifying
 from rebalancer.settings import Settings, SettingsError, load_settings
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.start import telemetry_for
+from rebalancer.telemetry.start import TelemetryOptions, telemetry_for
 from rebalancer.telemetry.webhooks import Mailbox, Mailboxes, Receiver
 from tests.support.build import nodes, objects, workload
 from tests.support.processes.command import call, moving

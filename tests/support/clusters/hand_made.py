@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.model.finding import Finding, Severity
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, Refusal

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from rebalancer.sandbox.controllers.workloads.replicaset import victims
+from rebalancer.sandbox.controllers.deployment import victims
 from tests.support.scheduler.plain import Json
 
 COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -10,9 +10,9 @@ import gc
 import sys
 from pathlib import Path
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.watch import changes
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.watch import reflector
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.decode import Decoder
 
@@ -26,7 +26,7 @@ def main(kubeconfig: str) -> None:
         decoders.append(Decoder())
         return decoders[-1]
 
-    vars(changes)["Decoder"] = remembered
+    vars(reflector)["Decoder"] = remembered
     cache = WatchCache(Connection(ClusterOptions(kubeconfig=kubeconfig)), kinds=frozenset({"Pod", "Node"}))
     cache.start()
     assert cache.wait_ready(20)

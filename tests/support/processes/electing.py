@@ -10,9 +10,9 @@ import select
 import sys
 import time
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.election import ElectionOptions, Elector
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.election import ElectionOptions, Elector
 
 
 def main(kubeconfig: str, identity: str) -> None:

@@ -10,19 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.outcome.cycle import CycleReport
-from rebalancer.outcome.observer import Observers
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.outcome import CycleReport, Observers
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.daemon.reload import Reloader
-from rebalancer.runtime.daemon.serving import serve
+from rebalancer.runtime.daemon.service import Reloader, serve
 from rebalancer.runtime.live.assembly import LiveOptions
 from rebalancer.runtime.live.configured import telemetry_options
-from rebalancer.runtime.live.single.once import run_once
-from rebalancer.runtime.live.single.reviewed import Reviewed, ReviewedEviction
-from rebalancer.sandbox.api.objects import Object
+from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
+from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings
 from rebalancer.telemetry.start import Telemetry, telemetry_for

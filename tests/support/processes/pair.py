@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.history.ledger import decode
+from rebalancer.policy.ledger import decode
 from tests.support.build import deployment, nodes, objects, pdb
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import Cluster, Event

@@ -7,12 +7,12 @@ from collections import Counter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.ledger import Ledgers
-from rebalancer.outcome.cycle import End
+from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.history.resting_owners import HistoryRules
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import node, objects, pdb, workload
 from tests.support.runs.machine import BRAKE, PLACE

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rebalancer.kube.coordination.ledger import KEY, Ledgers
-from rebalancer.kube.coordination.place import Place
-from rebalancer.policy.history.ledger import Ledger, decode
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.kube.ledger_store import KEY, Ledgers, Place
+from rebalancer.policy.ledger import Ledger, decode
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from tests.support.build import objects
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run

@@ -9,17 +9,15 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import CycleReport, Outcome
-from rebalancer.outcome.eviction import Eviction
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import CycleReport, Eviction, Observer, Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.build import nodes, objects, workload
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected

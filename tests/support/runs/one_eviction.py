@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.reading import Objects
 from rebalancer.model.pod import Pod
 from tests.support.build import node, workload
 from tests.support.sandbox import ApiServer

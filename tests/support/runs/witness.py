@@ -6,8 +6,7 @@ import threading
 from collections import Counter
 
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import CycleReport
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import CycleReport, Observer
 from rebalancer.planner.plan import Plan
 from tests.support.sandbox import ApiServer, Event
 

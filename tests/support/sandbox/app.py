@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rebalancer.sandbox.api.errors import ApiError, expired
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.server import forms, handlers
-from rebalancer.sandbox.server.app import CACHE, Api, failure, target_of
-from rebalancer.sandbox.server.requests import RequestPath
+from rebalancer.sandbox import handlers, listing
+from rebalancer.sandbox.handlers import RequestPath
+from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.resources import ApiError, expired
+from rebalancer.sandbox.server import CACHE, Api, failure, target_of
 from tests.support.sandbox import openapi
 from tests.support.sandbox.authority import Access, Authority, User
 from tests.support.sandbox.faults import Action, Cut, Delay, Faults, Gone, Reply
@@ -115,5 +115,5 @@ async def _before(action: Action | None, transport: Any, target: RequestPath) ->
 
 def _reply(action: Reply) -> Response:
     payload = action.payload()
-    body = payload if isinstance(payload, bytes) else forms.encode(payload)
+    body = payload if isinstance(payload, bytes) else listing.encode(payload)
     return Response(body, action.code, {**CACHE, "content-type": "application/json", **action.headers})

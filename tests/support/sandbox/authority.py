@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rebalancer.sandbox.api.errors import ApiError, unauthorized
-from rebalancer.sandbox.api.objects import Object
-from rebalancer.sandbox.registry.store import Store
+from rebalancer.sandbox.objects import Object
+from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.resources import ApiError, unauthorized
 
 
 class User(NamedTuple):

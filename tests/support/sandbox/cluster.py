@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer import sandbox
-from rebalancer.sandbox.api.objects import Object
+from rebalancer.sandbox.objects import Object
 from tests.support.sandbox.api_server import ApiServer
 from tests.support.sandbox.faults import Faults
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from rebalancer.sandbox.api import resources
-from rebalancer.sandbox.api.resources import Resource
-from rebalancer.sandbox.kubectl import discovery
-from rebalancer.sandbox.storage import storage
+from rebalancer.sandbox import kubectl, resources, storage
+from rebalancer.sandbox.resources import Resource
 
 ADD_ONS = tuple(
     Resource(
@@ -33,9 +31,9 @@ def served(*custom: Resource) -> Iterator[None]:
     """Every server of this process serves them while the block runs."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(storage, "RESOURCES", (*resources.RESOURCES, *custom)))
-        stack.enter_context(patch.object(discovery, "RESOURCES", (*resources.RESOURCES, *custom)))
+        stack.enter_context(patch.object(kubectl, "RESOURCES", (*resources.RESOURCES, *custom)))
         groups = dict.fromkeys((*resources.GROUPS, *(r.group for r in custom)))
-        stack.enter_context(patch.object(discovery, "GROUPS", tuple(groups)))
+        stack.enter_context(patch.object(kubectl, "GROUPS", tuple(groups)))
         for r in custom:
             stack.enter_context(patch.dict(resources.BY_PATH, {(r.group, r.version, r.plural): r}))
             stack.enter_context(patch.dict(resources.BY_KIND, {(r.api_version, r.kind): r}))

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import NamedTuple
 
 from rebalancer.sandbox import Cluster
-from rebalancer.sandbox.api.resources import RESOURCES
+from rebalancer.sandbox.resources import RESOURCES
 from tests.support.scheduler.plain import Json, finished, node_of, terminating
 
 VERSION = "v1.36.2"

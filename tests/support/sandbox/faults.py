@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rebalancer.sandbox.api.errors import ApiError
+from rebalancer.sandbox.resources import ApiError
 from tests.support.sandbox.authority import Access
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.sandbox.storage.history import Collection, Event
+from rebalancer.sandbox.storage import Collection, Event
 from tests.support.sandbox.api_server import ApiServer
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.sandbox.api.errors import unknown_path
-from rebalancer.sandbox.api.resources import RESOURCES
+from rebalancer.sandbox.resources import RESOURCES, unknown_path
 
 
 def openapi_index() -> dict[str, Any]:

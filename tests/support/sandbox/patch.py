@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.sandbox.api.errors import ApiError, bad_request
-from rebalancer.sandbox.api.objects import copied
+from rebalancer.sandbox.objects import copied
+from rebalancer.sandbox.resources import ApiError, bad_request
 
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"

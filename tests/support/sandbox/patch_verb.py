@@ -7,16 +7,13 @@ from typing import Any
 
 import yaml
 
-from rebalancer.sandbox.api import events
-from rebalancer.sandbox.api.errors import bad_request, conflict, modified
-from rebalancer.sandbox.api.objects import Object, copied
-from rebalancer.sandbox.api.resources import resolve
-from rebalancer.sandbox.registry import scale
-from rebalancer.sandbox.registry.store import Store
-from rebalancer.sandbox.server.bodies import check_place, media, unsupported
-from rebalancer.sandbox.server.forms import encode
-from rebalancer.sandbox.server.handlers import Answer, Call, stored
-from rebalancer.sandbox.storage.storage import Kind
+from rebalancer.sandbox import objects, registry
+from rebalancer.sandbox.handlers import Answer, Call, check_place, media, stored, unsupported
+from rebalancer.sandbox.listing import encode
+from rebalancer.sandbox.objects import Object, copied
+from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.resources import bad_request, conflict, modified, resolve
+from rebalancer.sandbox.storage import Kind
 from tests.support.sandbox.patch import APPLY, JSON, MERGE, STRATEGIC, apply
 
 
@@ -32,8 +29,8 @@ def patch(call: Call) -> Answer:
     store, resource, sub = call.store, call.resource, call.target.subresource
     with store.lock:
         if sub == "scale":
-            old = scale.scale_of(store.get(resource, call.name, call.namespace))
-            new = scale.set_scale(store, resource, apply(kind, old, change), dry_run=call.dry_run)
+            old = registry.scale_of(store.get(resource, call.name, call.namespace))
+            new = registry.set_scale(store, resource, apply(kind, old, change), dry_run=call.dry_run)
             return 200, encode(new)
         if kind == APPLY and store.find(resource, call.name, call.namespace) is None:
             check_place(change, call.name, call.namespace or "")
@@ -66,7 +63,7 @@ def patched(
     with store.lock:
         before = store.get(resource, name, namespace)
         if resource.group == "events.k8s.io":
-            before = events.to_new(before)
+            before = objects.to_new(before)
         new = apply(content_type, copied(before), change)
         if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
             raise bad_request("the patch leaves no object")

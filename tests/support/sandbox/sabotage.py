@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rebalancer.sandbox.api.errors import expired
-from rebalancer.sandbox.server.forms import error_event
+from rebalancer.sandbox.listing import error_event
+from rebalancer.sandbox.resources import expired
 from tests.support.sandbox.faults import Action, Cut, Delay, Garbage, Gone
 
 

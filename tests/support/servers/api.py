@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff
-from rebalancer.kube.evict.evictor import LiveEvictor
-from rebalancer.kube.read.objects import Objects
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Backoff, Connection
+from rebalancer.kube.evictor import LiveEvictor
+from rebalancer.kube.reading import Objects
 from tests.support.sandbox import ApiServer
 
 QUICK = Backoff(tries=4, first=0.1, cap=1.0)

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rebalancer.model.kinds import KINDS
-from rebalancer.model.missing_kinds import ADD_ONS
+from rebalancer.model.kinds import ADD_ONS, KINDS
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.sandbox.registry.binding import bind
+from rebalancer.sandbox.registry import bind
 from tests.support.build import decoded
 from tests.support.sandbox import ApiServer
 from tests.support.scheduler.budget import with_status

@@ -10,8 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.telemetry.options import TelemetryOptions
-from rebalancer.telemetry.start import Telemetry, telemetry_for
+from rebalancer.telemetry.start import Telemetry, TelemetryOptions, telemetry_for
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import EXECUTE, cycle
 from tests.support.sandbox import ApiServer

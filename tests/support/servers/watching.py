@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff
+from rebalancer.kube.connection import Backoff, Connection
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch.reflector import WatchOptions
 from tests.support.sandbox import ApiServer
 from tests.support.waiting import until
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rebalancer import __version__
 from rebalancer.cli.app import app
-from rebalancer.cli.exits import program_name
+from rebalancer.cli.console import program_name
 from rebalancer.settings import Settings
 from tests.support.build import node, objects, workload
 from tests.support.clusters.scenarios import SCENARIOS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer import __version__
-from rebalancer.report.wording.next_steps import Command
+from rebalancer.report.words import Command
 from rebalancer.sandbox import ApiServer
 from rebalancer.settings import SettingsError, load_settings
 from tests.support.build import objects, workload

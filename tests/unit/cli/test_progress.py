@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rebalancer.cli.progress import Waiting, progress
+from rebalancer.cli.console import Waiting, progress
 from rebalancer.runtime.commands.source import Source, load_snapshot
 from rebalancer.sandbox import ApiServer
 from tests.support.build import nodes, objects, workload

@@ -12,15 +12,13 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.drill import Drilled, Failure, drill
-from rebalancer.drill.at_rest import AtRest
-from rebalancer.drill.drill import _harmless
-from rebalancer.drill.failure import NODE, failures
-from rebalancer.drill.replay import replayed
-from rebalancer.drill.surely import surely_fine
+from rebalancer.drill.drill import _harmless, surely_fine
+from rebalancer.drill.lost import NODE, failures
+from rebalancer.drill.replay import AtRest, replayed
 from rebalancer.errors import UserError
 from rebalancer.planner import plan
-from rebalancer.report.drilled.document import build_drill
-from rebalancer.report.drilled.picture import picture
+from rebalancer.report.document import build_drill
+from rebalancer.report.html.drill_picture import picture
 from rebalancer.spread.nodes import NodeTable
 from tests.support.build import (
     daemon_set,

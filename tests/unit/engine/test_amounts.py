@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.amounts.quantity import MOST, resource_list
+from rebalancer.model.quantity import MOST, resource_list
 from rebalancer.planner import plan
 from tests.support.build import decoded, node, nodes, objects, pod, workload
 from tests.unit.engine.judge import Asked

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rebalancer.spread.arrays import Shared, among, first_places, members, numbered
-from rebalancer.spread.layout import Layout
-from rebalancer.spread.per_domain import PerDomain
+from rebalancer.spread.arrays import Layout, Shared, among, first_places, members, numbered
+from rebalancer.spread.skew import PerDomain
 
 RNG = np.random.default_rng(0)
 

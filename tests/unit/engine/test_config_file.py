@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.engine.config import FILTERS, Profile, SchedulerConfig
-from rebalancer.engine.config_file import ConfigError, parse_config
+from rebalancer.engine.config import FILTERS, ConfigError, Profile, SchedulerConfig, parse_config
 from tests.support.build import node, nodes, pod
 from tests.unit.engine.judge import Asked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rebalancer.engine.version import CHANGES, EMPTY_SELECTORS, FIRST, LAST, ServerVersion
-from rebalancer.sandbox.server.api_server import ApiServer
+from rebalancer.sandbox.server import ApiServer
 
 ROOT = Path(__file__).parents[3]
 FROM, TO = ("{}.{}".format(*minor) for minor in (FIRST, LAST))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.engine.plugins.volumes.volume_restrictions import conflict
+from rebalancer.engine.plugins.volume_restrictions import conflict
 from rebalancer.model.pod import Volume
 from tests.support.build import claim, node, nodes, pod, replica_set, volume
 from tests.support.build.pods import PodBuilder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.engine.plugins.volumes.node_volume_limits import limit_resource
+from rebalancer.engine.plugins.node_volume_limits import limit_resource
 from rebalancer.engine.version import (
     CHANGES,
     EMPTY_SELECTORS,

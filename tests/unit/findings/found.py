@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.findings import findings
-from rebalancer.model.finding import Finding
+from rebalancer.model.reason import Finding
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from rebalancer.findings import FindingCode, plan_with_findings
-from rebalancer.model.finding import Severity
+from rebalancer.model.reason import Severity
 from rebalancer.model.selectors import Requirement, Selector
-from rebalancer.month.restart import RestartCode
+from rebalancer.month.world import RestartCode
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.commands.lint.checks import LintCode
+from rebalancer.runtime.commands.lint import LintCode
 from rebalancer.runtime.observers.neighbours import NeighbourCode
 from tests.support.build import (
     claim,

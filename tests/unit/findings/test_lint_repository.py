@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from rebalancer.runtime.commands.lint.lint import lint as check
+from rebalancer.runtime.commands.lint import lint as check
 from tests.unit.findings.test_lint import BUDGET, SELECTS, SOUND, WEB, WRONG, found, lint, written
 
 ROOT = Path(__file__).parents[3]

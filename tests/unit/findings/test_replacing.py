@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rebalancer.findings import findings
-from rebalancer.model.finding import Finding
+from rebalancer.model.reason import Finding
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions

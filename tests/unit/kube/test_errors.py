@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client.retry import Backoff, retry
-from rebalancer.kube.client.status import error_of
+from rebalancer.kube.answers import error_of
+from rebalancer.kube.connection import Backoff, retry
 from rebalancer.kube.errors import (
     ConflictError,
     ExpiredError,

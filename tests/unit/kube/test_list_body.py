@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rebalancer.kube import lists
 from rebalancer.kube.errors import ResponseError, Target
-from rebalancer.kube.read import whole
-from rebalancer.kube.read.pager import Page
-from rebalancer.kube.read.whole import ListBody, UndividedError
+from rebalancer.kube.lists import ListBody, Page, UndividedError
 
 Json = dict[str, Any]
 META = {"resourceVersion": "77"}
@@ -19,7 +18,7 @@ META = {"resourceVersion": "77"}
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "_BLOCK", 200)
+    monkeypatch.setattr(lists, "_BLOCK", 200)
 
 
 def compact(value: object) -> bytes:
@@ -99,7 +98,7 @@ def test_what_is_no_list_is_named(text: bytes, why: str) -> None:
 
 
 def test_a_large_body_that_cannot_be_cut_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "_MOST", 1000)
+    monkeypatch.setattr(lists, "_MOST", 1000)
     text = json.dumps({"kind": "PodList", "metadata": META, "items": MANY}).encode()
     with pytest.raises(UndividedError):
         read(text, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from rebalancer.kube.watch.turns import Turns
+from rebalancer.kube.watch.reflector import Turns
 
 _LONG = 30.0
 

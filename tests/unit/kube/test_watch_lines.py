@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ExpiredError, KubeError, ResponseError, ServerError
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.kube.watch.changes import Changes
-from rebalancer.kube.watch.request import Watch, WatchEvent, initial_end
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.kube.watch.reflector import Changes
+from rebalancer.kube.watch.store import Watch, WatchEvent, initial_end
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 
 _WIRE = Path(__file__).parents[2] / "sandbox" / "server" / "wire.json.gz"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from rebalancer.manifests.files import Text
-from rebalancer.runtime.commands.fix.fix import fixed
+from rebalancer.manifests.documents import Text
+from rebalancer.runtime.commands.fix import fixed
 from tests.support.rollouts import CASES, Case
 from tests.support.scheduler.plain import Json
 

@@ -22,9 +22,8 @@ from rebalancer.manifests import (
     read_objects,
     read_snapshot,
 )
-from rebalancer.manifests.kinds import absences
-from rebalancer.model.kinds import KINDS
-from rebalancer.model.missing_kinds import ADD_ONS
+from rebalancer.manifests.documents import absences
+from rebalancer.model.kinds import ADD_ONS, KINDS
 from rebalancer.model.node import NODEPOOL
 
 Object = dict[str, Any]

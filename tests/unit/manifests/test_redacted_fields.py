@@ -8,13 +8,12 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from rebalancer.manifests.kinds import _GROUPS
-from rebalancer.manifests.redaction.redact import _Collecting, learn, of_object
+from rebalancer.manifests.documents import _GROUPS
+from rebalancer.manifests.redaction import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
-from rebalancer.model.decode.pod_json import VolumeJson
+from rebalancer.model.decode.templates import VolumeJson
 from rebalancer.model.kinds import KINDS, PLAIN, WORKLOADS
-from rebalancer.model.node import Toleration
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.node import ObjectMeta, Toleration
 from rebalancer.model.pod import Affinity, TopologySpreadConstraint
 from rebalancer.model.selectors import LabelSelector
 

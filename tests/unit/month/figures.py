@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 
 from rebalancer.planner import PlanOptions
-from rebalancer.report.month.document import to_table
-from rebalancer.runtime.commands.simulation.month import month
+from rebalancer.report.simulated import month_table
+from rebalancer.runtime.commands.simulate import month
 from tests.support.build import decoded
 from tests.support.clusters.ordinary import ordinary
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=30)
     given = parser.parse_args()
     cluster = decoded(ordinary(given.workloads, given.seed))
-    print(to_table(month(cluster, PlanOptions(), days=given.days, seed=given.seed)), end="")
+    print(month_table(month(cluster, PlanOptions(), days=given.days, seed=given.seed)), end="")
 
 
 if __name__ == "__main__":

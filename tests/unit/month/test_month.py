@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.month import Lived, Variant, play
-from rebalancer.month.events import Kind, events
-from rebalancer.month.measure import measure
-from rebalancer.month.world import World
+from rebalancer.month.play import Kind, events
+from rebalancer.month.world import World, measure
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.report.month.document import build_month, to_table
-from rebalancer.report.month.page import to_html
+from rebalancer.report.simulated import build_month, month_table, to_html
 from tests.support.build import decoded, node, snapshot, workload
 from tests.support.clusters.ordinary import ordinary
 
@@ -119,7 +117,7 @@ def test_the_command() -> None:
 
 def test_the_formats() -> None:
     month = build_month([lived(v) for v in Variant], source="here", seed=1, days=4)
-    assert "WITHOUT AN EVICTION" in to_table(month)
+    assert "WITHOUT AN EVICTION" in month_table(month)
     page = to_html(month)
     assert page.count('<path class="both"') == 2
     assert "<script" not in page

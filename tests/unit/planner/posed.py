@@ -6,12 +6,10 @@ from typing import Any
 
 from rebalancer.planner.bounds import Effort, bounds_of
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting, settle
-from rebalancer.planner.constraints import HardConstraints
-from rebalancer.planner.moves.move import Candidate
-from rebalancer.planner.moves.victims import victim_order
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.constraints import HardConstraints, View
+from rebalancer.planner.moves import Candidate, victim_order
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.planner.search.problem import Problem
 from tests.support.build import snapshot
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.model.deletion_cost import DELETION_COST
+from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import (
     EVICTION_WORDS,

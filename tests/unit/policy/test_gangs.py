@@ -8,9 +8,9 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.gangs import KINDS
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import KINDS
 from tests.support.build import nodes, objects, snapshot, workload
 
 

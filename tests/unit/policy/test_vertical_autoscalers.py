@@ -11,8 +11,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.policy.replacement import Replacements
-from rebalancer.policy.vertical_autoscalers import VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from tests.support.build import deployment, nodes, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
 

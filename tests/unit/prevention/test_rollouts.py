@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalancer.prevention.rollouts.rule import additions
+from rebalancer.prevention.rollouts import additions
 from tests.support.rollouts import CASES, Case
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from rebalancer.prevention.scale_in.scope import ScaleInOptions
-from rebalancer.prevention.scale_in.steering import Steering, steer
+from rebalancer.prevention.scale_in import ScaleInOptions
+from rebalancer.prevention.steering import Steering, steer
 from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, stateful_set
 from tests.support.judge.scale_in import COST, priced
 from tests.support.scheduler.plain import Json

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from rebalancer.report import build_report, render
 from rebalancer.report.document import Report
+from rebalancer.report.fleet import to_schema
 from rebalancer.report.formats import Format
-from rebalancer.report.schema import to_schema
 from tests.support.clusters.hand_made import mended, stuck
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
@@ -27,7 +27,7 @@ def reported(made: Any) -> Report:
 
 
 def test_the_schema_that_is_shipped_is_the_schema() -> None:
-    """Else: python -c 'from rebalancer.report.schema import to_schema as s; print(s(), end="")'."""
+    """Else: python -c 'from rebalancer.report.fleet import to_schema as s; print(s(), end="")'."""
     assert SCHEMA.read_text() == to_schema()
 
 

@@ -12,14 +12,13 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from rebalancer.model.finding import Finding, Severity
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.report import Report, build_report, render
-from rebalancer.report.exports.markdown import code, escape
+from rebalancer.report import text as words
+from rebalancer.report.exports import code, escape
 from rebalancer.report.formats import Format, format_of
-from rebalancer.report.wording import text as words
 from tests.support.clusters.hand_made import at_rest, mended, move, result, shop, stuck
 
 
@@ -378,7 +377,7 @@ def test_what_is_not_known_takes_a_few_lines(warnings: list[str], told: list[str
 
 
 def test_the_kinds_that_a_file_lacks_are_one_line_and_all_in_wide() -> None:
-    from rebalancer.manifests.kinds import absences
+    from rebalancer.manifests.documents import absences
 
     plan, cluster = at_rest()
     poor = replace(cluster, warnings=tuple(absences({"Node", "Pod"})))

@@ -11,9 +11,8 @@ from rebalancer.report import build_report
 from rebalancer.report.document import Report
 from rebalancer.report.formats import Format
 from rebalancer.report.output import render
-from rebalancer.report.showing import Showing
-from rebalancer.report.wording.text import ago, duration
-from rebalancer.report.wording.words import LEGEND, grade_letters, lead, zone_says
+from rebalancer.report.text import ago, duration
+from rebalancer.report.words import LEGEND, Showing, grade_letters, lead, zone_says
 from tests.support.build import decoded, node, objects, workload
 
 NODES = [node(f"{z}-{i}").zone(z) for z in "abc" for i in range(2)]

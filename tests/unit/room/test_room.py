@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.report.room.buffers import to_buffers
-from rebalancer.report.room.document import RoomReport
-from rebalancer.report.room.words import command, headline
-from rebalancer.runtime.commands.room import missing_room
+from rebalancer.report.document import RoomReport
+from rebalancer.report.missing_room import command, headline, to_buffers
+from rebalancer.runtime.commands.reports import missing_room
 from tests.support.build import daemon_set, deployment, node, snapshot, workload
 
 SMALL = [node("a-0").zone("a"), node("b-0").zone("b").cpu("150m")]

@@ -16,9 +16,9 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.bounds import added_nodes, program
 from rebalancer.planner.plan import Plan
-from rebalancer.report.room.document import build_room
-from rebalancer.report.room.words import headline
-from rebalancer.room import by_planning, room
+from rebalancer.report.document import build_room
+from rebalancer.report.missing_room import headline
+from rebalancer.room import room, search
 from rebalancer.room import search as searching
 
 TIGHT = Path(__file__).parents[2] / "scenarios" / "tight"
@@ -49,7 +49,7 @@ def test_the_plan_ends_and_its_advice_takes_a_share_of_it(
 
     with (
         patch.object(added_nodes, "run", run),
-        patch.object(by_planning, "plan", planned),
+        patch.object(search, "plan", planned),
         patch.object(searching, "plan", planned),
     ):
         advice = room(cluster, PlanOptions(), made)

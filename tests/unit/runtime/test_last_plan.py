@@ -12,10 +12,10 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.next_change import next_change
+from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.runtime.live.last_plan import LastPlan
+from rebalancer.runtime.live.cached import LastPlan
 from tests.support.build import NOW, node, pod, snapshot
 
 OPTIONS = PlanOptions()

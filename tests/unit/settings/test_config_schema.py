@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from rebalancer.settings import Settings, SettingsError, load_settings
-from rebalancer.settings.loading import walk
-from rebalancer.settings.reference import schema
+from rebalancer.settings.loading import schema, walk
 
 CONFIG = Path(__file__).parents[3] / "config"
 SCHEMA = schema()

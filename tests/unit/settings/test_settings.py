@@ -12,13 +12,11 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from rebalancer.model.selectors import Selector
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.settings import Settings, SettingsError, load_settings, plan_options
 from rebalancer.settings.field_types import format_duration, parse_duration, parse_limit
-from rebalancer.settings.loading import REMOVED, environment_names
-from rebalancer.settings.options import policy_options
-from rebalancer.settings.reference import schema, to_yaml
+from rebalancer.settings.loading import REMOVED, environment_names, policy_options, schema, to_yaml
 
 SHIPPED = Path(__file__).parents[3] / "config" / "rebalancer.yaml"
 

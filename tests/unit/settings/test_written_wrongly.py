@@ -11,8 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from rebalancer.settings import SettingsError, load_settings
-from rebalancer.settings.loading import environment_names, walk
-from rebalancer.settings.options import policy_options
+from rebalancer.settings.loading import environment_names, policy_options, walk
 from rebalancer.settings.settings import Settings
 from tests.unit.findings.found import found, zones
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.brakes import Brakes
-from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.ledger_store import Place
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome import End, MoveStatus
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.runtime.cycle.gates.gates import PauseGate
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.gates import PauseGate
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import objects
 from tests.support.runs.machine import BRAKE, Machine

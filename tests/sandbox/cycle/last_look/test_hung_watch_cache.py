@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
-from rebalancer.outcome.cycle import End
-from rebalancer.runtime.last_look import spot_check
+from rebalancer.kube.watch.reflector import WatchOptions
+from rebalancer.outcome import End
+from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
 from tests.support.build import objects
@@ -24,7 +24,7 @@ SHORT = replace(WatchOptions(), close_timeout=1)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spot_check, "_PATIENCE", 0.3)
+    monkeypatch.setattr(watch_age, "_PATIENCE", 0.3)
 
 
 @pytest.mark.parametrize("version", ["1.36.2", "1.30.4"])

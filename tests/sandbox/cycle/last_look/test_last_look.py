@@ -9,8 +9,8 @@ import pytest
 import urllib3
 from msgspec.structs import replace
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.brakes import Brakes
+from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
@@ -18,11 +18,10 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.cycle.gates.watched_limits import WatchedLimits
+from rebalancer.runtime.cycle.gates import WatchedLimits
 from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.room import Room
-from rebalancer.runtime.last_look.spot_check import SpotCheck
-from rebalancer.runtime.last_look.watch_age import WatchAge
+from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served

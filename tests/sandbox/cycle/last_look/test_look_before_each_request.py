@@ -19,23 +19,22 @@ import pytest
 import urllib3.exceptions
 from kubernetes.client.rest import RESTClientObject
 
-from rebalancer.kube.client.config import ClusterOptions, Loaded
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube import evictor
+from rebalancer.kube.config import ClusterOptions, Loaded
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
-from rebalancer.kube.evict import evictor
-from rebalancer.kube.evict.eviction import Evictor
-from rebalancer.kube.evict.evictor import LiveEvictor
+from rebalancer.kube.evictor import Evictor, LiveEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
-from rebalancer.outcome.cycle import MoveStatus
+from rebalancer.outcome import MoveStatus
 from rebalancer.policy.annotations import PAUSE
+from rebalancer.runtime.cycle import gates
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates import gates, permission
-from rebalancer.runtime.cycle.gates.permission import Permission
-from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.cycle.gates import Permission
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.machine import BRAKE
 from tests.support.runs.one_cycle import Run
@@ -429,7 +428,7 @@ def test_what_is_read_for_a_look_is_read_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each read takes 0.8 s, and a look no more than twice that: pod, owner, namespace and brake."""
-    monkeypatch.setattr(permission, "FRESH", 1.6)
+    monkeypatch.setattr(gates, "FRESH", 1.6)
     monkeypatch.setattr(gates, "FRESH", 1.6)
     with Cluster(objects(*CLUSTER), ready_after=0.05, grace=0.05) as cluster:
         cluster.settle()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from tests.support.build import node, nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer

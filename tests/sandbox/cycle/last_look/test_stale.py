@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
-from rebalancer.outcome.cycle import End
-from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.kube.watch.reflector import WatchOptions
+from rebalancer.outcome import End
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import nodes, objects, pdb, workload

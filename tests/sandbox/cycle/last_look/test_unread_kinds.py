@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.missing_kinds import DECIDING
+from rebalancer.model.kinds import DECIDING
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from tests.support.build import deployment, nodes, objects, workload
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.outcome import End
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.assembly import LiveOptions
 from tests.support.build import node, objects
 from tests.support.runs.machine import Machine

@@ -5,20 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.ledger import Ledgers
-from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.planner.options import PlanOptions
-from rebalancer.policy.history.fence import Claim
-from rebalancer.policy.history.ledger import Circuit, Ledger
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.outcome import End
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Circuit, Claim, Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
-from rebalancer.runtime.live.leading import elector_of
-from rebalancer.runtime.live.places import Places
+from rebalancer.runtime.live.places import Places, elector_of
 from rebalancer.settings import Settings
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run

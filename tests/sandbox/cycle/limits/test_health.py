@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.outcome import End
+from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import Machine

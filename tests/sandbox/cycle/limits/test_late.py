@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.outcome import End
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload
 from tests.support.runs.machine import Machine

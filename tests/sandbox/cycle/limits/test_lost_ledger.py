@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.ledger import KEY, QUARANTINE, Ledgers
+from rebalancer.kube.ledger_store import KEY, QUARANTINE, Ledgers
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.history.ledger import Entry, Fate, Ledger, Totals, decode, encode
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Entry, Fate, Ledger, Totals, decode, encode
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.runs.machine import PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run

@@ -10,22 +10,21 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.coordination.ledger import KEY, LedgerError, Ledgers
-from rebalancer.kube.read.snapshot import read_snapshot
+from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers
+from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End, MoveStatus
+from rebalancer.outcome import End, MoveStatus
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.history.ledger import Fate, Ledger
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.policy.limits.cron import parse_cron
-from rebalancer.policy.limits.windows import Window
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Fate, Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source
-from rebalancer.runtime.cycle.memory.memory import Memory
-from rebalancer.runtime.cycle.parts import CycleLimits
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.settings import load_settings
 from tests.support.build import node, nodes, objects, workload

@@ -9,14 +9,11 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import End, Observer
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.history.agreed import ENOUGH, Agreed
-from rebalancer.policy.history.ledger import Ledger, encode
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.cycle.memory.memory import Memory
-from rebalancer.runtime.cycle.memory.verdicts import Verdicts
+from rebalancer.policy.ledger import ENOUGH, Agreed, Ledger, encode
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory, Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
 from tests.support.build import nodes, snapshot, workload
 from tests.support.runs.machine import Machine
@@ -111,7 +108,7 @@ def test_without_a_canary_there_is_none_for_a_newer_version_either() -> None:
 
 
 def test_an_older_ledger_and_one_with_the_count_are_both_read() -> None:
-    from rebalancer.policy.history.ledger import decode
+    from rebalancer.policy.ledger import decode
 
     assert decode(b'{"version":1}').agreed == Agreed()
     ledger = Ledger(agreed=Agreed("1.38", 7))

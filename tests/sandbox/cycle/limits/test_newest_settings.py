@@ -11,12 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.outcome import End
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.configured import live_options
-from rebalancer.runtime.live.newest import Newest, NewestGate
+from rebalancer.runtime.live.configured import Newest, NewestGate, live_options
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, snapshot, workload

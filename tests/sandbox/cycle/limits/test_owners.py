@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome.cycle import End
-from rebalancer.policy.history.resting_owners import HistoryRules
+from rebalancer.outcome import End
+from rebalancer.policy.waits import HistoryRules
 from tests.support.build import deployment, nodes, objects
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run

@@ -11,21 +11,18 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.client import connection
-from rebalancer.kube.client.connection import ServerTime
+from rebalancer.kube import connection
+from rebalancer.kube.connection import ServerTime
 from rebalancer.kube.errors import Target
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.history.ledger import Ledger
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.history.stabilization import came_back
-from rebalancer.policy.history.times_ahead import as_of
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.policy.limits.cron import parse_cron
-from rebalancer.policy.limits.windows import Window
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Ledger, as_of
 from rebalancer.policy.options import Limit
+from rebalancer.policy.waits import HistoryRules, came_back
+from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates.gates import WindowGate
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.runtime.cycle.gates import WindowGate
+from rebalancer.runtime.cycle.memory import Memory
 from tests.sandbox.cycle.limits.test_caps import capped
 from tests.support.build import objects
 from tests.support.processes.command import call, moving

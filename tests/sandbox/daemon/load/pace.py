@@ -19,18 +19,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
-from rebalancer.outcome.cycle import CycleReport
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.kube.watch.reflector import WatchOptions
+from rebalancer.outcome import CycleReport
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.single.once import run_once
+from rebalancer.runtime.live.once import run_once
 from tests.support.build import deployment, node, nodes, objects, pdb
 from tests.support.runs.witness import Witness
 from tests.support.sandbox import ApiError, Cluster, Delay, Gone, Reply

@@ -15,19 +15,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.client.config import ClusterOptions
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.client.retry import Backoff
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Backoff, Connection
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.kube.watch.options import WatchOptions
+from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import CycleReport
-from rebalancer.outcome.observer import Observer
+from rebalancer.outcome import CycleReport, Observer
 from rebalancer.planner.plan import Plan
-from rebalancer.runtime.daemon.reload import Reloader
 from rebalancer.runtime.daemon.schedule import stop_on_signals
-from rebalancer.runtime.daemon.service import Service
-from rebalancer.runtime.daemon.serving import serve
+from rebalancer.runtime.daemon.service import Reloader, Service, serve
 from rebalancer.settings import load_settings
 
 SETTINGS: dict[str, Any] = {

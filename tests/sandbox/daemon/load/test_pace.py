@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.outcome.cycle import End
+from rebalancer.outcome import End
 from tests.sandbox.daemon.load.pace import ELSEWHERE, FAULTS, pace
 
 

@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rebalancer.kube.client.connection import Connection
-from rebalancer.kube.coordination.ledger import KEY, Ledgers
-from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.policy.history.ledger import Fate, decode, encode
+from rebalancer.kube.ledger_store import KEY, Ledgers, Place
+from rebalancer.policy.ledger import Fate, decode, encode
 from tests.support.build import nodes, objects, workload
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions

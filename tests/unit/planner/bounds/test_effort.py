@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.planner.bounds.cells import CellStructure
+from rebalancer.planner import effort as efforts
+from rebalancer.planner.bounds.one_key import CellStructure
 from rebalancer.planner.bounds.program import Program, least_excess, run
-from rebalancer.planner.cluster import effort as efforts
-from rebalancer.planner.cluster.effort import TREE_NODES, Effort, for_advice, tree_nodes
+from rebalancer.planner.effort import TREE_NODES, Effort, for_advice, tree_nodes
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
@@ -22,53 +22,53 @@ SOLVER = "planner/bounds/program.py"
 """The only file that makes a solver, and the only one that sets its options."""
 
 CUT_SHORT = {
-    "planner/search/beam.py": "effort",
-    "planner/search/odds.py": "effort",
-    "planner/search/sure.py": "effort",
+    "planner/search/orders.py": "effort",
+    "planner/search/orders.py": "effort",
+    "planner/search/orders.py": "effort",
     "planner/search/problem.py": "effort",
-    "planner/search/search.py": "Effort",
-    "planner/phases/hard.py": "Effort",
+    "planner/hard.py": "Effort",
+    "planner/hard.py": "Effort",
     "planner/joint/search.py": "effort",
-    "planner/joint/phase.py": "Effort",
+    "planner/joint/search.py": "Effort",
     "planner/joint/every_order.py": "MOMENTS",
-    "planner/joint/places.py": "MOST",
-    "planner/hard_moves.py": "JOINT_MOVES",
-    "planner/soft/descent.py": "Effort",
+    "planner/joint/search.py": "MOST",
+    "planner/planner.py": "JOINT_MOVES",
+    "planner/soft.py": "Effort",
     "planner/waves/interleavings.py": "MOMENTS",
-    "planner/results/least.py": "Effort",
-    "planner/bounds/several_keys.py": "Effort",
+    "planner/least.py": "Effort",
+    "planner/bounds/program.py": "Effort",
     "planner/bounds/added_nodes.py": "Effort",
     "room/search.py": "for_advice",
-    "room/by_planning.py": "Effort",
-    "room/instead.py": "Effort",
-    "prevention/scale_in/order.py": "EFFORT",
+    "room/search.py": "Effort",
+    "room/search.py": "Effort",
+    "prevention/scale_in.py": "EFFORT",
 }
 """Files that search, and the count that ends it."""
 
 LOOPS = {
-    "planner/bounds/closed_form.py:_let_in": "each turn lowers a ceiling",
+    "planner/bounds/one_key.py:_let_in": "each turn lowers a ceiling",
     "planner/bounds/one_key.py:least_excess": "halves a range",
     "planner/cluster/components.py:concerned": "each group is gone through once",
     "planner/cluster/components.py:root": "up a tree",
-    "planner/cluster/tried.py:_back_to": "each turn undoes a move",
-    "planner/hard_moves.py:moves": "JOINT_MOVES",
-    "planner/joint/phase.py:_landed": "each turn places a pod of the set",
-    "planner/phases/soft.py:scheduled": "each turn makes a move, or ends a component",
-    "planner/phases/soft.py:_held": "each turn leaves a move out",
-    "planner/phases/soft.py:_not_in_vain": "each turn leaves a move out",
-    "planner/results/chains.py:root": "up a tree",
-    "planner/search/beam.py:_run": "PATIENCE",
-    "planner/soft/descent.py:run": "Effort",
+    "planner/cluster/simulation.py:_back_to": "each turn undoes a move",
+    "planner/planner.py:moves": "JOINT_MOVES",
+    "planner/joint/search.py:_landed": "each turn places a pod of the set",
+    "planner/soft.py:scheduled": "each turn makes a move, or ends a component",
+    "planner/soft.py:_held": "each turn leaves a move out",
+    "planner/soft.py:_not_in_vain": "each turn leaves a move out",
+    "planner/pace.py:root": "up a tree",
+    "planner/search/orders.py:_run": "PATIENCE",
+    "planner/soft.py:run": "Effort",
     "planner/waves/interleavings.py:ends": "each turn makes a move",
     "planner/waves/interleavings.py:follow": "MOMENTS",
-    "planner/waves/queue.py:drop": "each turn drops a move",
+    "planner/waves/schedule.py:drop": "each turn drops a move",
     "planner/waves/schedule.py:_arranged": "each turn makes a move, or drops one",
     "planner/waves/schedule.py:_wave": "LARGEST",
-    "planner/waves/together.py:together": "halves a range",
-    "prevention/scale_in/costs.py:settle": "each turn passes an end",
-    "prevention/scale_in/costs.py:_values": "back along a way",
-    "prevention/scale_in/order.py:_order": "back along a way",
-    "prevention/scale_in/problem.py:take": "each turn lowers a count",
+    "planner/waves/interleavings.py:together": "halves a range",
+    "prevention/scale_in.py:settle": "each turn passes an end",
+    "prevention/scale_in.py:_values": "back along a way",
+    "prevention/scale_in.py:_order": "back along a way",
+    "prevention/scale_in.py:take": "each turn lowers a count",
 }
 """Every `while` of what searches, by file and function: the count that ends it, or why it ends by itself."""
 

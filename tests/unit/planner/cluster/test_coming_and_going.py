@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from rebalancer.planner.cluster.leaving_nodes import candidates, is_leaving, is_starting
+from rebalancer.planner.cluster.simulation import candidates, is_leaving, is_starting
 from tests.support.build import node, node_claim, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")

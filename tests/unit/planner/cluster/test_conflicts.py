@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.model.pod import PodTemplate
-from rebalancer.planner.cluster.conflicts import Conflicts
+from rebalancer.planner.cluster.groups import Conflicts
 from tests.support.build import PodBuilder, pod, snapshot
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import merged

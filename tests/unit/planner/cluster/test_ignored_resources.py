@@ -11,7 +11,7 @@ from rebalancer.findings import findings
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan
 from rebalancer.planner.planner import view_of
-from rebalancer.runtime.commands.room import missing_room
+from rebalancer.runtime.commands.reports import missing_room
 from tests.support.build import node, pod, snapshot, workload
 
 GPU = "example.com/gpu"

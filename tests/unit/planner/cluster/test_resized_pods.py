@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.options import Joint
+from rebalancer.planner.plan import Joint
 from rebalancer.policy.replacement import Replacements
 from tests.support.build import decoded, node, objects, snapshot, workload
 from tests.support.clusters.random_clusters import random_cluster

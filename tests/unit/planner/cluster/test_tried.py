@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rebalancer.planner.cluster.tried import Tried
-from rebalancer.planner.search.search import Search
+from rebalancer.planner.cluster.simulation import Tried
+from rebalancer.planner.hard import Search
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 

@@ -8,8 +8,7 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.planner.options import Joint, PlanOptions
-from rebalancer.planner.plan import JointMove, Plan, together
+from rebalancer.planner.plan import Joint, JointMove, Plan, PlanOptions, together
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import decoded, node, pdb, pod, snapshot, workload
 from tests.support.clusters.scenarios import scenario

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.moves import JudgedMove
+from rebalancer.planner.plan import PlanOptions
 from tests.support.build import node, nodes, pod, workload
 from tests.unit.planner.posed import Posed
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from rebalancer.model.pod import Pod
-from rebalancer.planner.moves.victims import victim_order
-from rebalancer.policy.limits.budgets import Budgets
+from rebalancer.planner.moves import victim_order
+from rebalancer.policy.budgets import Budgets
 from tests.support.build import NodeBuilder, node, pdb, pod, snapshot
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.planner.phases.phase import Planned
+from rebalancer.planner.hard import Planned
 from tests.support.build import node, nodes, workload
 from tests.unit.planner.posed import Posed
 

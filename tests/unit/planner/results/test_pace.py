@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.results.pace import UNKNOWN, Gait, pace
+from rebalancer.planner.pace import UNKNOWN, Gait, pace
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import nodes, snapshot, stateful_set, workload
 

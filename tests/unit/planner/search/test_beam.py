@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.planner.search.beam import Beam
+from rebalancer.planner.search.orders import Beam
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 

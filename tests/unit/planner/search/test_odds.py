@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rebalancer.planner import objective
-from rebalancer.planner.search.odds import Odds
+from rebalancer.planner.search.orders import Odds
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rebalancer.planner.search.placements import Landings, Placement, Placements
+from rebalancer.planner.search.problem import Landings, Placement, Placements
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 

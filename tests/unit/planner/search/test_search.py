@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.search.search import Search, Walk
+from rebalancer.planner.hard import Search, Walk
 from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 

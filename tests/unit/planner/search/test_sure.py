@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.planner.search.sure import SureMoves
+from rebalancer.planner.search.orders import SureMoves
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 

@@ -7,12 +7,11 @@ import pytest
 from rebalancer.planner.cluster.components import Component, components
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.pod_classes import Classes
-from rebalancer.planner.cluster.view import View
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.moves.judge import Judge
-from rebalancer.planner.moves.victims import victim_order
-from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.soft.needs import Needs
+from rebalancer.planner.constraints import View
+from rebalancer.planner.moves import Judge, victim_order
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.planner.soft import Needs
 from tests.support.build import nodes, snapshot, workload
 
 

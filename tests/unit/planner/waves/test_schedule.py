@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.planner.moves.move import JudgedMove, in_order
-from rebalancer.planner.options import PlanOptions
-from rebalancer.planner.search.search import Search
-from rebalancer.planner.waves.caps import waiting_moves
-from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler
-from rebalancer.policy.limits.caps import Caps
+from rebalancer.planner.hard import Search
+from rebalancer.planner.moves import JudgedMove, in_order
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler, waiting_moves
+from rebalancer.policy.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import node, nodes, pdb, workload
 from tests.unit.planner.posed import Posed

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.planner.moves.move import JudgedMove
-from rebalancer.planner.search.search import Search
-from rebalancer.planner.waves.interleavings import Interleavings
-from rebalancer.planner.waves.queue import Queue
-from rebalancer.planner.waves.together import highest_minimum, together
+from rebalancer.planner.hard import Search
+from rebalancer.planner.moves import JudgedMove
+from rebalancer.planner.waves.interleavings import Interleavings, highest_minimum, together
+from rebalancer.planner.waves.schedule import Queue
 from tests.support.build import node, workload
 from tests.support.clusters.scenarios import scenario
 from tests.unit.planner.posed import Posed

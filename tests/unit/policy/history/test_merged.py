@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rebalancer.policy.history.fence import Claim
-from rebalancer.policy.history.ledger import (
+from rebalancer.policy.ledger import (
     MOST_ENTRIES,
     Circuit,
+    Claim,
     Entry,
     Fate,
     Ledger,
     Totals,
+    merged,
     within_limits,
 )
-from rebalancer.policy.history.merged import merged
 
 
 def entry(at: float, pod: str, message: str = "") -> Entry:

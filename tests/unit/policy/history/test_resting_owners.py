@@ -9,30 +9,31 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import PAUSE, pause_value, paused
+from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.history.digests import Fingerprints
-from rebalancer.policy.history.earlier import earlier
-from rebalancer.policy.history.ledger import (
+from rebalancer.policy.ledger import (
     MOST_BYTES,
     MOST_ENTRIES,
     MOST_IRREPLACEABLE,
     Circuit,
     Entry,
     Fate,
+    Fingerprints,
     Ledger,
     NewerLedgerError,
     Totals,
+    added,
+    as_of,
     cut_off,
     decode,
+    earlier,
     encode,
+    owner_id,
+    stricter,
 )
-from rebalancer.policy.history.resting_owners import HistoryRules, resting
-from rebalancer.policy.history.stabilization import first_seen, stabilizing
-from rebalancer.policy.history.tally import added, owner_id, stricter
-from rebalancer.policy.history.times_ahead import as_of
-from rebalancer.policy.limits.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.waits import HistoryRules, first_seen, resting, stabilizing
 from tests.support.build import deployment, node, nodes, snapshot, workload
 
 NOW = 1_000_000.0

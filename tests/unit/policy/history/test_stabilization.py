@@ -6,10 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebalancer.model.node import Condition, Node, NodeStatus
-from rebalancer.model.object_meta import ObjectMeta
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.history.stabilization import came_back
+from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta
+from rebalancer.policy.waits import HistoryRules, came_back
 
 NOW = 10_000.0
 RULES = HistoryRules(stabilization=180, settle=10)

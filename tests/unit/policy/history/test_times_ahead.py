@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.policy.history.fence import Claim
-from rebalancer.policy.history.ledger import Entry, Ledger
-from rebalancer.policy.history.tally import Count
-from rebalancer.policy.history.times_ahead import as_of
+from rebalancer.policy.ledger import Claim, Count, Entry, Ledger, as_of
 
 NOW = 1_000_000.0
 

@@ -6,10 +6,9 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.policy.history.ledger import Entry, Fate, Ledger
-from rebalancer.policy.history.resting_owners import HistoryRules, resting
-from rebalancer.policy.history.undone_moves import SOON, Account, account, marked, pairs, worn
-from rebalancer.runtime.cycle.memory.undone import undone
+from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.policy.waits import SOON, Account, HistoryRules, account, marked, pairs, resting, worn
+from rebalancer.runtime.cycle.memory import undone
 from tests.support.build import nodes, snapshot, workload
 
 ZONE = "topology.kubernetes.io/zone"

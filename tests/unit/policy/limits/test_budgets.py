@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
-from rebalancer.policy.limits.budgets import Allowance, Budgets
+from rebalancer.policy.budgets import Allowance, Budgets
 from tests.support.build import pdb, workload
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import cluster, code, judged, patched, pods, web

@@ -8,8 +8,8 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.history.tally import owner_id
-from rebalancer.policy.limits.caps import Caps
+from rebalancer.policy.caps import Caps
+from rebalancer.policy.ledger import owner_id
 from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import nodes, pod, snapshot, workload

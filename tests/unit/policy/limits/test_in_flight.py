@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
-from rebalancer.policy.limits.in_flight import InFlight, Shares
+from rebalancer.policy.budgets import InFlight, Shares
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, snapshot, workload

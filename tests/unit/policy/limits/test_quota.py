@@ -9,8 +9,8 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.planner import plan
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.limits.quota import Charged, Quotas
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.quota import Charged, Quotas
 from tests.support.build import nodes, pdb, pod, snapshot, stateful_set, workload
 from tests.support.build.base import metadata
 from tests.support.scheduler.plain import Json

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.object_meta import OwnerReference
+from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.policy.limits.silent_scheduler import judged_since
+from rebalancer.policy.circuit_breaker import judged_since
 
 POD = Pod("x", "default", "u", PodTemplate("default", {}, {}), created=100.0)
 BOUND = replace(POD, node_name="a-0", judged=True)

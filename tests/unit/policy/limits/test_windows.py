@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rebalancer.policy.limits.cron import parse_cron
-from rebalancer.policy.limits.windows import Window, outside
+from rebalancer.policy.windows import Window, outside, parse_cron
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 

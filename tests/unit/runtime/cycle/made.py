@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
 from rebalancer.planner.plan import Move
 from tests.support.build import nodes, snapshot, workload
 

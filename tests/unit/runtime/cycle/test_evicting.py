@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rebalancer.kube.evict.eviction import Evictor
+from rebalancer.kube.evictor import Evictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome.cycle import MoveStatus
-from rebalancer.outcome.eviction import Eviction, Result
-from rebalancer.outcome.observer import Observer
-from rebalancer.runtime.cycle.evicting import Evicting
-from rebalancer.runtime.cycle.gates.gates import Gate
-from rebalancer.runtime.cycle.gates.permission import NoLook
+from rebalancer.outcome import Eviction, MoveStatus, Observer, Result
+from rebalancer.runtime.cycle.carrying_out import Evicting
+from rebalancer.runtime.cycle.gates import Gate, NoLook
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import move
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
 from rebalancer.planner import plan
+from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move
-from rebalancer.planner.results.chains import chains
-from rebalancer.runtime.cycle.flight import Flight
+from rebalancer.runtime.cycle.replacements import Flight
 from tests.support.build import nodes, snapshot, workload
 from tests.unit.runtime.cycle.made import move
 

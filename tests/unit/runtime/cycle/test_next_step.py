@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome.cycle import End, Outcome
-from rebalancer.runtime.cycle.evicting import Obstacles
-from rebalancer.runtime.cycle.next_step import NextStep, after_plan
+from rebalancer.outcome import End, Outcome
+from rebalancer.runtime.cycle.carrying_out import Obstacles
+from rebalancer.runtime.cycle.loop import NextStep, after_plan
 from tests.unit.runtime.cycle.made import evicted, left, recorded
 
 CLEAR = Obstacles()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.object_meta import ObjectMeta
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Phase, Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign
 from tests.support.build import nodes, pod, snapshot, stateful_set, workload

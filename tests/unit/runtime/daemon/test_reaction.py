@@ -10,9 +10,7 @@ import pytest
 
 from rebalancer.model.node import Node
 from rebalancer.planner import plan
-from rebalancer.runtime.daemon.events.happening import Happening, Source
-from rebalancer.runtime.daemon.events.nodes import NodeEvents
-from rebalancer.runtime.daemon.events.reaction import Reaction
+from rebalancer.runtime.daemon.events import Happening, NodeEvents, Reaction, Source
 from tests.support.build import node, snapshot
 
 EMPTY = snapshot()

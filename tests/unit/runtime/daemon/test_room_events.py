@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.planner import plan
-from rebalancer.runtime.daemon.events.room import RoomEvents
+from rebalancer.runtime.daemon.events import RoomEvents
 from tests.support.build import node, pod, snapshot, workload
 from tests.unit.runtime.daemon.moments import Moments
 

@@ -14,9 +14,8 @@ from apscheduler.executors.debug import DebugExecutor
 from apscheduler.schedulers import base
 from apscheduler.schedulers.base import BaseScheduler
 
-from rebalancer.outcome.observer import Observer
-from rebalancer.runtime.daemon.schedule import Daemon
-from rebalancer.runtime.daemon.trigger import every, trigger_of
+from rebalancer.outcome import Observer
+from rebalancer.runtime.daemon.schedule import Daemon, every, trigger_of
 from rebalancer.settings import load_settings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner import plan
-from rebalancer.planner.options import PlanOptions
+from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.daemon.events.times import WaitsEnd
+from rebalancer.runtime.daemon.events import WaitsEnd
 from tests.support.build import NOW, nodes, snapshot, workload
 
 CLUSTER = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.daemon.events.workloads import WorkloadEvents
+from rebalancer.runtime.daemon.events import WorkloadEvents
 from tests.support.build import deployment, node, nodes, objects, pdb, snapshot, stateful_set, workload
 from tests.unit.runtime.daemon.moments import Moments
 

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.engine.config import Profile, SchedulerConfig
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.runtime.last_look.beside import may_fly
+from rebalancer.runtime.last_look.room import may_fly
 from tests.support.build import node, snapshot, workload
 
 GPU = "example.com/gpu"

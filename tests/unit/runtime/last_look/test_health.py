@@ -11,10 +11,10 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import VerticalPodAutoscaler
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
+from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import HealthGate
 from tests.support.build import nodes, pod, snapshot
 from tests.support.servers.api import FakeTime

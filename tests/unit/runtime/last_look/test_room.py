@@ -12,8 +12,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.options import Certainty
-from rebalancer.planner.plan import Move
+from rebalancer.planner.plan import Certainty, Move
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import decoded, node, nodes, snapshot, workload
 from tests.support.build.base import Builder

@@ -7,15 +7,14 @@ from datetime import UTC
 
 import pytest
 
-from rebalancer.kube.coordination.brakes import Brakes
-from rebalancer.kube.coordination.place import Place
+from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.ledger_store import Place
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.limits.cron import parse_cron
-from rebalancer.policy.limits.windows import Window
-from rebalancer.runtime.cycle.gates.gates import Gate, Gates, LeaderGate, PauseGate, TimeGate, WindowGate
+from rebalancer.policy.windows import Window, parse_cron
+from rebalancer.runtime.cycle.gates import Gate, Gates, LeaderGate, PauseGate, TimeGate, WindowGate
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import move
 

@@ -9,8 +9,7 @@ import pytest
 from rebalancer.kube.errors import KubeError, Target
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.gates.gates import Gate
-from rebalancer.runtime.cycle.gates.permission import NoLook, Permission
+from rebalancer.runtime.cycle.gates import Gate, NoLook, Permission
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import move
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
-from rebalancer.runtime.cycle.gates.watched_limits import Limiting, WatchedLimits
+from rebalancer.runtime.cycle.gates import Limiting, WatchedLimits
 from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.runtime.cycle.made import move
 

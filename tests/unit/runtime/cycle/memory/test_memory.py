@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.finding import Finding, Severity
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome.cycle import MoveStatus, Outcome
-from rebalancer.outcome.eviction import Eviction, Result
+from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.history.ledger import Fate
-from rebalancer.policy.history.resting_owners import HistoryRules
-from rebalancer.policy.history.tally import owner_id
-from rebalancer.policy.limits.circuit_breaker import CircuitLimits
-from rebalancer.runtime.cycle.memory.memory import Memory
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Fate, owner_id
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import WEB, evicted, left, move
 

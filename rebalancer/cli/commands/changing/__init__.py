@@ -1,1 +1,0 @@
-"""Commands that change a cluster, or what may be done to it."""

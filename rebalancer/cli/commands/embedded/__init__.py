@@ -1,1 +1,0 @@
-"""Commands that start the embedded cluster."""

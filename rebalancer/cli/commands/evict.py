@@ -1,0 +1,352 @@
+"""`rebalancer once`: one cycle, for a person or a CronJob."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebalancer.cli import options
+from rebalancer.cli.console import ExitCode
+from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+
+if TYPE_CHECKING:
+    from rebalancer.kube.connection import Connection
+    from rebalancer.kube.ledger_store import Place
+    from rebalancer.outcome import CycleReport
+    from rebalancer.runtime.commands.pausing import Done
+    from rebalancer.settings import Settings
+
+
+ONCE_EXAMPLES = """\b
+Examples:
+  # What would be done
+  rebalancer once
+  # Do it
+  rebalancer once --execute
+\b
+  # Ask the API server whether it would allow each planned eviction
+  rebalancer once --dry-run=server
+\b
+  # Review first, then do exactly that
+  rebalancer report -o json --output-file plan.json
+  rebalancer once --plan plan.json --execute
+"""
+
+
+@reaches_a_cluster
+def once(
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Evict only the pods in this report (JSON), each only if its eviction is still right.",
+        ),
+    ] = None,
+    execute: options.Execute = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait while another rebalancer leads, instead of ending at once.")
+    ] = False,
+    dry_run: options.DryRun = "",
+    trace: options.Trace = False,
+    namespace: options.Namespaces = None,
+    all_namespaces: options.AllNamespaces = False,
+    ledger_namespace: options.LedgerNamespace = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Run one cycle: plan and evict until nothing is left to do.
+
+    Nothing is evicted without --execute or evictions.enabled. An interrupt ends the cycle between two
+    evictions. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
+    the canary or an open circuit breaker. With evictions.enabled alone, as in a CronJob, it does.
+    """
+    import msgspec
+
+    from rebalancer.cli.live_view import Lines
+    from rebalancer.kube.connection import Connection
+    from rebalancer.outcome import End
+    from rebalancer.runtime.cycle.clock import SystemClock
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+    from rebalancer.runtime.live.assembly import LiveOptions
+    from rebalancer.runtime.live.configured import Newest, live_options, notifying, telemetry_options
+    from rebalancer.runtime.live.once import read_reviewed, run_once, session, steered_after
+    from rebalancer.runtime.live.places import places_of
+    from rebalancer.runtime.observers.neighbours import NeighbourWatch
+    from rebalancer.settings import load_settings
+    from rebalancer.telemetry.start import telemetry_for
+
+    said = options.flags(
+        namespace,
+        all_namespaces,
+        execute=execute,
+        dry_run=dry_run,
+        ledger_namespace=ledger_namespace,
+    )
+    settings = load_settings(config, flags=said)
+    options.set_up_logging(settings, least="warning")
+    reviewed = read_reviewed(plan) if plan is not None else None
+    connection = Connection(options.cluster_options(reach))
+    if reviewed is not None:
+        for warning in options.doubts(reviewed, connection.context, time.time()):
+            typer.echo(f"warning: {warning}", err=True)
+    stop = threading.Event()
+    clock = SystemClock(stop, connection.time)
+    places = places_of(settings, connection, wait=stop.wait)
+
+    def options_of(settings: Settings) -> LiveOptions:
+        live = live_options(settings, connection, places, ask_server=dry_run == "server")
+        return msgspec.structs.replace(live, must_exist=tuple(namespace or ()))
+
+    live = options_of(settings)
+    newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
+    lines = Lines()
+    telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context), print_traces=trace)
+    within = session(
+        settings,
+        connection,
+        places,
+        clock,
+        newest=newest,
+        attended=execute or reviewed is not None,
+        wait=wait,
+    )
+    told_on = notifying(settings, context=connection.context)
+    with stop_on_signals(stop), telemetry_on as telemetry, told_on as told, within as around:
+        telemetry.watch_notices(told.mailboxes.results)
+        report = run_once(
+            connection,
+            live,
+            clock=clock,
+            observers=[*telemetry.observers, lines, NeighbourWatch(lines), told.observer],
+            reviewed=reviewed,
+            around=around,
+            afterwards=steered_after(
+                connection, settings, live, clock, [*telemetry.observers, lines], around
+            ),
+        )
+    connection.close()
+    if report.end is End.RECORDED:
+        judged = ": the API server only gave its verdicts" if live.ask_server else ""
+        typer.echo(f"nothing was evicted{judged}; --execute does it")
+    raise typer.Exit(_exit_code(report))
+
+
+def _exit_code(report: CycleReport) -> ExitCode:
+    from rebalancer.model.reason import ReasonCode
+    from rebalancer.outcome import End
+
+    if report.end is End.STOPPED:
+        return ExitCode.INTERRUPTED
+    if report.failed:
+        return ExitCode.SOME_FAILED
+    without_brake = report.reason is not None and report.reason.code is ReasonCode.NO_BRAKE
+    return ExitCode.ERROR if without_brake or not report.ok else ExitCode.OK
+
+
+# `rebalancer run`: the daemon.
+
+RUN_EXAMPLES = """\b
+Examples:
+  # Watch the cluster and log what would be done, every schedule.interval
+  rebalancer run
+  # Keep the cluster balanced
+  rebalancer run --execute
+"""
+
+
+@reaches_a_cluster
+def run(
+    execute: options.Execute = False,
+    dry_run: options.DryRun = "",
+    namespace: options.Namespaces = None,
+    all_namespaces: options.AllNamespaces = False,
+    ledger_namespace: options.LedgerNamespace = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Run cycles on a schedule. A signal ends it between two evictions.
+
+    Nothing is evicted without --execute or evictions.enabled. On SIGHUP, or when the configuration file
+    changes, the settings are read again. Invalid settings are refused, and the old ones stay in effect.
+    """
+    from rebalancer.kube.connection import Connection
+    from rebalancer.outcome import Observers
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+    from rebalancer.runtime.daemon.service import Reloader, Service, serve
+    from rebalancer.runtime.live.configured import notifying, telemetry_options
+    from rebalancer.runtime.observers.log import LogObserver
+    from rebalancer.settings import load_settings, plan_options
+    from rebalancer.telemetry import logs
+    from rebalancer.telemetry.start import telemetry_for
+
+    said = options.flags(
+        namespace,
+        all_namespaces,
+        execute=execute,
+        dry_run=dry_run,
+        ledger_namespace=ledger_namespace,
+    )
+
+    def load() -> Settings:
+        settings = load_settings(config, flags=said)
+        plan_options(settings)  # the scheduler's file is part of it
+        return settings
+
+    settings = load()
+    options.set_up_logging(settings)
+    connection = Connection(options.cluster_options(reach))
+    stop = threading.Event()
+    telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context))
+    with telemetry_on as telemetry, notifying(settings, context=connection.context) as told:
+        telemetry.watch_notices(told.mailboxes.results)
+        observer = Observers([*telemetry.observers, LogObserver(), told.observer])
+
+        def follow_service(service: Service) -> None:
+            telemetry.watch_caches(service.cache_ages)
+            telemetry.watch_excess(service.excess)
+            telemetry.watch_gait(service.gait)
+
+        def follow(changed: Settings) -> None:
+            logs.change(changed.telemetry.log_level, changed.telemetry.log_format)
+            telemetry.change(telemetry_options(changed))
+            told.change(changed)
+
+        reloader = Reloader(
+            settings, load, file=options.settings_file(config), observer=observer, follow=follow
+        )
+        with stop_on_signals(stop, reload=reloader.ask), logs.level_on_signal(settings.telemetry.log_level):
+            serve(
+                connection,
+                reloader,
+                stop=stop,
+                observers=[observer],
+                ask_server=dry_run == "server",
+                metrics=telemetry.exposition,
+                begun=follow_service,
+            )
+    connection.close()
+
+
+# `rebalancer pause` and `resume`: the brake, for an incident.
+
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="The brake in this namespace only. Default: all."),
+]
+LONGEST = 3650 * 86400.0
+"""Seconds that a pause may last: what is longer is a slip of the hand."""
+PAUSE_EXAMPLES = """\b
+Examples:
+  # No evictions until somebody says `rebalancer resume`
+  rebalancer pause --reason "incident 4711"
+  # No evictions for two hours; the pause ends by itself
+  rebalancer pause --for 2h
+"""
+RESUME_EXAMPLES = """\b
+Examples:
+  # Evictions are allowed again, as far as the settings allow them
+  rebalancer resume
+"""
+
+
+@reaches_a_cluster
+def pause(
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="Ends by itself after this time, such as 2h or 90m."),
+    ] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; reports and logs show it.")
+    ] = "",
+    namespace: Namespace = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Pause all evictions in the cluster, of the daemon, the CronJob and `once`.
+
+    Sets every brake that it finds, and ends when each running instance has shown that it saw it. It takes
+    effect before the next eviction. Replacements that are on their way are not affected.
+    """
+    from rebalancer.policy.annotations import pause_value
+    from rebalancer.report.text import clean
+    from rebalancer.runtime.commands.pausing import pause_all
+    from rebalancer.settings.field_types import format_duration, parse_duration
+
+    lasts = None
+    if for_ is not None:
+        try:
+            lasts = parse_duration(for_)
+        except ValueError as e:
+            raise typer.BadParameter(str(e), param_hint="--for") from e
+        if not 0 < lasts <= LONGEST:
+            raise typer.BadParameter("it must be longer than 0s and at most 3650d", param_hint="--for")
+
+    def value(now: float) -> str:
+        return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
+
+    with _reached(config, reach) as (settings, connection):
+        done = pause_all(settings, connection, value, namespace=namespace)
+    until = "until `rebalancer resume`" if lasts is None else f"for {format_duration(lasts)}"
+    paused = "evictions are paused"
+    if done.not_set:
+        paused = "evictions are paused only in part"
+    elif done.not_seen:
+        paused = "the brake is set"
+    if done.brakes:
+        typer.echo(f"{paused} {until}: {_named(done.brakes)}")
+    for who in done.seen_by:
+        typer.echo(f"seen by {clean(who)}")
+    _end(done)
+
+
+@reaches_a_cluster
+def resume(
+    namespace: Namespace = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """End the pause of all evictions. Creates the brake where an installation lacks it."""
+    from rebalancer.runtime.commands.pausing import resume_all
+
+    with _reached(config, reach) as (settings, connection):
+        done = resume_all(settings, connection, namespace=namespace)
+    if done.lifted:
+        typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
+    elif done.brakes:
+        typer.echo(f"nothing was paused: {_named(done.brakes)}")
+    _end(done)
+
+
+@contextmanager
+def _reached(config: Path | None, reach: Reach) -> Iterator[tuple[Settings, Connection]]:
+    from rebalancer.kube.connection import Connection
+    from rebalancer.settings import load_settings
+
+    settings = load_settings(config)
+    options.set_up_logging(settings, least="warning")
+    connection = Connection(options.cluster_options(reach))
+    try:
+        yield settings, connection
+    finally:
+        connection.close()
+
+
+def _named(places: Sequence[Place]) -> str:
+    return ", ".join(map(str, places))
+
+
+def _end(done: Done) -> None:
+    """Says what is not as it should be; then the exit code is 4."""
+    from rebalancer.report.text import clean
+
+    for problem in (*done.not_set, *done.not_seen):
+        typer.echo(clean(f"error: {problem}"), err=True)
+    if done.not_set or done.not_seen:
+        raise typer.Exit(ExitCode.SOME_FAILED)

@@ -1,0 +1,275 @@
+"""`rebalancer explain`: where the scheduler would put a pod, node by node."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebalancer.cli import options
+from rebalancer.cli.console import ExitCode, progress
+from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+
+if TYPE_CHECKING:
+    from rebalancer.runtime.commands.remembered import HistoryLine
+    from rebalancer.runtime.commands.source import Source
+
+
+# `rebalancer explain --compare`: whether the scheduler does what the engine says.
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of --watch."""
+    from rebalancer.settings.field_types import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as e:
+        raise typer.BadParameter(str(e), param_hint="--watch") from e
+
+
+def explain_compare(source: Source, settings: Path | None, watch: str, *, json: bool) -> None:
+    """Compares and prints; exit code 3 if the scheduler did once what the engine says it would not do."""
+    from rebalancer.engine.agreement import Comparison
+    from rebalancer.report.explained import agreement_report, line, total
+    from rebalancer.report.output import to_json
+    from rebalancer.runtime.commands.explain import compare_refusals, compare_watched
+    from rebalancer.settings import load_settings, plan_options
+
+    seconds = seconds_of(watch) if watch else 0.0
+    config = plan_options(load_settings(settings)).scheduler
+
+    def tell(comparison: Comparison) -> None:
+        if not json:
+            sys.stdout.write(line(comparison) + "\n")
+            sys.stdout.flush()
+
+    if watch:
+        with progress(f"watching the scheduler for {watch}"):
+            report = agreement_report(compare_watched(source, config, seconds, tell))
+    else:
+        with progress("reading the cluster and the scheduler's events"):
+            report = agreement_report(compare_refusals(source, config))
+        for comparison in report.comparisons:
+            tell(comparison)
+    if json:
+        sys.stdout.write(to_json(report))
+    else:
+        hint = (
+            ""
+            if report.compared or watch
+            else (": the scheduler refused no pod in the last minute; --watch 5m sees what it does meanwhile")
+        )
+        sys.stdout.write(f"{total(report)}{hint}\n")
+    if report.disagrees:
+        raise typer.Exit(ExitCode.VIOLATIONS)
+
+
+EXPLAIN_EXAMPLES = """\b
+Examples:
+  # Why is it Pending?
+  rebalancer explain shop/web-5d8f9c7b4-x2k7p
+  # Every node, with everything that rejects the pod there
+  rebalancer explain shop/web-5d8f9c7b4-x2k7p -o wide
+  # Where would its replacement go after an eviction?
+  rebalancer explain shop/web-5d8f9c7b4-x2k7p --replacement
+  # A pod that does not exist yet
+  rebalancer explain --pod-file deployment.yaml --snapshot cluster.json
+  # Does the tool know this cluster's scheduler?
+  rebalancer explain --compare --watch 5m
+"""
+
+
+class Form(StrEnum):
+    """An output format."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+@reaches_a_cluster
+def explain(
+    pod: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]POD", help="Optional with --pod-file.", show_default=False)
+    ] = "",
+    pod_file: Annotated[
+        str | None,
+        typer.Option(
+            "--pod-file",
+            metavar="FILE|-",
+            help="A pod that does not exist yet: the manifest of a Pod, Deployment, StatefulSet, …",
+        ),
+    ] = None,
+    replacement: Annotated[
+        bool,
+        typer.Option(
+            "--replacement", help="Judge the pod that its owner would make after an eviction instead."
+        ),
+    ] = False,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Compare what the scheduler said of pods in the last minute with what this tool says.",
+        ),
+    ] = False,
+    watch: Annotated[
+        str,
+        typer.Option(
+            "--watch", metavar="DURATION", help="With --compare: compare what it does meanwhile, 5m say."
+        ),
+    ] = "",
+    output: Annotated[Form, typer.Option("--output", "-o")] = Form.TABLE,
+    snapshot: options.Snapshots = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace, if POD does not name one.")
+    ] = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Show which nodes take a pod, which reject it and why, and how the scheduler scores those that take it.
+
+    A pod that has a node is judged as if it were to be placed now. Nothing is changed.
+    """
+    if compare or watch:
+        if not compare or pod or pod_file or replacement or snapshot:
+            raise typer.BadParameter(
+                "--compare [--watch DURATION] goes with a live cluster, not with one pod"
+            )
+        live = options.source_of(None, reach)
+        explain_compare(live, config, watch, json=output is Form.JSON)
+        return
+    if not pod and pod_file is None:
+        raise typer.BadParameter("a pod or --pod-file is needed")
+    if pod_file == "-" and "-" in (snapshot or ()):
+        raise typer.BadParameter("standard input can be the snapshot or the pod, not both")
+    if pod_file is not None and replacement:
+        raise typer.BadParameter("--replacement is of a pod that exists")
+    from msgspec.structs import replace
+
+    from rebalancer.planner import plan
+    from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
+    from rebalancer.report.formats import rfc3339
+    from rebalancer.report.output import to_json
+    from rebalancer.runtime.commands.explain import choose, find_pod, read_pods
+    from rebalancer.runtime.commands.remembered import remembered
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.settings import load_settings, plan_options
+
+    settings = load_settings(config)
+    planning = plan_options(settings)
+    source = options.source_of(snapshot, reach, namespaces=settings.scope.read_namespaces)
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell).snapshot
+    if pod_file is not None:
+        path = pod_file if pod_file == "-" else Path(pod_file)
+        chosen = choose(read_pods(path, loaded), pod, "stdin" if pod_file == "-" else pod_file)
+    else:
+        chosen = find_pod(loaded, pod, namespace)
+    placement = explain_pod(loaded, chosen, planning.scheduler, replacement=replacement)
+    if pod_file is None:
+        with progress(f"planning for {len(loaded.pods):,} pods"):
+            placement = replace(placement, plan=pod_in_plan(plan(loaded, planning), chosen))
+        if chosen.node_name and not placement.fitting and not source.snapshots:
+            at = remembered(settings, source, loaded).since(loaded, chosen)
+            placement = replace(placement, since=rfc3339(at) if at is not None else "")
+    if output is Form.JSON:
+        sys.stdout.write(to_json(placement))
+    else:
+        sys.stdout.write(to_table(placement, wide=output is Form.WIDE))
+
+
+# `rebalancer history`: why was my pod evicted?
+
+HISTORY_EXAMPLES = """\b
+Examples:
+  # Everything that is remembered
+  rebalancer history
+  # Why was this pod evicted? What became of this workload?
+  rebalancer history shop/web-7d9f-x2x
+  rebalancer history deploy/web -n shop
+"""
+
+
+@reaches_a_cluster
+def history(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAMESPACE/POD|OWNER]", help="A pod or an owner, with or without its namespace or kind."
+        ),
+    ] = "",
+    output: Annotated[
+        Literal["text", "json"],
+        typer.Option("-o", "--output", help="text for people, json for one JSON object a line."),
+    ] = "text",
+    namespace: options.Namespaces = None,
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Show which pods were evicted, why, and how it went, from the ledger and from events."""
+    import msgspec
+
+    from rebalancer.kube.connection import Connection
+    from rebalancer.kube.errors import KubeError
+    from rebalancer.kube.events import EventNote, read_events
+    from rebalancer.kube.ledger_store import Ledgers
+    from rebalancer.policy.ledger import Ledger
+    from rebalancer.report.text import clean
+    from rebalancer.runtime.commands.remembered import history_of
+    from rebalancer.runtime.live.places import places_of
+    from rebalancer.settings import load_settings
+
+    settings = load_settings(config)
+    options.set_up_logging(settings, least="error")
+    connection = Connection(options.cluster_options(reach))
+    wait = threading.Event().wait
+    place = places_of(settings, connection, wait=wait).ledger
+    problems: list[KubeError] = []
+    ledger = Ledger()
+    events: tuple[EventNote, ...] = ()
+    try:
+        ledger = Ledgers(connection, place, writer="", wait=wait).load()
+    except KubeError as e:
+        problems.append(e)
+    try:
+        events = tuple(
+            e for n in (namespace or [""]) for e in read_events(connection, wait=wait, namespace=n)
+        )
+    except KubeError as e:
+        problems.append(e)
+    connection.close()
+    if len(problems) == 2:
+        raise problems[0]
+    for problem in problems:
+        print(clean(f"warning: {problem}"), file=sys.stderr)
+    found = [p for p in history_of(ledger, events, what) if not namespace or p.namespace in namespace]
+    if output == "json":
+        for p in found:
+            print(msgspec.json.encode(p).decode())
+        return
+    for p in found:
+        print(_line(p))
+    if not found:
+        about = f" about {what}" if what else ""
+        print(clean(f"nothing is remembered{about}: not in {place}, and no event, which last about an hour"))
+
+
+def _line(p: HistoryLine) -> str:
+    """The lines about one eviction. Control characters in names are made visible."""
+    from datetime import UTC, datetime
+
+    from rebalancer.report.text import clean
+
+    when = datetime.fromtimestamp(p.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    parts = [f"{when}  {p.fate:<10}  {p.namespace}/{p.pod} of {p.owner or 'nobody'}"]
+    if p.node:
+        went = f"{p.replacement} on {p.landed}" if p.landed else "its replacement was not seen"
+        parts.append(f"from {p.node}, {p.predicted} was predicted: {went}")
+    parts += [text for text in (p.reason, p.message) if text]
+    return "\n    ".join(map(clean, parts))

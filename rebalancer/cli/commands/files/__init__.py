@@ -1,1 +1,0 @@
-"""Commands about files: manifests, snapshots, settings."""

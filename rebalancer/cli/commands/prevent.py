@@ -1,0 +1,240 @@
+"""`rebalancer prevent`: how scale-ins are steered, and the end of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebalancer.cli import options
+from rebalancer.cli.console import ExitCode
+from rebalancer.cli.options import USUAL, KubectlCommand, Reach, reaches_a_cluster
+
+if TYPE_CHECKING:
+    from rebalancer.kube.config import ClusterOptions
+
+
+app = typer.Typer(
+    help="Steer scale-ins so that they keep the spread.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_SHOW = """\b
+Examples:
+  # Which deletion costs would be written if every workload's scale-in were steered (changes nothing)
+  rebalancer prevent show --all
+\b
+  # The same for a cluster in a file, as the settings say
+  rebalancer prevent show --snapshot cluster.json --config rebalancer.yaml
+"""
+_OFF = """\b
+Examples:
+  # Remove every deletion cost that this tool has written
+  rebalancer prevent off
+"""
+
+
+@app.command(epilog=_SHOW, cls=KubectlCommand)
+@reaches_a_cluster
+def show(
+    files: options.Files = None,
+    snapshot: options.Snapshots = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="As with prevention.scaleIn: all, whatever the settings say.")
+    ] = False,
+    config: options.ConfigFile = None,
+    namespace: options.Namespaces = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Show which pods would get which deletion cost, so that scale-ins keep the spread.
+
+    Nothing is changed.
+    """
+    from msgspec.structs import replace
+
+    from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
+    from rebalancer.prevention.steering import steer
+    from rebalancer.report.text import clean, plural
+    from rebalancer.report.words import steering_lines
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.live.configured import scale_in_scope
+    from rebalancer.settings import load_settings, plan_options
+
+    settings = load_settings(config, flags=options.scope_of(namespace))
+    planning = plan_options(settings)
+    scope = scale_in_scope(settings, planning.policy)
+    if every:
+        scope = replace(scope, mode="all")
+    if scope.mode == "off":
+        typer.echo("prevention.scaleIn is off: no scale-in is steered; --all shows what could be")
+        return
+    source = options.source_of(
+        [*(files or ()), *(snapshot or ())] or None, reach, namespaces=settings.scope.read_namespaces
+    )
+    found = steer(load_snapshot(source).snapshot, scope, planning.scheduler)
+    outcomes = tuple(CostOutcome(c, CostResult.RECORDED) for o in found.owners for c in o.changes)
+    for line in steering_lines(SteeringReport(steering=found, outcomes=outcomes)):
+        typer.echo(clean(line))
+    steered = sum(o.order is not None for o in found.owners)
+    typer.echo(f"{plural(steered, 'workload')} steered, {plural(found.changes, 'deletion cost')} to write")
+
+
+@app.command(epilog=_OFF, cls=KubectlCommand)
+@reaches_a_cluster
+def off(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="In this namespace only.")
+    ] = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Remove every deletion cost that this tool has written. Set prevention.scaleIn: off first.
+
+    Needs the rights to list and to patch pods. Costs that somebody else has set are left alone.
+    """
+    from rebalancer.kube.connection import Connection
+    from rebalancer.outcome import CostOutcome, CostResult
+    from rebalancer.report.text import clean, plural
+    from rebalancer.runtime.commands.fix import take_back
+    from rebalancer.runtime.cycle.clock import SystemClock
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+    from rebalancer.settings import load_settings
+
+    settings = load_settings(config)
+    options.set_up_logging(settings, least="warning")
+    if settings.prevention.scale_in != "off":
+        typer.echo("warning: prevention.scaleIn is on in these settings: the costs will come back", err=True)
+
+    def tell(outcome: CostOutcome) -> None:
+        if outcome.result is CostResult.FAILED:
+            typer.echo(clean(f"  failed: {outcome.change.pod.key}: {outcome.message}"), err=True)
+
+    stop = threading.Event()
+    connection = Connection(options.cluster_options(reach))
+    with stop_on_signals(stop):
+        removed, left = take_back(connection, namespace, SystemClock(stop), tell)
+    connection.close()
+    typer.echo(f"removed from {plural(removed, 'pod')}" + (f", {left} are left" if left else ""))
+    if left:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+# `rebalancer fix`: what keeps spread through rollouts, added to manifests.
+
+EXAMPLES = """\b
+Examples:
+  # What would be changed
+  rebalancer fix deploy/
+\b
+  # Change the files; comments and layout stay
+  rebalancer fix --write deploy/
+  # Two Deployments of the cluster, one after the other; this rolls them out
+  rebalancer fix --apply shop/web shop/api
+\b
+  # A filter
+  rebalancer fix - < deployment.yaml > fixed.yaml
+"""
+
+
+@reaches_a_cluster
+def fix(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|DIR|-|NAMESPACE/NAME...",
+            help="YAML or JSON; - is standard input. With --apply: Deployments of the cluster.",
+        ),
+    ],
+    write: Annotated[bool, typer.Option("--write", help="Change the files, instead of showing how.")] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Change these Deployments in the cluster. This rolls each of them out."),
+    ] = False,
+    reach: Reach = USUAL,
+) -> None:
+    """Add matchLabelKeys: [pod-template-hash] to manifests, so that rollouts keep the spread.
+
+    Deployments only, and only constraints that select their own pods and by which nothing tells revisions
+    apart yet. Comments and layout stay. With --apply Deployments are changed in the cluster, which rolls them
+    out: one at a time, each rolled out before the next; not those that are paused, rolling, or kept by a
+    GitOps tool. The exit code is 1 if something has to be done by hand.
+    """
+    if write and apply:
+        raise typer.BadParameter("--write and --apply exclude each other")
+    if apply:
+        done = _apply(files, options.cluster_options(reach))
+    else:
+        done = _files(files, write)
+    if not done:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _files(paths: list[str], write: bool) -> bool:
+    """Whether all was done that is to be done."""
+    from rebalancer.manifests.documents import texts
+    from rebalancer.report.text import clean, plural
+    from rebalancer.runtime.commands.fix import fixed
+
+    mended, trouble = 0, False
+    for text in texts(paths):
+        found = fixed(text)
+        for problem in found.problems:
+            trouble = True
+            typer.echo(clean(f"error: {problem}"), err=True)
+        mended += len(found.workloads)
+        if text.name == "stdin":
+            typer.echo(found.after, nl=False)
+        elif write and found.workloads:
+            _write(found.file, found.after)
+            typer.echo(clean(f"{found.file}: {', '.join(found.workloads)}"))
+        elif found.workloads:
+            typer.echo(found.diff, nl=False)
+    said = "mended" if write else "would be mended; --write does it" if mended else "would be mended"
+    typer.echo(f"{plural(mended, 'workload')} {said}", err=True)
+    return not trouble
+
+
+def _apply(names: list[str], cluster: ClusterOptions) -> bool:
+    """Whether all of them are as they should be; the first that does not get there ends it."""
+    from rebalancer.kube.connection import Connection
+    from rebalancer.kube.patches import Deployments
+    from rebalancer.report.text import clean
+    from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
+    from rebalancer.runtime.cycle.clock import SystemClock
+    from rebalancer.runtime.daemon.schedule import stop_on_signals
+
+    wrong = [n for n in names if n.count("/") != 1 or not all(n.split("/"))]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} is not NAMESPACE/NAME of a Deployment")
+    stop = threading.Event()
+    connection = Connection(cluster)
+    live, done = Deployments(connection), True
+    with stop_on_signals(stop):
+        for name in names:
+            found = wanted(live.get(*name.split("/")))
+            if not found.constraints:
+                typer.echo(clean(f"{name}: nothing is missing"))
+                continue
+            typer.echo(clean(f"Deployment {name}"))
+            for line in found.added:
+                typer.echo(clean(f"  {line}"))
+            if found.refused:
+                typer.echo(clean(f"  left alone: {found.refused}"))
+                done = False
+                continue
+            said = ""
+            for said in apply(live, found, SystemClock(stop)):
+                typer.echo(clean(f"  {said}"))
+            if said != ROLLED_OUT:
+                done = False
+                break
+    connection.close()
+    return done
+
+
+def _write(path: str, text: str) -> None:
+    from rebalancer.output_file import output_file
+
+    with output_file(path) as file:
+        file.write(text.encode())

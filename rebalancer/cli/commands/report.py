@@ -1,0 +1,257 @@
+"""`rebalancer report`: what is out of balance, and the fewest evictions that repair it. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebalancer import __version__
+from rebalancer.cli import options
+from rebalancer.cli.console import ExitCode, program_name, progress
+from rebalancer.cli.options import USUAL, Reach, reaches_a_cluster
+from rebalancer.report.formats import Color, Format, format_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rebalancer.model.snapshot import Snapshot
+    from rebalancer.planner import PlanOptions
+    from rebalancer.planner.plan import Plan
+    from rebalancer.report import Report
+    from rebalancer.report.document import DrillReport
+    from rebalancer.runtime.commands.remembered import Remembered
+    from rebalancer.runtime.commands.source import Source
+    from rebalancer.settings import Settings
+
+
+EXAMPLES = """\b
+Examples:
+  rebalancer report
+  rebalancer report cluster.json -o wide
+  kubectl get nodes,pods,rs,deploy,sts,pdb,pv,pvc -A -o json | rebalancer report --snapshot -
+  rebalancer report -n shop --exit-code -o json --output-file report.json
+  rebalancer report --drill -o html --output-file report.html
+  rebalancer report --contexts prod-eu,prod-us
+"""
+
+
+@reaches_a_cluster
+def report(
+    files: options.Files = None,
+    snapshot: options.Snapshots = None,
+    output: Annotated[
+        Format | None,
+        typer.Option("--output", "-o", help="Default: by the ending of --output-file, else table."),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option("--output-file", metavar="FILE", help="Write to a file instead of standard output."),
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="The verdict, zones and namespaces alone (tables).")
+    ] = False,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="Show N rows of each list (tables).")
+    ] = 50,
+    color: Annotated[
+        Color, typer.Option("--color", help="Colour tables; auto: on a terminal without NO_COLOR.")
+    ] = Color.AUTO,
+    drill: Annotated[
+        bool,
+        typer.Option(
+            "--drill", help="Add what the failure of each node and each domain would leave Pending."
+        ),
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 3 if a constraint in scope is violated.")
+    ] = False,
+    now: options.Now = None,
+    namespace: options.Namespaces = None,
+    all_namespaces: options.AllNamespaces = False,
+    config: options.ConfigFile = None,
+    contexts: Annotated[
+        str,
+        typer.Option(
+            "--contexts",
+            metavar="A,B,…",
+            help="One report of several clusters, by their contexts.",
+            rich_help_panel="Cluster",
+        ),
+    ] = "",
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet",
+            metavar="DIR",
+            help="One report of several clusters: each file and folder in DIR is one.",
+        ),
+    ] = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Show what is out of balance and the fewest evictions that repair it.
+
+    Nothing is changed.
+    """
+    # Imported here, so that --help and --version do not load the engine.
+    from rebalancer.output_file import output_file as written
+    from rebalancer.report import render, write
+    from rebalancer.report.words import Command, Showing
+    from rebalancer.settings import load_settings
+
+    settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
+    source = options.source_of(
+        [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
+    )
+    form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
+    to_file = output_file is not None and str(output_file) != "-"
+    if contexts or fleet is not None:
+        _report_fleet(settings, source, contexts, fleet, form, output_file if to_file else None, exit_code)
+        return
+    document = _document(settings, source, namespace or (), drill=drill)
+    command = Command(
+        program_name(sys.argv[0]),
+        options.given(
+            config=config,
+            reach=reach,
+            namespaces=namespace,
+            every=all_namespaces,
+        ),
+    )
+    showing = Showing(color=color, command=command, summary=summary, top=top)
+    if to_file:
+        with written(str(output_file)) as file:
+            write(document, form, file, showing=showing)
+    elif output is Format.JSON:
+        write(document, output, sys.stdout.buffer)
+    else:
+        sys.stdout.write(render(document, output or Format.TABLE, stream=sys.stdout, showing=showing))
+    if exit_code and document.summary.violated:
+        raise typer.Exit(ExitCode.VIOLATIONS)
+
+
+def _document(
+    settings: Settings, source: Source, named: Sequence[str] = (), *, drill: bool = False
+) -> Report:
+    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave."""
+    import msgspec
+
+    from rebalancer.findings import plan_with_findings
+    from rebalancer.findings.cannot_be_replaced import dated
+    from rebalancer.month.world import restart_findings
+    from rebalancer.planner.pace import Gait
+    from rebalancer.report import build_report
+    from rebalancer.report.document import in_namespaces
+    from rebalancer.runtime.commands.reports import missing_room
+    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.cycle.clock import check_namespaces
+    from rebalancer.runtime.observers.neighbours import neighbours
+    from rebalancer.settings import plan_options
+
+    began = time.perf_counter()
+    with progress("reading the cluster") as tell:
+        loaded = load_snapshot(source, tell)
+    check_namespaces(loaded.snapshot, named)
+    planning = plan_options(settings)
+    ledger = _remembered(settings, source, loaded.snapshot)
+    if ledger is not None and ledger.resting:
+        policy = msgspec.structs.replace(planning.policy, resting=ledger.resting)
+        planning = msgspec.structs.replace(planning, policy=policy)
+    with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
+        planned = plan_with_findings(loaded.snapshot, planning)
+    if ledger is not None:
+        found = dated(ledger.irreplaceable, planned.findings)
+        planned = msgspec.structs.replace(planned, findings=found)
+    document = build_report(
+        planned,
+        loaded.snapshot,
+        generated_at=source.clock(),
+        seconds=0.0,
+        cluster=loaded.cluster,
+        around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
+        namespaces=settings.scope.namespaces.include,
+        drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
+        gait=Gait(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
+        room=missing_room(loaded.snapshot, planning, planned),
+    )
+    # All that it took: advice may take as long as the plan.
+    took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))
+    document = msgspec.structs.replace(document, summary=took)
+    only = settings.scope.namespaces.include
+    return in_namespaces(document, only) if only else document
+
+
+def _drilled(settings: Settings, snapshot: Snapshot, planning: PlanOptions, planned: Plan) -> DrillReport:
+    """What the failure of each node and each domain comes to."""
+    from rebalancer.report.document import build_drill
+    from rebalancer.runtime.commands.reports import drilled
+
+    with progress(f"letting {len(snapshot.nodes):,} nodes fail, one at a time"):
+        found = drilled(snapshot, planning, plan=planned)
+    return build_drill(found, source=snapshot.source, namespaces=settings.scope.namespaces.include)
+
+
+def _report_fleet(
+    settings: Settings,
+    source: Source,
+    contexts: str,
+    folder: Path | None,
+    form: Format,
+    file: Path | None,
+    exit_code: bool,
+) -> None:
+    """One report of several clusters; exits with 1 if one of them could not be read."""
+    from rebalancer.output_file import output_file as written
+    from rebalancer.report.fleet import render_fleet
+    from rebalancer.runtime.commands.reports import fleet_report, sources_in, sources_of
+
+    if source.snapshots or source.context or (contexts and folder is not None):
+        raise typer.BadParameter("--contexts, --fleet, --context and files exclude each other")
+    sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
+    document = fleet_report(sources, lambda one: _document(settings, one), generated_at=source.clock())
+    shown = render_fleet(document, form)
+    if file is not None:
+        with written(str(file)) as out:
+            out.write(shown.encode())
+    else:
+        sys.stdout.write(shown)
+    if document.summary.unreadable:
+        raise typer.Exit(ExitCode.ERROR)
+    if exit_code and document.summary.violated:
+        raise typer.Exit(ExitCode.VIOLATIONS)
+
+
+def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered | None:
+    """What the ledger says. Files have none, and need no client."""
+    if source.snapshots:
+        return None
+    from rebalancer.runtime.commands.remembered import remembered
+
+    return remembered(settings, source, snapshot)
+
+
+# `rebalancer version`: which version this is, and which schedulers it knows.
+
+
+class Form(StrEnum):
+    """Output formats."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def version(
+    output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TEXT,
+    debug: options.Debug = False,  # noqa: ARG001
+) -> None:
+    """Show the version."""
+    if output is Form.JSON:
+        typer.echo(json.dumps({"version": __version__, "python": platform.python_version()}, indent=2))
+    else:
+        typer.echo(f"rebalancer {__version__}")

@@ -1,0 +1,106 @@
+"""Shows on standard error what the command is waiting for, if that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+from rebalancer.errors import UserError
+
+_SHORT = 2.0
+"""Seconds that need no clock."""
+
+
+class Waiting:
+    """What is waited for, how far it has come, and for how long."""
+
+    def __init__(self, what: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._now = now
+        self._began = now()
+        self._come = ""
+
+    def tell(self, come: str) -> None:
+        """How far it has come."""
+        self._come = come
+
+    def line(self) -> str:
+        """As it is at the moment; with the seconds, once there are some."""
+        took = self._now() - self._began
+        said = f"{self._what}: {self._come}" if self._come else self._what
+        return f"{said} … {took:.0f} s" if took > _SHORT else said
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Shows `what` with a spinner until the block ends, how long that has taken, and what the block tells.
+
+    If standard error is not a terminal, shows nothing.
+    """
+    waiting = Waiting(what)
+    if not sys.stderr.isatty():
+        yield waiting.tell
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    class Line:
+        """The line with its spinner."""
+
+        spinner = Spinner("dots")
+
+        def __rich__(self) -> Spinner:
+            self.spinner.update(text=Text(waiting.line()))
+            return self.spinner
+
+    with Live(Line(), console=Console(stderr=True), transient=True, refresh_per_second=8):
+        yield waiting.tell
+
+
+# Exit codes, and the name that the program was called by.
+
+
+class ExitCode(IntEnum):
+    """The exit code of the process. 2 comes from the argument parser; 130 is what shells use for an
+    interrupt."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    VIOLATIONS = 3
+    SOME_FAILED = 4
+    INTERRUPTED = 130
+
+
+PLUGIN = "kubectl-rebalancer"
+
+
+def program_name(argv0: str) -> str:
+    """What the user typed: kubectl runs a plugin by its file name."""
+    return "kubectl rebalancer" if Path(argv0).stem == PLUGIN else "rebalancer"
+
+
+# What a command says that needs the embedded cluster where it is not installed.
+
+_PARTS = ("rebalancer.sandbox", "starlette", "uvicorn")
+
+
+@contextmanager
+def sandbox_needed(command: str) -> Iterator[None]:
+    """Around the imports of a command that runs the embedded cluster. Raises UserError without it."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        missing = next((part for part in _PARTS if f"{e.name}.".startswith(f"{part}.")), "")
+        if not missing:
+            raise
+        raise UserError(
+            f"`rebalancer {command}` runs an embedded cluster, and {missing} is not installed here",
+            "on your machine: pip install 'kube-rebalancer[sandbox]'; the image has no embedded cluster",
+        ) from e

@@ -1,5 +1,0 @@
-"""The demo's live view.
-
-board   what has happened so far
-screen  how that is drawn in a terminal
-"""

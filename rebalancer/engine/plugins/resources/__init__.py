@@ -1,1 +1,0 @@
-"""Room on nodes: one filter, and two scores with what they have in common."""

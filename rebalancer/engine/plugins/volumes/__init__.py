@@ -1,1 +1,0 @@
-"""Volumes: limits of drivers, claims bound and unbound, exclusive claims and disks, zones."""

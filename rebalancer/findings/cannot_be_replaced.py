@@ -1,0 +1,489 @@
+"""Workloads that run, and whose next pod to die would stay Pending: no node would take its replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.engine.explain import Shut, shut_nodes, told, would_preempt
+from rebalancer.engine.plugins.node_resources import NodeResourcesFit
+from rebalancer.engine.plugins.node_unschedulable import CORDON, NodeUnschedulable
+from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologySpread
+from rebalancer.engine.plugins.taint_toleration import TaintToleration
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.interpod_terms import Carries
+from rebalancer.findings.codes import FindingCode, entry, finding
+from rebalancer.findings.survey import REPLICATED, Subject, Survey
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.snapshot import Snapshot, among
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.policy.evictable import Evictable
+from rebalancer.spread.arrays import Bools, Ints, Rows
+from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.nodes import FILTERED_EFFECTS, ByIdentity, NodeTable, tolerated
+
+# Pods that an owner keeps running and that are alike: one owner, one template, by node.
+
+
+class Kept(Struct, frozen=True, eq=False, dict=True):
+    """`replacement`: what the owner makes in place of one. `pods`: its live pods; `table`: their nodes."""
+
+    owner: Workload
+    template: PodTemplate
+    replacement: PodTemplate
+    pods: list[Pod]
+    table: NodeTable
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The numbers of their nodes, each once."""
+        index = self.table.index
+        return np.fromiter(dict.fromkeys(index[p.node_name] for p in self.pods), dtype=np.intp)
+
+    @cached_property
+    def by_node(self) -> dict[int, list[Pod]]:
+        """The pods on each node, by its number."""
+        found: dict[int, list[Pod]] = {}
+        for pod in self.pods:
+            found.setdefault(self.table.index[pod.node_name], []).append(pod)
+        return found
+
+
+def kept_pods(snapshot: Snapshot, evictable: Evictable, table: NodeTable) -> list[Kept]:
+    """All of them whose owner makes a new pod in place of one that is gone, in the snapshot's order."""
+    found = []
+    for group in among(snapshot.live, table.index):
+        owner = evictable.owners.of(group.one)
+        if owner is not None and owner.kind in REPLICATED:
+            replacement = evictable.replacements.of(group.template, owner)
+            found.append(Kept(owner, group.template, replacement, group.pods, table))
+    return found
+
+
+# What would have to change so that a replacement finds a node: a maxSkew, a cordon, or one node.
+
+_NAMED = 3
+
+
+def remedy(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> str:
+    """In the state in which the pod is gone: what opens a node by itself. `shut`: why none is open."""
+    paste = [_skew(simulation, subject, kept), _uncordon(simulation, kept)]
+    found = [*paste, _node(simulation, kept, shut) or _single(simulation, shut)]
+    either = "\n# or ".join(filter(None, found))
+    if not either:
+        return "# no single change helps: two of these causes have to go"
+    return either if any(paste) else f"# {either}"
+
+
+def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> str:
+    """The constraint whose maxSkew alone opens a node when it is raised, by the least."""
+    state, new = simulation.state, kept.replacement
+    if len(subject.template.spread) != len(new.spread):
+        return ""
+    asked = simulation.framework(new).questions(new)
+    every = state.table.every
+    spread = [q for q in asked if q.plugin == PodTopologySpread.name]
+    others = every
+    for question in asked:
+        if question.plugin != PodTopologySpread.name:
+            others = others & question.pass_
+    hard = [i for i, c in enumerate(new.spread) if c.when_unsatisfiable == "DoNotSchedule"]
+    best: tuple[int, int, int] | None = None
+    for place, constraint in enumerate(state.constraints(new, hard=True)[: len(hard)]):
+        open_ = others
+        for i, question in enumerate(spread):
+            if i != place:
+                open_ = open_ & question.pass_
+        group = Group(-1, constraint, state.eligible(new, constraint), state)
+        needed = _needed(group, group.counts_once(state), open_, constraint.self_match(new.labels))
+        if needed is not None and (best is None or needed - constraint.max_skew < best[0]):
+            best = needed - constraint.max_skew, hard[place], needed
+    return entry(subject, best[1], maxSkew=best[2]) if best is not None else ""
+
+
+def _needed(group: Group, counts: Ints, open_: Bools, counts_itself: bool) -> int | None:
+    """The lowest maxSkew with which the constraint admits one of the nodes."""
+    domains = np.unique(group.domain_of[open_])
+    domains = domains[domains >= 0]
+    if not len(domains):
+        return None
+    return int(counts[domains].min()) + int(counts_itself) - group.minimum(counts)
+
+
+def _uncordon(simulation: Simulation, kept: Kept) -> str:
+    """The command that opens a cordoned node to which nothing else is shut."""
+    table, new = simulation.state.table, kept.replacement
+    open_ = table.unschedulable
+    for question in simulation.framework(new).questions(new):
+        if question.plugin not in (NodeUnschedulable.name, TaintToleration.name):
+            open_ = open_ & question.pass_
+    for row in np.flatnonzero(open_).tolist():
+        taints = (t for t in table.nodes[row].spec.taints if t.effect in FILTERED_EFFECTS)
+        if all(t.key == CORDON.key or tolerated(t, new.tolerations) for t in taints):
+            return f"kubectl uncordon {table.names[row]}"
+    return ""
+
+
+def _single(simulation: Simulation, shut: tuple[Shut, ...]) -> str:
+    """Nodes that one cause alone shuts, whichever it is; maxSkew and room are told in other words."""
+    for s in shut:
+        if s.alone.any() and s.plugin not in (PodTopologySpread.name, NodeResourcesFit.name):
+            return f"on {_names(simulation, s.alone)} only this has to go: {s.cause}"
+    return ""
+
+
+def _names(simulation: Simulation, nodes: Bools) -> str:
+    names = [simulation.state.table.names[i] for i in np.flatnonzero(nodes)]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
+    """Room on nodes where nothing else is missing, or one more node like one that is full or taken."""
+    table, new = simulation.state.table, kept.replacement
+    full = table.none
+    for s in shut:
+        if s.plugin == NodeResourcesFit.name:
+            full = full | s.alone
+    if full.any():
+        return f"room for it on one of these nodes, or one more like them: {_names(simulation, full)}"
+    # A new node is empty, and a host of its own.
+    open_ = simulation.static(new)
+    state = simulation.state
+    for question, constraint in zip(
+        (q for q in simulation.framework(new).questions(new) if q.plugin == PodTopologySpread.name),
+        state.constraints(new, hard=True),
+        strict=False,
+    ):
+        if constraint.topology_key != HOSTNAME:
+            open_ = open_ & question.pass_
+    if not open_.any():
+        return ""
+    return f"one more node like {table.names[int(np.flatnonzero(open_)[0])]}"
+
+
+# Whether a replacement could go right back to where its pod was: asked of many nodes in one go.
+#
+# In a healthy cluster it can for nearly every pod, so that the engine is asked only about the others. A yes
+# means that the pod can be replaced. A no says nothing yet, because another node may take the replacement.
+
+
+class Back(Struct, frozen=True, eq=False):
+    """For each of the rows: whether the replacement `fits` there, bool[R], and `lowers`, bool[R, C]: whether
+    the pod's end lowers the global minimum of each constraint."""
+
+    fits: Bools
+    lowers: Bools
+
+
+class BackAgain:
+    """The question, over one state of the cluster."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group, Ints]] = {}
+        self._apart: dict[str, list[Carries]] = {}
+        self._apart_anywhere: list[Carries] = []
+        for carried in state.terms.carried["required anti"]:
+            if carried.term.namespace_selector is not None:
+                self._apart_anywhere.append(carried)
+            else:
+                for namespace in carried.term.namespaces:
+                    self._apart.setdefault(namespace, []).append(carried)
+        self._nodes: ByIdentity[Bools] = ByIdentity()
+        self._over: dict[str, bool] = {}
+        self._nominated = {placed.row for placed in state.nominated.values()}
+
+    def all(self, kept: Kept) -> bool:
+        """Whether every one of them surely could, asked of domains and not of nodes."""
+        new, own = kept.replacement, kept.template
+        nodes, held = self._state.tally.nodes(own), dict(self._state.holds(own))
+        return (
+            not self._nominated
+            and not self.minds_others(new)
+            and not set(new.host_ports) - set(own.host_ports)
+            and bool(self._usable(new)[nodes].all())
+            and all(
+                held.get(resource, 0) >= amount and not self._overcommitted(resource)
+                for resource, amount in self._state.asks(new)
+            )
+            and all(self._holds(c, kept, nodes) for c in self._state.constraints(new, hard=True))
+        )
+
+    def of(self, kept: Kept, rows: Rows) -> Back:
+        """Whether each of the nodes would take the replacement of its own pod, with that pod gone."""
+        state, new = self._state, kept.replacement
+        fits = self._usable(new)[rows]
+        if self._nominated:
+            fits = fits & ~np.isin(rows, list(self._nominated))
+        if self.minds_others(new) or set(new.host_ports) - set(kept.template.host_ports):
+            fits = np.zeros(len(rows), dtype=np.bool_)
+        held = dict(state.holds(kept.template))
+        for resource, amount in state.asks(new):
+            free = state.allocatable(resource)[rows] - state.requested[resource][rows] + held.get(resource, 0)
+            fits = fits & (free >= amount)
+        lowers = []
+        for constraint in state.constraints(new, hard=True):
+            admitted, lower = self._spread(constraint, kept, rows)
+            fits = fits & admitted
+            lowers.append(lower)
+        every = np.array(lowers, dtype=np.bool_).T.reshape(len(rows), len(lowers))
+        return Back(fits, every)
+
+    def _usable(self, new: PodTemplate) -> Bools:
+        """bool[N]: nodes that the pod may use, for what they are."""
+        table = self._state.table
+        shut = table.none if tolerated(CORDON, new.tolerations) else table.unschedulable
+        masks = table.admitted(new), table.untolerated(new.tolerations), shut
+        found = self._nodes.get(*masks)
+        return found if found is not None else self._nodes.put(masks[0] & ~masks[1] & ~shut, *masks)
+
+    def _overcommitted(self, resource: str) -> bool:
+        """Whether some node has promised more than it has."""
+        found = self._over.get(resource)
+        if found is None:
+            state = self._state
+            found = bool((state.requested[resource] > state.allocatable(resource)).any())
+            self._over[resource] = found
+        return found
+
+    def _holds(self, constraint: Constraint, kept: Kept, nodes: Rows) -> bool:
+        """Whether every domain that can have one of the pods, on these nodes, takes its replacement."""
+        group, counts = self._group(constraint, kept.replacement)
+        if not group.size or (group.domain_of[nodes] < 0).any():
+            return False
+        admitted, _ = self._back(constraint, kept, group, counts, counts)
+        # Where the pods are counted, a domain that counts none has none.
+        counted = constraint.counts(kept.template.namespace, kept.template.labels)
+        return bool((admitted | (counts == 0)).all() if counted else admitted.all())
+
+    def minds_others(self, template: PodTemplate) -> bool:
+        """Whether required (anti-)affinity has a say in where the pod goes: its own, or that of others."""
+        terms = self._state.terms.of(template)
+        if terms.required or terms.required_anti:
+            return True
+        labels = self._state.terms.labels(template.namespace)
+        around = (*self._apart.get(template.namespace, ()), *self._apart_anywhere)
+        return any(c.term.matches(template, labels) for c in around)
+
+    def _spread(self, constraint: Constraint, kept: Kept, rows: Rows) -> tuple[Bools, Bools]:
+        """(whether it takes the replacement where its pod was, whether that pod's end lowers the minimum)"""
+        group, counts = self._group(constraint, kept.replacement)
+        domains = group.domain_of[rows]
+        inside = domains >= 0
+        if not group.size:
+            return inside, np.zeros(len(rows), dtype=np.bool_)
+        admitted, lower = self._back(constraint, kept, group, counts, counts[np.maximum(domains, 0)])
+        return inside & admitted, inside & lower
+
+    @staticmethod
+    def _back(
+        constraint: Constraint, kept: Kept, group: Group, counts: Ints, there: Ints
+    ) -> tuple[Bools, Bools]:
+        """`_spread` of domains with these counts, int64[X]: bool[X], bool[X]."""
+        minimum = group.minimum(counts)
+        left = there - int(constraint.counts(kept.template.namespace, kept.template.labels))
+        after = np.minimum(minimum, left) if group.enough_domains else np.full(len(there), minimum)
+        own = int(constraint.self_match(kept.replacement.labels))
+        admitted: Bools = left + own - after <= constraint.max_skew
+        lower: Bools = after < minimum
+        return admitted, lower
+
+    def _group(self, constraint: Constraint, template: PodTemplate) -> tuple[Group, Ints]:
+        eligible = self._state.eligible(template, constraint)
+        key = constraint, id(eligible)
+        found = self._groups.get(key)
+        if found is None:
+            group = Group(-1, constraint, eligible, self._state)
+            found = self._groups[key] = eligible, group, group.counts_once(self._state)
+        return found[1], found[2]
+
+
+# Pods whose replacement would find no node at all, the pod itself gone.
+#
+# Most are known to be replaceable in one go (`back_again`). Of the rest one pod is tried for all whose end
+# lowers the same minimums: a node that is open to its replacement, outside of the domains that it left, is
+# open to theirs as well. Only where there is none each node is tried by itself.
+
+
+class Stuck:
+    """The search, over a simulation's present state."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._back = BackAgain(simulation.state)
+
+    def pods(self, kept: Kept) -> list[Pod]:
+        """Those that could not be replaced now, by node."""
+        if self._back.all(kept):
+            return []
+        rows = kept.rows
+        back = self._back.of(kept, rows)
+        left = np.flatnonzero(~back.fits)
+        if not len(left):
+            return []
+        alike: dict[bytes, list[int]] = {}
+        for i in left.tolist():
+            alike.setdefault(back.lowers[i].tobytes(), []).append(int(rows[i]))
+        return [
+            pod
+            for nodes in alike.values()
+            if not self._one_for_all(kept, nodes[0])
+            for row in nodes
+            if not self._finds_node(kept, row)
+            for pod in kept.by_node[row]
+        ]
+
+    def _one_for_all(self, kept: Kept, row: int) -> bool:
+        """Whether a node that takes this pod's replacement takes that of every pod like it, too."""
+        new, state = kept.replacement, self._simulation.state
+        if state.terms.of(new).required or any(v.claim for v in new.volumes):
+            return False
+        keys = {c.topology_key for c in state.constraints(new, hard=True)}
+        keys |= {term.topology_key for term, _ in state.terms.of(kept.template).required_anti}
+        elsewhere = state.table.every.copy()
+        elsewhere[row] = False
+        for key in keys:
+            ids = state.table.domains(key).ids
+            elsewhere &= ids != ids[row]
+        return bool((self._open(kept, row) & elsewhere).any())
+
+    def _finds_node(self, kept: Kept, row: int) -> bool:
+        with gone(self._simulation, kept.by_node[row][0]):
+            framework = self._simulation.framework(kept.replacement)
+            if framework.feasible(kept.replacement).any():
+                return True
+            nodes = np.flatnonzero(self._simulation.static(kept.replacement)).tolist()
+            return would_preempt(framework, kept.replacement, nodes)
+
+    def _open(self, kept: Kept, row: int) -> Bools:
+        with gone(self._simulation, kept.by_node[row][0]):
+            return self._simulation.framework(kept.replacement).feasible(kept.replacement)
+
+
+@contextmanager
+def gone(simulation: Simulation, pod: Pod) -> Iterator[None]:
+    """While it lasts, the pod is not there."""
+    with simulation.without(pod) as leaving:
+        leaving.let_go()
+        yield
+
+
+def stuck_pods(simulation: Simulation, every: list[Kept]) -> Iterator[tuple[Kept, list[Pod]]]:
+    """Of each group of pods those that could not be replaced, where there are any."""
+    search = Stuck(simulation)
+    for kept in every:
+        simulation.on_progress()
+        if pods := search.pods(kept):
+            yield kept, pods
+
+
+Found = list[tuple[Kept, list[Pod]]]
+
+
+def check(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
+    """A finding for each workload in scope of which a pod could not be replaced."""
+    known = {(s.kind, s.namespace, s.name): s for s in survey.subjects}
+    every = kept_pods(survey.snapshot, evictable, survey.table)
+    by_subject: dict[int, tuple[Subject, list[Kept]]] = {}
+    for kept in every:
+        top = evictable.owners.top(kept.owner)
+        subject = known.get((top.kind, top.namespace, top.name))
+        if subject is not None:
+            by_subject.setdefault(id(subject), (subject, []))[1].append(kept)
+    for subject, own in by_subject.values():
+        found = list(stuck_pods(survey.simulation, own))
+        if found:
+            yield _finding(survey, subject, found, sum(len(k.pods) for k in own))
+
+
+def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Finding:
+    simulation = survey.simulation
+    kept, pods = max(found, key=lambda f: len(f[1]))
+    number = sum(len(p) for _, p in found)
+    with gone(simulation, pods[0]):
+        shut = shut_nodes(simulation.framework(kept.replacement), kept.replacement)
+        change = remedy(simulation, subject, kept, shut)
+    names = sorted(p.name for _, some in found for p in some)
+    more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
+    if total == 1:
+        what = f"if its pod {names[0]} died now, no node would take its replacement"
+    elif number == total:
+        what = f"if one of its {total:,} pods died now, no node would take its replacement"
+    else:
+        what = (
+            f"if one died now, no node would take the replacement of {number:,} of its {total:,} pods "
+            f"({', '.join(names[:_NAMED])}{more})"
+        )
+    return _told(subject, what, shut, change, number, total)
+
+
+def not_placed(simulation: Simulation, subject: Subject, number: int) -> Finding:
+    """The finding about pods of a workload that find no node when they are first placed."""
+    new, total = subject.template, subject.replicas
+    owner = subject.workload
+    assert owner is not None
+    kept = Kept(owner, new, new, [], simulation.state.table)
+    shut = shut_nodes(simulation.framework(new), new)
+    change = remedy(simulation, subject, kept, shut)
+    if number > 1:
+        change = f"# for one more of them\n{change}"
+    if total == 1:
+        what = "its pod finds no node"
+    elif number == total:
+        what = f"none of its {total:,} pods finds a node"
+    else:
+        what = f"{number:,} of its {total:,} pods {'finds' if number == 1 else 'find'} no node"
+    return _told(subject, what, shut, change, number, total)
+
+
+def _told(
+    subject: Subject, what: str, shut: tuple[Shut, ...], change: str, number: int, total: int
+) -> Finding:
+    return finding(
+        Severity.ERROR,
+        FindingCode.CANNOT_BE_REPLACED,
+        subject,
+        f"{what}: {told(shut)}",
+        change,
+        numbers={"pods": number, "of": total},
+    )
+
+
+# Since when pods of a workload cannot be replaced, as far as somebody has looked and remembers.
+
+
+def first_seen(
+    known: Mapping[str, float],
+    findings: Iterable[Finding],
+    *,
+    now: float,
+    looked_at: Callable[[str], bool] = lambda _: True,
+) -> dict[str, float]:
+    """Workload (Kind/namespace/name) → epoch seconds at which this was seen first, of those of which it is so
+    now. `known`: what was remembered before; who can be replaced again is forgotten, as far as somebody
+    looked at the namespace."""
+    elsewhere = {w: at for w, at in known.items() if not looked_at(w.split("/")[1])}
+    return elsewhere | {
+        f.object: min(known.get(f.object, now), now)
+        for f in findings
+        if f.code == FindingCode.CANNOT_BE_REPLACED
+    }
+
+
+def dated(known: Mapping[str, float], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, those with their time whose workload was remembered."""
+    return tuple(
+        replace(f, since=known[f.object])
+        if f.code == FindingCode.CANNOT_BE_REPLACED and f.object in known
+        else f
+        for f in findings
+    )

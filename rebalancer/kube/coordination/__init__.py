@@ -1,1 +1,0 @@
-"""What several processes agree on through the API server: the lease, the ledger, the pause annotations."""

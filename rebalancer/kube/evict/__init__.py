@@ -1,1 +1,0 @@
-"""Evicting a pod through the Eviction API, and what became of it."""

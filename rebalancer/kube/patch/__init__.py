@@ -1,1 +1,0 @@
-"""Writing single fields of objects: pods' deletion costs."""

@@ -1,0 +1,108 @@
+"""Writes the deletion cost of a pod, and nothing else, under a field manager of its own.
+
+Rule: kubernetes staging/src/k8s.io/apiserver, PATCH of a resource: uid and resourceVersion in a merge patch
+are preconditions. So nothing is written over what somebody else has set after this tool looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.resources import RESOURCES
+from rebalancer.model.pod import DELETION_COST
+from rebalancer.model.pod import MANAGER as SCALE_IN_MANAGER
+from rebalancer.outcome import CostOutcome, CostResult
+from rebalancer.prevention.steering import CostChange
+
+_PODS = RESOURCES["Pod"]
+_READ_TIMEOUT = 15.0
+
+
+class CostWriter:
+    """Writes to one cluster."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def write(self, change: CostChange) -> CostOutcome:
+        """What became of it. Raises ForbiddenError: no other pod may be written to either."""
+        pod = change.pod
+        metadata = {
+            "uid": pod.uid,
+            "resourceVersion": pod.resource_version,
+            "annotations": {DELETION_COST: str(change.cost) if change.cost else None},
+        }
+        try:
+            self._connection.request(
+                "PATCH",
+                _PODS.path(pod.namespace, pod.name),
+                Target("patch", _PODS, pod.namespace, pod.name),
+                query={"fieldManager": SCALE_IN_MANAGER},
+                body={"metadata": metadata},
+                read_timeout=_READ_TIMEOUT,
+                content_type="application/merge-patch+json",
+            )
+        except NotFoundError:
+            return CostOutcome(change, CostResult.GONE)
+        except ForbiddenError:
+            raise
+        except ConflictError:
+            return CostOutcome(change, CostResult.CHANGED)
+        except KubeError as e:
+            return CostOutcome(change, CostResult.FAILED, e.message)
+        return CostOutcome(change, CostResult.WRITTEN)
+
+
+# Deployments as the API server has them, and their spread constraints replaced.
+
+FIX_MANAGER = "rebalancer-fix"
+"""The field manager under which this is written."""
+_DEPLOYMENTS = RESOURCES["Deployment"]
+_TIMEOUT = 15.0
+Json = dict[str, Any]
+
+
+class Deployments:
+    """Of one cluster. Both methods raise KubeError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, namespace: str, name: str) -> Json:
+        """The Deployment now."""
+        answer = self._connection.request(
+            "GET",
+            _DEPLOYMENTS.path(namespace, name),
+            Target("get", _DEPLOYMENTS, namespace, name),
+            read_timeout=_TIMEOUT,
+        )
+        found: Json = msgspec.json.decode(answer.body)
+        return found
+
+    def set_constraints(self, seen: Json, constraints: Sequence[Json]) -> Json:
+        """The Deployment with these spread constraints, if it still is as it was seen; else ConflictError.
+
+        A merge patch and not an apply: by an apply the list would be ours in part, and a stub of it would
+        stay when its author takes a constraint away.
+        """
+        metadata = seen["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        answer = self._connection.request(
+            "PATCH",
+            _DEPLOYMENTS.path(namespace, name),
+            Target("patch", _DEPLOYMENTS, namespace, name),
+            query={"fieldManager": FIX_MANAGER},
+            body={
+                "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+                "spec": {"template": {"spec": {"topologySpreadConstraints": list(constraints)}}},
+            },
+            read_timeout=_TIMEOUT,
+            content_type="application/merge-patch+json",
+        )
+        found: Json = msgspec.json.decode(answer.body)
+        return found

@@ -1,1 +1,0 @@
-"""What is read from the API server: lists page by page, single objects, a whole snapshot."""

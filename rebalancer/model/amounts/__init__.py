@@ -1,1 +1,0 @@
-"""Amounts of resources: Kubernetes quantities as integers, and what a pod requests in all."""

@@ -1,0 +1,342 @@
+"""A move on its way through the planner: first a candidate, then judged, predicted, and put into a wave.
+
+What the plan shows of it is `plan.Move`; what becomes of it when it is carried out, the runtime's `Outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import objective
+from rebalancer.planner.cluster.components import Component
+from rebalancer.planner.cluster.groups import Group
+from rebalancer.planner.cluster.pod_classes import Classes, PodClass
+from rebalancer.planner.cluster.simulation import Landing, Simulation, is_leaving, key_of
+from rebalancer.planner.cluster.waiting import Waiting
+from rebalancer.planner.plan import Certainty, JointMove, Refusal, refused
+from rebalancer.policy.annotations import preference
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.quota import unseen
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
+
+
+class Candidate(Struct, frozen=True, eq=False):
+    """A pod that could be evicted: of the component's class number `pod_class`, on node number `node`."""
+
+    component: Component
+    pod_class: int
+    node: int
+    pod: Pod
+
+    @property
+    def members(self) -> PodClass:
+        """The class of pods that the pod belongs to."""
+        return self.component.classes[self.pod_class]
+
+    def moved(self, placed: Ints, landed: int) -> Ints:
+        """The placement, int64[Q, N], after the pod's replacement has landed on node `landed`."""
+        return self.component.moved(placed, self.pod_class, self.node, landed)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The class, numbered over all components, and the node: pods of one place are judged alike."""
+        return self.members.index, self.node
+
+
+class JudgedMove(Struct, frozen=True, eq=False):
+    """A move that does no harm on any of `destinations` (nodes by number).
+
+    `landing`: where the filter lets the replacement go. `helps`: a constraint that the pod carries, and that
+    counts it, keeps the replacement out of the domain it left. `fixes`: the violated groups that it serves.
+    `certain`, from the judge: `destinations` are all nodes that the filter leaves, not the best-scored ones
+    only; from a search and its wave on: the plan ends as it says wherever this replacement and those of
+    earlier moves land. `landed`: the node on which the plan counts with the replacement, -1 as long as none
+    is predicted. `open`: the nodes that are surely open, for each way in which earlier replacements of the
+    component may have landed that was followed; of these, they may have closed `closed`. `serves`: bool[N],
+    where a move for soft constraints does what it is for. `joint`: the joint move that it is a part of.
+    """
+
+    candidate: Candidate
+    replacement: PodTemplate
+    landing: Landing
+    destinations: Rows
+    certain: bool
+    helps: bool
+    fixes: tuple[Group, ...]
+    landed: int = -1
+    open: tuple[Rows, ...] = ()
+    closed: int = 0
+    serves: Bools | None = None
+    joint: JointMove | None = None
+
+    @property
+    def pod(self) -> Pod:
+        """The pod that is evicted."""
+        return self.candidate.pod
+
+    @property
+    def component(self) -> Component:
+        """The component that the move belongs to."""
+        return self.candidate.component
+
+    @property
+    def late(self) -> bool:
+        """Whether the replacement is made only once the pod is gone."""
+        return self.candidate.members.stateful
+
+
+Wave = Sequence[JudgedMove]
+"""Moves that may be in flight together."""
+
+
+def in_order(waves: Sequence[Wave]) -> list[JudgedMove]:
+    """The moves of all waves, one after the other."""
+    return [move for wave in waves for move in wave]
+
+
+# Which of several pods that serve equally well is evicted.
+#
+# In this order: not Ready before Ready; on a node that is being drained; preferred or refused by
+# annotation; lower priority; lower `controller.kubernetes.io/pod-deletion-cost`; more room in its budget;
+# youngest. Ties go by name. (Before all of these comes which node's loss helps most constraints: that is
+# the search's part.)
+
+Order = tuple[bool, bool, int, int, int, int, float, str, str]
+
+
+def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
+    """A sort key: the best victim first."""
+    going = {n.name for n in snapshot.nodes if is_leaving(n)}
+
+    def order(pod: Pod) -> Order:
+        headroom = min((b.allowed for b in budgets.of(pod)), default=1 << 30)
+        return (
+            pod.ready,
+            pod.node_name not in going,
+            preference(pod.annotations),
+            pod.template.priority,
+            cost_of(pod.annotations.get(DELETION_COST)),
+            -headroom,
+            -(pod.created or 0.0),
+            pod.namespace,
+            pod.name,
+        )
+
+    return order
+
+
+# One candidate move, judged by the rules that no plan may break.
+#
+# Contract, clause 2: no hard constraint whose selector matches the pod gets worse on any node where the
+# replacement can land; the replacement has a node while its victim still holds its room. Clause 3: the
+# pod's own constraints keep the replacement out of the domain it left.
+
+
+class Judge:
+    """What moves for hard and for soft constraints are judged by alike, on the simulation's present state."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        classes: Classes,
+        order: Callable[[Pod], Order],
+        waiting: Waiting,
+        certainty: Certainty,
+    ) -> None:
+        self.simulation = simulation
+        self._order = order
+        self._orders: dict[str, Order] = {}
+        self.waiting = waiting
+        self.certainty = certainty
+        self._classes = classes
+        self._admitted = not unseen(simulation.state.snapshot)
+
+    def order(self, pod: Pod) -> Order:
+        """A sort key, the best victim first: asked for every pod of a component before each move."""
+        key = pod.key
+        found = self._orders.get(key)
+        if found is None:
+            found = self._orders[key] = self._order(pod)
+        return found
+
+    def may_go(self, pod: Pod) -> bool:
+        """Whether policy lets the pod be evicted."""
+        return self._classes.why_not(pod) is None
+
+    def landing(self, candidate: Candidate) -> tuple[PodTemplate, Landing]:
+        """The replacement, and where the filter lets it go."""
+        replacement = self._classes.replacement(candidate.pod, candidate.members)
+        after_gone = candidate.members.stateful
+        return replacement, self.simulation.landing(candidate.pod, replacement, after_gone=after_gone)
+
+    def foreseeable(self, replacement: PodTemplate) -> bool:
+        """Whether what the filter says of the replacement can be relied on (contract, clause 10)."""
+        return self._admitted and not self.simulation.uncertainties(replacement)
+
+    def unplaceable(self, landing: Landing, also: Rows | None = None) -> ReasonCode | None:
+        """What forbids a move whatever it is for: no node to land on, or one that comes or goes.
+
+        `also`: nodes that come into question beside those that the filter leaves by itself.
+        """
+        if not landing.held.any() or not landing.freed.any():
+            return ReasonCode.NO_FEASIBLE_NODE
+        for code, nodes in (
+            (ReasonCode.NODE_LEAVING, self.simulation.leaving),
+            (ReasonCode.NODE_STARTING, self.simulation.starting),
+        ):
+            if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):
+                return code
+        return None
+
+
+class HardJudge(Judge):
+    """Judges moves for hard constraints: on every node that the filter leaves."""
+
+    def judge(self, placed: Ints, candidate: Candidate) -> Iterator[JudgedMove | Refusal]:
+        """The move, with the pods placed so, int64[Q, N]: on all nodes, then on the best-scored ones."""
+        pod = candidate.pod
+        replacement, landing = self.landing(candidate)
+        code = self.unplaceable(landing)
+        if code is None and self.waiting.interferes(pod, replacement):
+            code = ReasonCode.PENDING_PODS
+        if code is not None:
+            yield refused(pod, code, nodes=0)
+            return
+        nodes = np.flatnonzero(landing.anywhere)
+        if self.foreseeable(replacement):
+            yield self._hold(placed, candidate, replacement, landing, nodes, certain=True)
+        elif self.certainty == "certain":
+            yield refused(pod, ReasonCode.NOT_CERTAIN, nodes=len(nodes))
+        if self.certainty == "likely":
+            best = self.simulation.preferred(pod, replacement, landing)
+            yield self._hold(placed, candidate, replacement, landing, best, certain=False)
+
+    def best(self, placed: Ints, candidate: Candidate) -> JudgedMove | None:
+        """The first of the verdicts that helps, else one that does no harm; None if there is neither."""
+        harmless = None
+        for verdict in self.judge(placed, candidate):
+            if isinstance(verdict, JudgedMove):
+                if verdict.helps:
+                    return verdict
+                harmless = harmless or verdict
+        return harmless
+
+    def why_not(self, placed: Ints, candidate: Candidate) -> Reason | None:
+        """Why the move is not made; None if by itself it would do no harm and help."""
+        harmless = None
+        for verdict in self.judge(placed, candidate):
+            if isinstance(verdict, Refusal):
+                return verdict.reason
+            if verdict.helps:
+                return None
+            harmless = harmless or verdict
+        assert harmless is not None
+        nodes = len(harmless.destinations)
+        message = f"its replacement could come back ({nodes} nodes are open)"
+        return refused(candidate.pod, ReasonCode.WOULD_RETURN, message, nodes=nodes).reason
+
+    def _hold(
+        self,
+        placed: Ints,
+        candidate: Candidate,
+        replacement: PodTemplate,
+        landing: Landing,
+        nodes: Rows,
+        *,
+        certain: bool,
+    ) -> JudgedMove | Refusal:
+        component, node = candidate.component, candidate.node
+        carried, tally = component.carried[candidate.pod_class], component.tally(placed)
+        fixes, helps = [], False
+        for i in component.counted[candidate.pod_class]:
+            group, counts, before = component.groups[i], tally.counts[i], tally.excesses[i]
+            leaves = int(group.domain_of[node])
+            # Where the filter has asked the constraint itself, only a lower minimum can do harm.
+            asked = certain and i in carried and (leaves < 0 or counts[leaves] > group.minimum(counts))
+            if group.size and not asked:
+                into = group.domain_of[nodes]
+                after = group.excess_after(counts, leaves, into[first_places(into)])
+                if (after > before).any():
+                    return refused(candidate.pod, ReasonCode.WOULD_WORSEN, nodes=len(nodes))
+            leaves_it = _leaves(group.domain_of, node, nodes)
+            if before > 0 and leaves_it:
+                fixes.append(group)
+            if i in carried:
+                helps = helps or (self._closed(group, counts, node) if certain else leaves_it)
+        return JudgedMove(candidate, replacement, landing, nodes, certain, helps, tuple(fixes))
+
+    def _closed(self, group: Group, counts: Ints, node: int) -> bool:
+        """Whether the constraint itself rejects the node that a pod leaves: the filter's own formula."""
+        leaves = int(group.domain_of[node])
+        if leaves < 0:
+            return not self.simulation.state.table.having([group.constraint.topology_key])[node]
+        less = counts.copy()
+        less[leaves] -= 1
+        return bool(counts[leaves] - group.minimum(less) > group.constraint.max_skew)
+
+
+def _leaves(domains: Ints, node: int, nodes: Rows) -> bool:
+    """Whether no node lies in the domain of this node; if that is in none, whether all are in one."""
+    if domains[node] < 0:
+        return bool((domains[nodes] >= 0).all())
+    return not bool((domains[nodes] == domains[node]).any())
+
+
+# Who could be evicted next: for each cell of interchangeable nodes the best victim.
+
+
+class Victims:
+    """The pods of a component that may go, the best victim first: sorted once for all moves of a search."""
+
+    def __init__(self, simulation: Simulation, component: Component, judge: HardJudge) -> None:
+        self._simulation = simulation
+        self._component = component
+        self._candidates = sorted(
+            (
+                Candidate(component, index, node, pod)
+                for index, pod_class in enumerate(component.classes)
+                for node, pods in pod_class.by_node.items()
+                for pod in pods
+                if judge.may_go(pod)
+            ),
+            key=lambda c: judge.order(c.pod),
+        )
+        self._keys = [key_of(c.pod) for c in self._candidates]
+        self._classes = np.array([c.pod_class for c in self._candidates], dtype=np.intp)
+        self._nodes = np.array([c.node for c in self._candidates], dtype=np.intp)
+
+    def now(self, cell_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
+        """Possible victims in the simulation's present state, the most promising first.
+
+        `gives`, int64[Q, N]: how much the bound wants pods taken from a node. First comes one victim for each
+        cell (`cell_of`, int64[N]); the others of a cell come last, for where they lie may matter to things
+        that counts do not see. Later changes of the state do not concern what is asked for now.
+        """
+        ranked: Sequence[int] = range(len(self._keys))
+        if gives is not None:
+            ranked = objective.victims(gives[self._classes, self._nodes]).tolist()
+        there = self._simulation.state.pods
+        return self._by_cell([i for i in ranked if self._keys[i] in there], cell_of)
+
+    def _by_cell(self, ranked: Iterable[int], cell_of: Ints) -> Iterator[Candidate]:
+        places: set[tuple[int, int]] = set()
+        cells: set[tuple[int, int]] = set()
+        rest: list[Candidate] = []
+        for candidate in map(self._candidates.__getitem__, ranked):
+            place = candidate.pod_class, candidate.node
+            if place in places:
+                continue
+            places.add(place)
+            cell = candidate.pod_class, int(cell_of[candidate.node])
+            if cell in cells:
+                rest.append(candidate)
+            else:
+                cells.add(cell)
+                yield candidate
+        yield from rest

@@ -1,1 +1,0 @@
-"""Soft constraints (ScheduleAnyway), balanced where the scheduler's scores are predicted to help."""

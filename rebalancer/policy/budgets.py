@@ -1,0 +1,277 @@
+"""PodDisruptionBudgets: which pods they cover, and how many evictions they allow now.
+
+Rule: kubernetes pkg/registry/core/pod/storage/eviction.go. Each eviction of a Ready pod takes one from the
+budget's `disruptionsAllowed`. It is given back when the replacement is Ready, so a budget limits a *wave*,
+not a whole plan. The API server refuses to evict a pod that two budgets cover (500), and a pod whose budget
+has a status older than its spec (429).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.selectors import Selector, canonical
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.owners import Owners
+
+
+class Budget(Struct, frozen=True, eq=False):
+    """A budget and its selector. An absent selector (None) covers nothing, an empty one the whole
+    namespace."""
+
+    budget: PodDisruptionBudget
+    selector: Selector | None
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.budget.metadata.namespace}/{self.budget.metadata.name}"
+
+    @property
+    def allowed(self) -> int:
+        """How many evictions of Ready pods it allows now."""
+        return max(0, self.budget.status.disruptions_allowed)
+
+    @property
+    def stale(self) -> bool:
+        """Whether its controller has not seen the present spec yet. The API server then refuses evictions."""
+        return self.budget.status.observed_generation < self.budget.metadata.generation
+
+    def costs(self, pod: Pod) -> bool:
+        """Whether evicting the pod takes one of the allowed disruptions.
+
+        A pod that is not Ready takes none under AlwaysAllow, nor under IfHealthyBudget while enough pods are
+        healthy.
+        """
+        if pod.ready:
+            return True
+        if self.budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return False
+        status = self.budget.status
+        return not (status.desired_healthy > 0 and status.current_healthy >= status.desired_healthy)
+
+
+class Budgets:
+    """All budgets of a snapshot, looked up by pod."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._by_namespace: dict[str, list[Budget]] = defaultdict(list)
+        self._memo: dict[int, tuple[Budget, ...]] = {}
+        self._keep: list[object] = []
+        for b in snapshot.budgets:
+            s = canonical(b.spec.selector) if b.spec.selector is not None else None
+            self._by_namespace[b.metadata.namespace].append(Budget(b, s))
+
+    def of(self, pod: Pod) -> tuple[Budget, ...]:
+        """The budgets that cover the pod."""
+        found = self._memo.get(id(pod.template))
+        if found is None:
+            found = tuple(
+                b
+                for b in self._by_namespace.get(pod.namespace, ())
+                if b.selector is not None and b.selector.matches(pod.template.labels)
+            )
+            self._memo[id(pod.template)] = found
+            self._keep.append(pod.template)
+        return found
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why its budgets allow no eviction of this pod at present; None if they do."""
+        covering = self.of(pod)
+        if len(covering) > 1:
+            names = ", ".join(b.key for b in covering)
+            return Reason(
+                ReasonCode.MULTIPLE_PDBS,
+                f"covered by {len(covering)} PodDisruptionBudgets ({names}): the API server would refuse",
+                {"budgets": len(covering)},
+                "narrow the selectors until one budget covers the pod",
+            )
+        for b in covering:
+            if b.stale:
+                return Reason(
+                    ReasonCode.PDB_STALE,
+                    f"PodDisruptionBudget {b.key} has not been observed by its controller since it changed",
+                    {},
+                    "wait; if it stays so, look at kube-controller-manager",
+                )
+            if b.costs(pod) and b.allowed < 1:
+                status = b.budget.status
+                return Reason(
+                    ReasonCode.PDB_EXHAUSTED,
+                    f"PodDisruptionBudget {b.key} allows no disruption now: {status.current_healthy} of "
+                    f"{status.expected_pods} pods healthy, {status.desired_healthy} needed",
+                    {"healthy": status.current_healthy, "needed": status.desired_healthy},
+                    "run more replicas than the budget needs, or allow maxUnavailable: 1",
+                )
+        return None
+
+
+class Allowance:
+    """How many disruptions of each budget one wave has used.
+
+    `draining`: budgets, by key, with a pod on a node that is being drained. After the first of a wave their
+    last disruption is left to the drain.
+    """
+
+    def __init__(self, budgets: Budgets, draining: Iterable[str] = ()) -> None:
+        self._budgets = budgets
+        self._draining = frozenset(draining)
+        self._spent: dict[str, int] = defaultdict(int)
+
+    def fits(self, pod: Pod) -> bool:
+        """Whether the budgets allow evicting the pod in this wave as well."""
+        return all(
+            not b.stale and (not b.costs(pod) or self._spent[b.key] < self.of(b))
+            for b in self._budgets.of(pod)
+        )
+
+    def at_most(self, pod: Pod) -> int:
+        """How many pods like this one the budgets let go together; a large number if nothing covers it."""
+        return min((self.of(b) for b in self._budgets.of(pod) if b.costs(pod)), default=1 << 30)
+
+    def of(self, budget: Budget) -> int:
+        """How many disruptions of the budget a wave may use."""
+        if budget.allowed > 1 and budget.key in self._draining:
+            return budget.allowed - 1
+        return budget.allowed
+
+    def spend(self, pod: Pod) -> None:
+        """Adds the pod to the wave."""
+        for b in self._budgets.of(pod):
+            if b.costs(pod):
+                self._spent[b.key] += 1
+
+
+# How many pods of one owner may be away together, whether a budget covers them or not; and that an owner
+# which has lost as many already loses no Ready one.
+
+_MAX_UNAVAILABLE = "25%"
+"""Of a Deployment that says nothing of it: kubernetes pkg/apis/apps/v1/defaults.go."""
+_SPREAD = "pod topology spread constraints"
+"""In the scheduler's message for a pod that a spread constraint keeps from nodes."""
+_NAMED = 3
+"""So many pods are named in a reason."""
+
+
+class Shares:
+    """The share of each topmost owner (the Deployment, not its ReplicaSet)."""
+
+    def __init__(self, snapshot: Snapshot, options: PolicyOptions, owners: Owners) -> None:
+        self._limit = options.in_flight_per_owner
+        self._owners = owners
+        self._ready: Counter[str] = Counter()
+        self._unready: dict[str, list[Pod]] = defaultdict(list)
+        self._degraded: dict[str, Reason | None] = {}
+        for group in snapshot.live:
+            if (top := self.top(group.one)) is not None:
+                broken = [p for p in group.pods if not p.ready]
+                self._ready[top.key] += len(group.pods) - len(broken)
+                if broken:
+                    self._unready[top.key] += broken
+
+    def top(self, pod: Pod) -> Workload | None:
+        """The topmost owner of the pod."""
+        owner = self._owners.of(pod)
+        return self._owners.top(owner) if owner is not None else None
+
+    def of(self, owner: Workload) -> int:
+        """How many pods of a topmost owner may be away together: the setting's share of its replicas, or what
+        its rolling update allows to be unavailable, less those that are unavailable now. At least one, be it
+        one that is not Ready: `why_not` says whether a Ready one may go at all."""
+        missing, ready = self._missing(owner), self._ready[owner.key]
+        most = min(self._limit.share(owner.replicas), most_unavailable(owner, self._limit))
+        return max(1, min(most - missing, ready - 1) if missing else most)
+
+    def why_not(self, pod: Pod) -> Reason | None:
+        """Why a Ready pod stays for the others' sake. What is not Ready takes no capacity when it goes."""
+        owner = self.top(pod) if pod.ready else None
+        if owner is None:
+            return None
+        if owner.key not in self._degraded:
+            self._degraded[owner.key] = degraded(
+                owner, self._ready[owner.key], self._missing(owner), self._limit, self._unready[owner.key]
+            )
+        return self._degraded[owner.key]
+
+    def _missing(self, owner: Workload) -> int:
+        """How many of its pods are not Ready, or not there."""
+        return max(owner.replicas - self._ready[owner.key], len(self._unready[owner.key]))
+
+
+def most_unavailable(owner: Workload, limit: Limit) -> int:
+    """How many pods of a topmost owner may be unavailable, for whatever reason, when a Ready one goes: what a
+    Deployment says itself, of others the share that may be away together."""
+    return _max_unavailable(owner) if owner.kind == "Deployment" else limit.share(owner.replicas)
+
+
+def degraded(
+    owner: Workload, ready: int, missing: int, limit: Limit, unready: Sequence[Pod] = ()
+) -> Reason | None:
+    """Why no Ready pod of a topmost owner goes that has so many `ready` and `missing`; None if one may.
+
+    `unready`: those of the missing that are there, to be named.
+    """
+    most = most_unavailable(owner, limit)
+    if missing == 0 or (missing < most and ready > 1):
+        return None
+    name = f"{owner.kind} {owner.name}"
+    by_constraint = [p.name for p in unready if _SPREAD in p.unschedulable]
+    others = [p.name for p in unready if _SPREAD not in p.unschedulable]
+    named = [
+        f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})"
+        for names, what in ((by_constraint, "Pending for a spread constraint"), (others, "not Ready"))
+        if names
+    ]
+    enough = f"as many as may be ({most})" if missing >= most else "and one that is Ready"
+    raise_it = "its maxUnavailable" if owner.kind == "Deployment" else "evictions.inFlightPerOwner"
+    return Reason(
+        ReasonCode.OWNER_DEGRADED,
+        f"{name} has {missing} of {owner.replicas} pods unavailable, {enough}: its Ready pods stay"
+        + (f"; {', '.join(named)}" if named else ""),
+        {"unavailable": missing, "most": most, "ready": ready},
+        f"mend those that are not Ready{f', or raise {raise_it}' if missing >= most else ''}"
+        + ("; until then the constraint stays violated" if by_constraint else ""),
+    )
+
+
+class InFlight:
+    """How much of the shares one wave has used."""
+
+    def __init__(self, shares: Shares) -> None:
+        self._shares = shares
+        self._away: Counter[str] = Counter()
+
+    def fits(self, pod: Pod) -> bool:
+        """Whether the pod may go in this wave as well."""
+        owner = self._shares.top(pod)
+        return owner is None or self._away[owner.key] < self._shares.of(owner)
+
+    def at_most(self, pod: Pod) -> int:
+        """How many pods of its owner may go together."""
+        owner = self._shares.top(pod)
+        return self._shares.of(owner) if owner is not None else 1
+
+    def spend(self, pod: Pod) -> None:
+        """Adds the pod to the wave."""
+        if (owner := self._shares.top(pod)) is not None:
+            self._away[owner.key] += 1
+
+
+def _max_unavailable(deployment: Workload) -> int:
+    """What a Deployment allows to be unavailable in a rolling update, rounded down; 0 counts as one, for it
+    surges then. One that recreates its pods allows no more at a time either."""
+    written = deployment.max_unavailable
+    if deployment.update_strategy == "Recreate":
+        return 1
+    written = _MAX_UNAVAILABLE if written is None else written
+    if isinstance(written, int):
+        return max(1, written)
+    share = written.removesuffix("%")
+    return max(1, int(share) * deployment.replicas // 100 if share.isdigit() else 1)

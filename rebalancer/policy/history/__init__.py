@@ -1,1 +1,0 @@
-"""What former cycles did and saw, and what follows from it for the next eviction."""

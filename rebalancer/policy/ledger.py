@@ -1,0 +1,612 @@
+"""What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
+
+The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
+limited; the oldest entries are dropped first, and then only counted (`tally`). Before any entry goes, it is
+forgotten since when workloads cannot be replaced: cool-downs rest on entries, and only a finding on that.
+
+People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
+what cannot be right is put aside, and the rest is used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from hashlib import sha256
+from math import ceil
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import replace
+
+from rebalancer.model.node import Node
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.workload import Workload
+from rebalancer.policy.options import Earlier, Evicted
+from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.nodes import tolerated
+
+# How many evictions there were of each owner: what is left of entries that the ledger has no room for.
+#
+# Caps over an hour or a day must not forget an eviction because there were many: only time makes them
+# forget.
+
+HOUR, DAY = 3600.0, 86_400.0
+_TOGETHER = 600
+"""Seconds: evictions of one owner within ten minutes are counted together, by the last of them."""
+_OWNER_LENGTH = 10
+
+
+class Count(Struct, frozen=True, array_like=True):
+    """So many evictions, the last of them at `at` (epoch seconds, rounded up)."""
+
+    at: Annotated[int, Meta(ge=0, lt=253_370_764_800)]
+    evictions: Annotated[int, Meta(ge=0)]
+
+
+Tally = Mapping[str, tuple[Count, ...]]
+"""By `owner_id`, the oldest first."""
+
+
+def owner_id(owner: str) -> str:
+    """A short name for an owner (Kind/namespace/name)."""
+    return sha256(owner.encode()).hexdigest()[:_OWNER_LENGTH]
+
+
+def added(tally: Tally, evictions: Iterable[tuple[str, float]]) -> dict[str, tuple[Count, ...]]:
+    """The tally with more evictions: owner and time of each."""
+    more: dict[str, dict[int, Count]] = defaultdict(dict)
+    for owner, at in evictions:
+        of_owner, last = more[owner_id(owner)], ceil(at)
+        before = of_owner.get(last // _TOGETHER, Count(last, 0))
+        of_owner[last // _TOGETHER] = Count(max(last, before.at), before.evictions + 1)
+    found = dict(tally)
+    for owner, counts in more.items():
+        merged = {c.at // _TOGETHER: c for c in tally.get(owner, ())}
+        for slot, count in counts.items():
+            before = merged.get(slot, Count(count.at, 0))
+            merged[slot] = Count(max(count.at, before.at), before.evictions + count.evictions)
+        found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
+def stricter(one: Tally, other: Tally) -> dict[str, tuple[Count, ...]]:
+    """Two accounts of the same evictions as one that has the higher count of each."""
+    found = dict(one)
+    for owner, counts in other.items():
+        merged = {c.at // _TOGETHER: c for c in one.get(owner, ())}
+        for c in counts:
+            before = merged.get(c.at // _TOGETHER, c)
+            merged[c.at // _TOGETHER] = Count(max(c.at, before.at), max(c.evictions, before.evictions))
+        found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
+def not_after(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
+    """The tally with all that is later than now, by a clock that was ahead, as of now."""
+    found = dict(tally)
+    for owner, counts in tally.items():
+        if any(c.at > now for c in counts):
+            merged: dict[int, Count] = {}
+            for c in counts:
+                at = min(c.at, ceil(now))
+                before = merged.get(at // _TOGETHER, Count(at, 0))
+                merged[at // _TOGETHER] = Count(max(at, before.at), before.evictions + c.evictions)
+            found[owner] = tuple(merged[slot] for slot in sorted(merged))
+    return found
+
+
+def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
+    """What still counts for a cap."""
+    kept = {owner: tuple(c for c in counts if now - c.at < DAY) for owner, counts in tally.items()}
+    return {owner: counts for owner, counts in kept.items() if counts}
+
+
+# The ledger as a fence: everybody who writes it claims it, and two claims of one term stop both.
+#
+# A term is the number of times that the lease changed hands. Who has a higher one came later by the lease,
+# so the former holder stops. The same term from two holders means that they do not share a lease; then
+# nobody acts until one claim is withdrawn or has run out.
+
+
+class Claim(Struct, frozen=True, omit_defaults=True):
+    """`term`: the lease's transitions when it was made. `made`, `until`: epoch seconds; without another one
+    by then, its holder is gone."""
+
+    until: float
+    term: int = 0
+    made: float = 0.0
+
+
+def rival(claims: Mapping[str, Claim], me: str, term: int, now: float) -> Reason | None:
+    """Why `me` must not act in this term: somebody else claims it, or a later one."""
+    others = {n: c for n, c in claims.items() if n != me and c.until > now and c.term >= term}
+    if not others:
+        return None
+    name, claim = max(others.items(), key=lambda o: (o[1].term, o[0]))
+    numbers = {"term": claim.term, "until": int(claim.until)}
+    if claim.term > term:
+        return Reason(ReasonCode.RIVAL, f"{name} has taken over: it acts on the same ledger", numbers)
+    return Reason(
+        ReasonCode.RIVAL,
+        f"{name} acts on the same ledger without the same lease: nobody evicts until one of the two is gone",
+        numbers,
+        "end one of them, or give both the same leaderElection.name and namespace",
+    )
+
+
+def claimed(claims: Mapping[str, Claim], me: str, mine: Claim, now: float) -> dict[str, Claim]:
+    """The claims with that of `me`, without those that ran out or are of an earlier term."""
+    others = {n: c for n, c in claims.items() if n != me and c.until > now and c.term >= mine.term}
+    return {**others, me: mine}
+
+
+# How often a scheduler newer than all known rules did as predicted, which ends the canary there.
+
+ENOUGH = 100
+"""Decisions in a row after which the last known rules are taken to be this scheduler's as well."""
+
+
+class Agreed(Struct, frozen=True, omit_defaults=True):
+    """`release`: the minor release that it is about, as "1.37"; `decisions`: those in a row that were as
+    predicted."""
+
+    release: str = ""
+    decisions: int = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether the canary may end."""
+        return self.decisions >= ENOUGH
+
+    def of(self, release: str) -> Agreed:
+        """What is known of this release: nothing, where it was about another."""
+        return self if self.release == release else Agreed(release)
+
+    def after(self, *, agrees: bool) -> Agreed:
+        """With one more decision. One that was not as predicted begins the count anew."""
+        return Agreed(self.release, min(self.decisions + 1, ENOUGH) if agrees else 0)
+
+    def stricter(self, other: Agreed) -> Agreed:
+        """Of two accounts of one release the lower; this one, where they are about different ones."""
+        return other if self.release == other.release and other.decisions < self.decisions else self
+
+
+VERSION = 1
+MOST_ENTRIES = 1000
+MOST_BYTES = 512 * 1024
+"""Of everything but counts: half of what a ConfigMap may hold."""
+MOST_VIOLATIONS = 2000
+MOST_IRREPLACEABLE = 500
+"""Of a name each, which may have 300 bytes."""
+
+
+Time = Annotated[float, Meta(ge=0, lt=253_370_764_800)]
+"""Epoch seconds, before the year 9999: what lies behind it, no page could show."""
+Number = Annotated[int, Meta(ge=0)]
+OwnerKey = Annotated[str, Meta(pattern=r"^[^/]+/[^/]*/[^/]+$")]
+
+
+class Fate(StrEnum):
+    """What became of an eviction."""
+
+    INTENDED = "intended"
+    """Written before the request is sent. If it stays so, the process was killed, and the next cycle finds
+    out from the pod what happened."""
+    UNKNOWN = "unknown"
+    """The pod is gone. Whether this eviction was the cause, and where the replacement went, was not seen."""
+    DONE = "done"
+    """Its replacement is Ready on one of the planned destinations."""
+    ASTRAY = "astray"
+    """Its replacement runs on a node that is not a planned destination."""
+    FAILED = "failed"
+    """Its replacement did not become Ready in time."""
+    UNSEEN = "unseen"
+    """It was evicted, and nobody waited for the replacement."""
+
+
+class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One eviction. `at`: epoch seconds. `owner`: Kind/namespace/name of the topmost owner.
+
+    `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
+    `gates`: scheduling gates that the replacement had, and its template has not.
+    `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
+    landed; `removed`: when its node was first found gone (`undone_moves`), 0 = it was not. `cycle` names the
+    cycle, unique across restarts.
+    `cluster`: the digest of what the move rested on (`digests.Fingerprints`).
+    """
+
+    at: Time
+    cycle: str
+    namespace: str
+    pod: str
+    uid: str
+    owner: OwnerKey
+    node: str
+    predicted: str
+    fate: Fate = Fate.INTENDED
+    certain: bool = True
+    destinations: Number = 1
+    replacement: str = ""
+    landed: str = ""
+    seconds: float = 0.0
+    excess: dict[str, int] = {}
+    leaves: tuple[str, ...] = ()
+    into: tuple[str, ...] = ()
+    removed: Time = 0.0
+    gates: tuple[str, ...] = ()
+    cluster: str = ""
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def key(self) -> str:
+        """namespace/name of the pod."""
+        return f"{self.namespace}/{self.pod}"
+
+
+class Circuit(Struct, frozen=True, omit_defaults=True):
+    """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row.
+
+    `sooner`: the end for clocks by which `until` lies further ahead than any trip can mean. 0: none.
+    `opened`: when it tripped last. `closed`: when a cycle that ended well closed it for good. 0: never.
+    """
+
+    until: Time = 0.0
+    trips: Number = 0
+    reason: str = ""
+    sooner: Time = 0.0
+    opened: Time = 0.0
+    closed: Time = 0.0
+
+
+class Totals(Struct, frozen=True, omit_defaults=True):
+    """Counts since the ledger began. `in_a_row`: evictions as predicted since the last one that was not."""
+
+    evictions: Number = 0
+    as_predicted: Number = 0
+    astray: Number = 0
+    failed: Number = 0
+    in_a_row: Number = 0
+
+
+class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
+    violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
+    `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
+    take the replacement.
+
+    `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
+    remembered what stood in it. 0: nothing of the kind.
+
+    `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
+    known rules did what was predicted.
+
+    `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
+    that grows with each write. By them a process recognises what it wrote itself.
+    """
+
+    version: int = VERSION
+    writer: str = ""
+    serial: int = 0
+    looked: Time = 0.0
+    unread: Time = 0.0
+    entries: tuple[Entry, ...] = ()
+    counted: dict[str, tuple[Count, ...]] = {}
+    violated: dict[str, Time] = {}
+    irreplaceable: dict[str, float] = {}
+    totals: Totals = Totals()
+    circuit: Circuit = Circuit()
+    agreed: Agreed = Agreed()
+    claims: dict[str, Claim] = {}
+
+
+def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...]:
+    """The entries, with those settled that an earlier run wrote and then was killed.
+
+    An intended eviction whose pod still exists (`alive`: uids) did not happen and is dropped. If the pod is
+    gone, the fate is unknown.
+    """
+    settled = []
+    for e in entries:
+        if e.fate is not Fate.INTENDED:
+            settled.append(e)
+        elif e.uid not in alive:
+            settled.append(msgspec.structs.replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
+    return tuple(settled)
+
+
+def within_limits(ledger: Ledger) -> Ledger:
+    """The ledger with as much as it may have. Of the oldest entries only a count is kept.
+
+    Counts have the other half of the ConfigMap, and are not limited: where they are more, the API server
+    refuses it, and nothing is evicted that cannot be written down.
+    """
+    violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
+    # Who is left out begins anew: that loses least with those that have just begun.
+    irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
+    small = _without(
+        msgspec.structs.replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable),
+        max(0, len(ledger.entries) - MOST_ENTRIES),
+    )
+    while True:
+        over = len(_json(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
+        if over > 0 and small.irreplaceable:
+            small = msgspec.structs.replace(small, irreplaceable=_shorter(small.irreplaceable, over))
+        elif over > 0 and small.entries:
+            small = _without(small, len(small.entries) // 10 + 1)
+        else:
+            return small
+
+
+def encode(ledger: Ledger) -> bytes:
+    """The ledger as JSON, within the limits."""
+    return _json(within_limits(ledger))
+
+
+def _shorter(irreplaceable: dict[str, float], over: int) -> dict[str, float]:
+    """Without as many of the last as have so many bytes."""
+    kept = dict(irreplaceable)
+    while kept and over > 0:
+        over -= len(msgspec.json.encode(dict([kept.popitem()])))
+    return kept
+
+
+def _without(ledger: Ledger, oldest: int) -> Ledger:
+    """The ledger without so many of the oldest entries, which are counted instead."""
+    if not oldest:
+        return ledger
+    dropped, kept = ledger.entries[:oldest], ledger.entries[oldest:]
+    counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
+    return msgspec.structs.replace(ledger, entries=kept, counted=counted)
+
+
+def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
+    """A ledger from its JSON. `aside` is told of each part that cannot be right, and why: "entries[3]".
+
+    Raises ValueError where it is no JSON object of a known version, `NewerLedgerError` if a newer version
+    wrote it.
+    """
+    parts = _part(data, dict[str, Raw])
+    version = _part(parts.pop("version", b"0"), int)
+    if version > VERSION:
+        raise NewerLedgerError(f"it is of version {version}, and this program knows up to {VERSION}")
+    if version < 1:
+        raise ValueError("it has no version")
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Ledger):
+        if (raw := parts.get(field.name)) is not None:
+            try:
+                found[field.name] = (
+                    _entries(raw, aside) if field.name == "entries" else _part(raw, field.type)
+                )
+            except ValueError as e:
+                aside(field.name, str(e))
+    return Ledger(**found)
+
+
+def _entries(raw: bytes | Raw, aside: Callable[[str, str], None]) -> tuple[Entry, ...]:
+    found = []
+    for n, one in enumerate(_part(raw, list[Raw])):
+        try:
+            found.append(_part(one, Entry))
+        except ValueError as e:
+            aside(f"entries[{n}]", str(e))
+    return tuple(found)
+
+
+def _part(data: bytes | str | Raw, of: Any) -> Any:
+    """A value of that type. Raises ValueError, whatever stands there."""
+    try:
+        return msgspec.json.decode(data, type=of)
+    except (msgspec.DecodeError, ArithmeticError, RecursionError) as e:
+        raise ValueError(f"it cannot be read: {e}") from e
+
+
+class NewerLedgerError(ValueError):
+    """A newer version wrote the ledger, so it must be left as it is."""
+
+
+def _json(ledger: Ledger) -> bytes:
+    """With the version, which `omit_defaults` would leave out."""
+    plain: dict[str, object] = msgspec.to_builtins(ledger)
+    return msgspec.json.encode({**plain, "version": ledger.version}, order="sorted")
+
+
+# Two accounts of one ledger as one: what two processes have written, or what a process remembers and what
+# it finds in the cluster, which somebody may have deleted, cut, edited or restored from a backup.
+
+_KNOWN = (Fate.INTENDED, Fate.UNSEEN, Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED)
+"""Of two fates of one eviction the later of these holds: it says more, or forbids more."""
+
+
+def merged(theirs: Ledger, mine: Ledger) -> Ledger:
+    """The entries of both, and of everything else what allows less."""
+    there = {(e.cycle, e.uid): e for e in theirs.entries}
+    own = {(e.cycle, e.uid) for e in mine.entries}
+    entries = sorted(
+        (
+            *(e for key, e in there.items() if key not in own),
+            *(_known(e, there.get((e.cycle, e.uid), e)) for e in mine.entries),
+        ),
+        key=lambda e: e.at,
+    )
+    # Entries that there is no room for: one account may have counted already what the other has as entries.
+    dropped = entries[: max(0, len(entries) - MOST_ENTRIES)]
+    counted = stricter(
+        added(theirs.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in there)),
+        added(mine.counted, ((e.owner, e.at) for e in dropped if (e.cycle, e.uid) in own)),
+    )
+    newer, older = (theirs, mine) if theirs.looked > mine.looked else (mine, theirs)
+    both = theirs.totals, mine.totals
+    return replace(
+        mine,
+        entries=tuple(entries[len(dropped) :]),
+        counted=counted,
+        looked=newer.looked,
+        # A violation that began later has to last longer; one that was over when last looked for began anew.
+        violated={k: max(at, older.violated.get(k, at)) for k, at in newer.violated.items()},
+        # What cannot be replaced has been so since the first of them saw it.
+        irreplaceable=theirs.irreplaceable
+        | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
+        circuit=_circuit(theirs.circuit, mine.circuit),
+        unread=max(theirs.unread, mine.unread),
+        totals=Totals(
+            evictions=max(t.evictions for t in both),
+            as_predicted=max(t.as_predicted for t in both),
+            astray=max(t.astray for t in both),
+            failed=max(t.failed for t in both),
+            in_a_row=min(t.in_a_row for t in both),
+        ),
+        agreed=mine.agreed.stricter(theirs.agreed),
+        claims=theirs.claims,
+    )
+
+
+def _known(mine: Entry, theirs: Entry) -> Entry:
+    """The own entry, with what became of it as far as they know more."""
+    if _KNOWN.index(theirs.fate) <= _KNOWN.index(mine.fate):
+        return mine
+    return replace(
+        mine,
+        fate=theirs.fate,
+        replacement=theirs.replacement,
+        landed=theirs.landed,
+        into=theirs.into,
+        gates=mine.gates or theirs.gates,
+        seconds=theirs.seconds,
+        message=theirs.message,
+    )
+
+
+def _circuit(one: Circuit, other: Circuit) -> Circuit:
+    """The one that is open longer, unless it has been closed for good since both were opened."""
+    last = max(one, other, key=lambda c: c.closed)
+    if last.closed and last.closed >= max(one.opened, other.opened):
+        return last
+    return max(one, other, key=lambda c: (c.until, c.trips, c.sooner))
+
+
+# Short digests by which the ledger recognises a state of the cluster, and a constraint.
+#
+# If everything that a move depends on is as it was when the move did not help, it will not help this time.
+
+_LENGTH = 16
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Fingerprints:
+    """Digests of what moves rested on, in a cluster with these nodes."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {n.name: n for n in nodes}
+        self._owners: dict[str, tuple[bytes, list[str], dict[str, Node]]] = {}
+
+    def of(self, owner: Workload, nodes: Iterable[str]) -> str:
+        """The digest of a move of this owner that rested on these nodes: those left and predicted.
+
+        It holds the owner's template, the domains that are open to it, and of these nodes their domains. A
+        node that joins, goes or changes elsewhere, in the same domains or without any, leaves it as it is,
+        and so does an autoscaler that changes the number of replicas.
+        """
+        if owner.key not in self._owners:
+            self._owners[owner.key] = self._of_owner(owner)
+        template, keys, there = self._owners[owner.key]
+        rested = [
+            (name, tuple(there[name].labels[k] for k in keys) if name in there else None)
+            for name in sorted(set(nodes))
+        ]
+        return sha256(template + msgspec.json.encode(rested)).hexdigest()[:_LENGTH]
+
+    def _of_owner(self, owner: Workload) -> tuple[bytes, list[str], dict[str, Node]]:
+        """The template and the open domains as bytes, the keys, and the nodes open to the owner."""
+        template = owner.template
+        keys = sorted({c.topology_key for c in template.spread} if template is not None else ())
+        there = {
+            name: n
+            for name, n in self._nodes.items()
+            if all(k in n.labels for k in keys) and (template is None or _admits(template, n))
+        }
+        # Each node is a domain of its own: what of them matters are those that the move rested on.
+        domains = {k: sorted({n.labels[k] for n in there.values()}) for k in keys if k != _HOSTNAME}
+        return msgspec.json.encode((template, domains), order="sorted"), keys, there
+
+
+def _admits(template: PodTemplate, node: Node) -> bool:
+    """Whether selector, required affinity and tolerations let a pod of the template onto the node."""
+    affinity = template.affinity.node_affinity if template.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return (
+        not node.spec.unschedulable
+        and all(node.labels.get(k) == v for k, v in template.node_selector.items())
+        and (required is None or required.matches(node.name, node.labels))
+        and all(
+            t.effect == "PreferNoSchedule" or tolerated(t, template.tolerations) for t in node.spec.taints
+        )
+    )
+
+
+def constraint_id(constraint: Constraint) -> str:
+    """A name for a constraint that stays the same across restarts. Equal constraints have equal names."""
+    return sha256(msgspec.json.encode(constraint, order="sorted")).hexdigest()[:_LENGTH]
+
+
+# Times of the ledger that lie in the future count as now.
+#
+# A clock that was ahead has written them: that of a node without time synchronisation, or one that was set
+# wrongly. They must not lift a cap, have an owner rest or a claim hold for as long as that clock was ahead.
+
+_SKEW = 5.0
+"""Seconds that the clocks of two machines may well differ."""
+
+
+def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None = None) -> Ledger:
+    """The ledger without times in the future. `silent`: for how long a claim lasts that does not say so.
+    `earliest`: what another clock shows; what was to end by now ends when it is over by that one too."""
+    latest = now + _SKEW
+    unread, circuit = min(ledger.unread, now + HOUR), ledger.circuit
+    return replace(
+        ledger,
+        unread=unread if unread > (now if earliest is None else earliest) else 0.0,
+        circuit=replace(circuit, opened=now) if circuit.opened > latest else circuit,
+        entries=tuple(_entry(e, now, latest) for e in ledger.entries),
+        counted=not_after(ledger.counted, latest),
+        violated={k: now if at > latest else at for k, at in ledger.violated.items()},
+        irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
+        looked=now if ledger.looked > latest else ledger.looked,
+        claims={n: _claim(c, now, latest, silent) for n, c in ledger.claims.items()},
+    )
+
+
+def _entry(e: Entry, now: float, latest: float) -> Entry:
+    if e.at <= latest and e.removed <= latest:
+        return e
+    return replace(e, at=min(e.at, now), removed=min(e.removed, now))
+
+
+def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
+    """A claim that was made in the future lasts from now on."""
+    made = claim.made or claim.until - silent
+    return replace(claim, made=now, until=now + claim.until - made) if made > latest else claim
+
+
+# The evictions that caps count: those of the present cycle, of the last hour and of the last day.
+
+
+def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
+    """The evictions that count at `now`, whatever became of them; only time makes them count no more."""
+    last_day = [e for e in ledger.entries if now - e.at < DAY]
+    by_owner, last_hour = Counter(owner_id(e.owner) for e in last_day), 0
+    for owner, counts in recent(ledger.counted, now).items():
+        by_owner[owner] += sum(c.evictions for c in counts)
+        last_hour += sum(c.evictions for c in counts if now - c.at < HOUR)
+    return Earlier(
+        this_cycle=tuple(
+            Evicted(e.owner, e.namespace, e.node, e.leaves) for e in ledger.entries if e.cycle == cycle
+        ),
+        last_hour=last_hour + sum(now - e.at < HOUR for e in last_day),
+        last_day=by_owner,
+    )

@@ -1,0 +1,182 @@
+"""A cluster in, and out come the deletion costs that keep each ReplicaSet's spread when it shrinks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.model.pod import DELETION_COST, Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.planner.cluster.groups import Group, Groups
+from rebalancer.prevention.scale_in import (
+    NOWHERE,
+    Cell,
+    Order,
+    Problem,
+    ScaleInOptions,
+    Spread,
+    deletion_costs,
+    held_back,
+    order,
+    steered,
+)
+
+
+class CostChange(Struct, frozen=True, eq=False):
+    """A pod's deletion cost as it should be; 0: it should have none. `before`: what this tool has set."""
+
+    pod: Pod
+    cost: int
+    before: int | None
+
+
+class SteeredOwner(Struct, frozen=True, eq=False, kw_only=True):
+    """What a ReplicaSet's scale-in comes to.
+
+    `pods` have a place in the order. `foreign`: pods whose cost somebody else has set; they are left alone.
+    `order`: None where less than two pods could be ordered, or no constraint counts them.
+    """
+
+    owner: Workload
+    pods: int = 0
+    foreign: int = 0
+    order: Order | None = None
+    changes: tuple[CostChange, ...] = ()
+
+
+class Steering(Struct, frozen=True, eq=False):
+    """What is to be written. `held_back`: why nothing is, "" if nothing speaks against it."""
+
+    owners: tuple[SteeredOwner, ...] = ()
+    held_back: str = ""
+
+    @property
+    def changes(self) -> int:
+        """How many pods are to be given another cost."""
+        return sum(len(o.changes) for o in self.owners)
+
+    @property
+    def foreign(self) -> int:
+        """How many pods have a cost that somebody else has set."""
+        return sum(o.foreign for o in self.owners)
+
+
+def steer(snapshot: Snapshot, options: ScaleInOptions, scheduler: SchedulerConfig | None = None) -> Steering:
+    """The costs for every owner in scope. Owners that are in no scope any more lose theirs."""
+    why = held_back(snapshot, options)
+    wanted = [] if why else list(steered(snapshot, options))
+    stale = _stale(snapshot, {w.key for w in wanted})
+    if not wanted:
+        return Steering(tuple(stale), why)
+    # Constraints count pods of their own namespace only.
+    namespaces = {w.namespace for w in wanted}
+    pods = tuple(p for p in snapshot.pods if p.namespace in namespaces)
+    near = replace(snapshot, pods=pods)
+    state = ClusterState.of(near, scheduler)
+    of_owner: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        owner = near.owner_of(pod.namespace, pod.owner)
+        if owner is not None and pod.node_name in state.table.index and not (pod.finished or pod.terminating):
+            of_owner[owner.key].append(pod)
+    groups = Groups(state, (p.template for w in wanted for p in of_owner[w.key]), hard=True, soft=True)
+    return Steering((*(_owner(w, of_owner[w.key], groups, state) for w in wanted), *stale), why)
+
+
+def _stale(snapshot: Snapshot, wanted: set[str]) -> Iterator[SteeredOwner]:
+    """Owners that are not steered any more, with the pods that still have a cost of ours."""
+    left: dict[str, list[Pod]] = defaultdict(list)
+    owners: dict[str, Workload] = {}
+    for pod in snapshot.pods:
+        if pod.own_cost is None or pod.terminating:
+            continue
+        owner = snapshot.owner_of(pod.namespace, pod.owner)
+        if owner is not None and owner.key not in wanted:
+            owners[owner.key] = owner
+            left[owner.key].append(pod)
+    for key, pods in left.items():
+        yield SteeredOwner(owner=owners[key], changes=tuple(CostChange(p, 0, p.own_cost) for p in pods))
+
+
+def _owner(owner: Workload, pods: Sequence[Pod], groups: Groups, state: ClusterState) -> SteeredOwner:
+    """Pods that are not Ready are in the order too, as they may be in a moment. Until then they go first,
+    whatever they cost."""
+    foreign = sum(DELETION_COST in p.annotations for p in pods)
+    own = [p for p in pods if DELETION_COST not in p.annotations]
+    carried = sorted({g for p in own for g in groups.carried(p.template)})
+    if len(own) < 2 or not carried:
+        gone = tuple(CostChange(p, 0, p.own_cost) for p in own if p.own_cost is not None)
+        return SteeredOwner(owner=owner, pods=len(own), foreign=foreign, changes=gone)
+    problem, by_cell = _posed(own, [groups.all[g] for g in carried], groups, state)
+    found = order(problem)
+    next_of = [iter(pods_there) for pods_there in by_cell]
+    turns = [next(next_of[c]) for c in found.cells]
+    changes = tuple(
+        CostChange(pod, cost, pod.own_cost)
+        for pod, cost in zip(turns, deletion_costs(problem, found), strict=True)
+        if cost != (pod.own_cost or 0) or (pod.own_cost == 0)
+    )
+    return SteeredOwner(owner=owner, pods=len(own), foreign=foreign, order=found, changes=changes)
+
+
+def _posed(
+    own: Sequence[Pod], carried: Sequence[Group], groups: Groups, state: ClusterState
+) -> tuple[Problem, list[list[Pod]]]:
+    """The owner's pods as a problem, and the pods of each cell, the first to go first."""
+    counted = [groups.counted(p.template) for p in own]
+    nodes = [state.table.index[p.node_name] for p in own]
+    places: list[list[int]] = []
+    spreads: list[Spread] = []
+    for group in carried:
+        domain = [
+            int(group.domain_of[n]) if group.index in c else NOWHERE
+            for n, c in zip(nodes, counted, strict=True)
+        ]
+        counts = group.counts(state)
+        numbers = {d: i for i, d in enumerate(sorted({d for d in domain if d != NOWHERE}))}
+        others = counts.copy()
+        for d in domain:
+            if d != NOWHERE:
+                others[d] -= 1
+        elsewhere = np.delete(counts, list(numbers))
+        c = group.constraint
+        spreads.append(
+            Spread(
+                others=tuple(int(others[d]) for d in numbers),
+                max_skew=c.max_skew,
+                hard=c.hard,
+                enough_domains=group.enough_domains,
+                lowest=int(elsewhere.min()) if len(elsewhere) else None,
+                highest=int(elsewhere.max()) if len(elsewhere) else None,
+            )
+        )
+        places.append([numbers.get(d, NOWHERE) for d in domain])
+    cells: dict[Cell, list[Pod]] = {}
+    for i, pod in enumerate(own):
+        cells.setdefault(tuple(p[i] for p in places), []).append(pod)
+    names = sorted(cells)
+    by_cell = [_in_turn(cells[name]) for name in names]
+    costs = tuple(tuple(p.own_cost or 0 for p in there) for there in by_cell)
+    return Problem(spreads=tuple(spreads), cells=tuple(names), costs=costs), by_cell
+
+
+def _in_turn(pods: Sequence[Pod]) -> list[Pod]:
+    """Pods in the same place, in the order in which they go: those that have come since costs were written,
+    then as these say, the youngest before the oldest.
+
+    In one place no two pods are given one cost: of those that have it, the oldest had it before.
+    """
+    oldest: dict[int, Pod] = {}
+    for pod in sorted(pods, key=_age):
+        oldest[pod.own_cost or 0] = pod
+    return sorted(pods, key=lambda p: (oldest[p.own_cost or 0] is p, p.own_cost or 0, _age(p)))
+
+
+def _age(pod: Pod) -> tuple[float, str]:
+    return -(pod.created or 0.0), pod.name

@@ -1,1 +1,0 @@
-"""What `explain` says about one pod."""

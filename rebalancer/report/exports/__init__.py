@@ -1,1 +1,0 @@
-"""The report in formats of other tools: Markdown, CSV, openreports.io."""

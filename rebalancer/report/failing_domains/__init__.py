@@ -1,1 +1,0 @@
-"""What is lost with a domain that fails, now and after the plan."""

@@ -1,0 +1,259 @@
+"""The content of a fleet's report: the report of each cluster, and what they come to together."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Struct
+
+from rebalancer import __version__
+from rebalancer.errors import UserError
+from rebalancer.report import text, words
+from rebalancer.report.document import Report
+from rebalancer.report.exports import escape
+from rebalancer.report.formats import API_VERSION, Format, rfc3339
+from rebalancer.report.output import to_builtins, to_json
+
+
+class FleetSummary(Struct, frozen=True, rename="camel"):
+    """Sums over the clusters that could be read. `unreadable`: those that could not."""
+
+    clusters: int
+    unreadable: int
+    nodes: int
+    pods: int
+    constraints: int
+    violated: int
+    excess: int
+    evictions: int
+    residual_excess: int
+
+
+class ClusterReport(Struct, frozen=True, rename="camel"):
+    """One cluster. `name`: its context, or the name of its file. `error`: why there is no report of it.
+    `grade`: of its worst namespace, "" without any; `planned_grade`: the same after the plan. `lead`: its
+    risk in a sentence, or what its constraints come to."""
+
+    name: str
+    error: str = ""
+    grade: str = ""
+    planned_grade: str = ""
+    lead: str = ""
+    report: Report | None = None
+
+
+class FleetReport(Struct, frozen=True, rename="camel", kw_only=True):
+    """The whole document; the worst cluster first, those without a report before all."""
+
+    api_version: str = API_VERSION
+    kind: str = "FleetReport"
+    generated_at: str
+    summary: FleetSummary
+    clusters: tuple[ClusterReport, ...]
+
+
+def of_cluster(name: str, report: Report) -> ClusterReport:
+    """The entry of a cluster."""
+    grades = [n.grade for n in report.namespaces]
+    planned = [n.planned_grade for n in report.namespaces]
+    return ClusterReport(
+        name=name,
+        grade=max(grades, default=""),
+        planned_grade=max(planned, default=""),
+        lead=words.lead(report) or text.headline(report),
+        report=report,
+    )
+
+
+def build_fleet(clusters: Sequence[ClusterReport], *, generated_at: float) -> FleetReport:
+    """The report of a fleet. `generated_at`: seconds since the epoch."""
+    read = [c.report.summary for c in clusters if c.report is not None]
+    return FleetReport(
+        generated_at=rfc3339(generated_at),
+        summary=FleetSummary(
+            clusters=len(clusters),
+            unreadable=len(clusters) - len(read),
+            nodes=sum(s.nodes for s in read),
+            pods=sum(s.pods for s in read),
+            constraints=sum(s.constraints for s in read),
+            violated=sum(s.violated for s in read),
+            excess=sum(s.excess for s in read),
+            evictions=sum(s.evictions for s in read),
+            residual_excess=sum(s.residual_excess for s in read),
+        ),
+        clusters=tuple(sorted(clusters, key=_worst_first)),
+    )
+
+
+def headline(fleet: FleetReport) -> str:
+    """What the fleet comes to, in a sentence."""
+    s = fleet.summary
+    broken = sum(1 for c in fleet.clusters if c.report is not None and c.report.summary.violated)
+    said = f"{broken} of {text.plural(s.clusters, 'cluster')} have violated constraints"
+    if broken:
+        said += (
+            f", excess {s.excess:,}; {text.plural(s.evictions, 'eviction')} bring it down to "
+            f"{s.residual_excess:,}"
+        )
+    if s.unreadable:
+        said += f"; {s.unreadable} could not be read"
+    return said + "."
+
+
+def cells(c: ClusterReport) -> tuple[str, ...]:
+    """What each format says of a cluster, in the order of the columns."""
+    if c.report is None:
+        return c.name, "?", "", "", "", "", "", c.error
+    s = c.report.summary
+    excess = f"{s.excess:,} → {s.residual_excess:,}" if s.excess != s.residual_excess else f"{s.excess:,}"
+    grade = c.grade if c.grade == c.planned_grade else f"{c.grade} → {c.planned_grade}"
+    figures = (f"{s.nodes:,}", f"{s.pods:,}", f"{s.violated:,} of {s.constraints:,}")
+    return c.name, grade or "–", *figures, excess, f"{s.evictions:,}", c.lead
+
+
+def _worst_first(c: ClusterReport) -> tuple[bool, int, int, str]:
+    if c.report is None:
+        return False, 0, 0, c.name
+    return True, -ord(c.grade or "A"), -c.report.summary.excess, c.name
+
+
+# A fleet's report as a page: a row for each cluster, without a script.
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:78rem;
+color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
+h1{font-size:1.5rem;line-height:1.3;margin:.25rem 0 1rem;text-wrap:balance}
+.kicker,.muted{color:light-dark(#5a6675,#97a3b3);margin:0}
+ul{list-style:none;padding:0;margin:1rem 0;display:grid;gap:.75rem}
+li{border:1px solid light-dark(#d8dee6,#2c3541);border-radius:.6rem;padding:.75rem 1rem;display:grid;
+gap:.15rem 1rem;grid-template-columns:auto 1fr}
+.grade{grid-row:span 3;align-self:center;font-size:1.6rem;font-weight:700;min-width:2.2rem;text-align:center}
+.A,.B{color:light-dark(#1a7f4b,#5fce97)}.C,.D{color:light-dark(#9a6200,#e2b04a)}.F,.x{color:light-dark(#b3261e,#ff8f85)}
+h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:anywhere}
+"""
+
+
+def to_html(fleet: FleetReport) -> str:
+    """The whole report as one HTML file. Every value is escaped; nothing runs in it."""
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    return (
+        _template()
+        .get_template("fleet.html.j2")
+        .render(
+            headline=headline(fleet),
+            fleet=fleet,
+            rows=[(c, tuple(map(text.clean, cells(c)))) for c in fleet.clusters],
+            style=_STYLE,
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'",
+            version=__version__,
+        )
+    )
+
+
+@cache
+def _template() -> Environment:
+    return Environment(
+        loader=PackageLoader("rebalancer.report.html", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+# A fleet's report in the formats of a report.
+
+_HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
+
+
+def render_fleet(fleet: FleetReport, format: Format, *, width: int = 160) -> str:
+    """The report in a format. Raises UserError for one that knows a single cluster only."""
+    if format is Format.JSON:
+        return to_json(fleet)
+    if format is Format.YAML:
+        from rebalancer.yaml import to_yaml
+
+        return to_yaml(to_builtins(fleet))
+    if format is Format.CSV:
+        return _csv(fleet)
+    if format is Format.MARKDOWN:
+        return _markdown(fleet)
+    if format is Format.HTML:
+        return to_html(fleet)
+    if format is Format.OPENREPORTS:
+        raise UserError("-o openreports is of one cluster", "ask for each cluster by itself")
+    return _table(fleet, width)
+
+
+def _table(fleet: FleetReport, width: int) -> str:
+    from rich.console import Console
+
+    from rebalancer.report.terminal import Rows, plain
+
+    rows = Rows(*_HEADS)
+    for c in fleet.clusters:
+        rows.add_row(*(plain(text.clean(cell)) for cell in cells(c)))
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer, width=width, force_terminal=False, highlight=False, markup=False, emoji=False
+    )
+    console.print(headline(fleet), soft_wrap=True)
+    console.print()
+    console.print(rows.table())
+    console.print()
+    console.print("The report of one cluster: --context NAME, or its file.", soft_wrap=True)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+
+
+def _markdown(fleet: FleetReport) -> str:
+    def lines() -> Iterator[str]:
+        yield "## Topology spread of a fleet"
+        yield ""
+        yield f"**{escape(headline(fleet))}**"
+        yield ""
+        yield "| " + " | ".join(head.lower() for head in _HEADS) + " |"
+        yield "|" + "---|" * len(_HEADS)
+        for c in fleet.clusters:
+            yield "| " + " | ".join(escape(cell) for cell in cells(c)) + " |"
+
+    return "\n".join(lines()) + "\n"
+
+
+def _csv(fleet: FleetReport) -> str:
+    """The constraints of all clusters, with the cluster in the first column."""
+    import csv
+
+    from rebalancer.report.exports import cell, columns, rows
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("cluster", *columns()))
+    for c in fleet.clusters:
+        if c.report is not None:
+            writer.writerows((cell(c.name), *row) for row in rows(c.report))
+    return buffer.getvalue()
+
+
+# The JSON Schema of the report: docs/report.schema.json is this, and a test keeps it so.
+
+
+def to_schema() -> str:
+    """As indented JSON. Fields may be added in later versions, which is why none is forbidden."""
+    (found, _), components = msgspec.json.schema_components(
+        [Report, FleetReport], ref_template="#/$defs/{name}"
+    )
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Report of rebalancer/v1",
+        **found,
+        "$defs": components,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

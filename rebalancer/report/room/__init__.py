@@ -1,1 +1,0 @@
-"""What room is missing: the content, the same in a sentence, for a terminal, and as CapacityBuffers."""

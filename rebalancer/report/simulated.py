@@ -1,0 +1,335 @@
+"""The result of `rebalancer simulate`: as a JSON document, and as text for a terminal.
+
+Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Struct
+
+from rebalancer import __version__
+from rebalancer.month import Lived, Variant
+from rebalancer.report import text
+from rebalancer.report.formats import API_VERSION
+from rebalancer.report.text import clean, columns, counts, listing, percent, plural, short_key
+
+_MOST = 40
+
+
+class State(Struct, frozen=True, rename="camel"):
+    """The cluster at one moment. `worst_loss`: the largest share of a constraint's pods that are in one
+    domain, among the constraints in scope."""
+
+    nodes: int
+    pods: int
+    unplaced: int
+    violated: int
+    excess: int
+    worst_loss: float
+
+
+class SimulatedConstraint(Struct, frozen=True, rename="camel"):
+    """One constraint at the three moments. It has no domains at a moment at which no pod carries it."""
+
+    namespace: str
+    workloads: tuple[str, ...]
+    selector: str | None
+    topology_key: str
+    max_skew: int
+    before: Mapping[str, int]
+    changed: Mapping[str, int]
+    after: Mapping[str, int]
+    excess: dict[str, int]
+    reasons: tuple[str, ...]
+
+
+class SimulatedMove(Struct, frozen=True, rename="camel"):
+    """One eviction and how it ended. `expected`: whether the replacement landed on one of its destinations;
+    None if there was no replacement. `wave`: number of the wave in the last plan."""
+
+    cycle: int
+    wave: int
+    namespace: str
+    pod: str
+    source: str
+    predicted: str
+    replacement: str
+    landed: str
+    expected: bool | None
+    status: str
+    message: str
+
+
+class SimulatedCycle(Struct, frozen=True, rename="camel"):
+    """One cycle, as `rebalancer once --execute` would report it."""
+
+    end: str
+    message: str
+    plans: int
+    evicted: int
+    failed: int
+    mispredicted: int
+
+
+class SimulationReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`before`: the cluster of the snapshot. `changed`: the same at rest after the changes. `after`: after
+    the plan was carried out."""
+
+    api_version: str = API_VERSION
+    kind: str = "Simulation"
+    seed: int
+    source: str
+    notes: tuple[str, ...]
+    before: State
+    changed: State
+    after: State
+    cycles: tuple[SimulatedCycle, ...]
+    moves: tuple[SimulatedMove, ...]
+    constraints: tuple[SimulatedConstraint, ...]
+    assumptions: tuple[str, ...]
+
+
+def to_table(s: SimulationReport) -> str:
+    """As plain text: the moments side by side, the cycles, and every constraint that was violated
+    meanwhile."""
+    return "\n".join(clean(line).rstrip() for line in (*_states(s), *_cycles(s), *_constraints(s))) + "\n"
+
+
+def _moments(s: SimulationReport) -> dict[str, str]:
+    """The moments with their titles. The middle one is left out if it equals the first."""
+    moved = s.before != s.changed or any(c.before != c.changed for c in s.constraints)
+    middle = {"changed": "CHANGED" if s.notes else "AT REST"} if moved or s.notes else {}
+    return {"before": "AS IT IS", **middle, "after": "REBALANCED"}
+
+
+def _states(s: SimulationReport) -> list[str]:
+    lines = [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), ""]
+    moments = _moments(s)
+    states: list[State] = [getattr(s, m) for m in moments]
+    return [
+        *lines,
+        *columns(
+            [
+                ["", *moments.values()],
+                ["nodes", *(f"{x.nodes:,}" for x in states)],
+                ["pods", *(f"{x.pods:,}" for x in states)],
+                ["pods without a node", *(f"{x.unplaced:,}" for x in states)],
+                ["constraints violated", *(f"{x.violated:,}" for x in states)],
+                ["excess", *(f"{x.excess:,}" for x in states)],
+                ["worst loss of a domain", *(percent(x.worst_loss) for x in states)],
+            ]
+        ),
+    ]
+
+
+def _cycles(s: SimulationReport) -> list[str]:
+    lines = [""]
+    for number, c in enumerate(s.cycles, 1):
+        figures = f"{plural(c.evicted, 'eviction')}, {plural(c.plans, 'plan')}"
+        trouble = f", {c.failed:,} failed" if c.failed else ""
+        trouble += f", {c.mispredicted:,} landed elsewhere" if c.mispredicted else ""
+        lines.append(f"Cycle {number}: {c.end}: {c.message} ({figures}{trouble})")
+    rows = [["EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED"]]
+    for m in s.moves[:_MOST]:
+        planned = m.status if m.expected is None else "yes" if m.expected else f"no, {m.predicted}"
+        name = m.replacement.rpartition("/")[2]
+        rows.append([f"{m.namespace}/{m.pod}", m.source, name, m.landed, planned])
+    if len(rows) > 1:
+        lines += ["", *columns(rows)]
+    if len(s.moves) > _MOST:
+        lines.append(f"  and {len(s.moves) - _MOST:,} more (-o json)")
+    return lines
+
+
+def _constraints(s: SimulationReport) -> list[str]:
+    broken = [c for c in s.constraints if any(c.excess.values())]
+    if not broken:
+        return ["", f"Every constraint held at every moment: {plural(len(s.constraints), 'constraint')}."]
+    moments = _moments(s)
+    rows = [["WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS"]]
+    for c in broken[:_MOST]:
+        name = f"{c.namespace}/{listing((w.rpartition('/')[2] for w in c.workloads), 2) or c.selector or ''}"
+        found: list[Mapping[str, int]] = [getattr(c, m) for m in moments]
+        left = str(c.excess["after"] or "")
+        cells = (counts(domains) if domains else "-" for domains in found)
+        rows.append([name, short_key(c.topology_key), str(c.max_skew), *cells, left])
+    more = len(broken) - _MOST
+    lines = ["", *columns(rows), *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
+    stays = [c for c in broken[:_MOST] if c.excess["after"]]
+    if stays:
+        lines += ["", "What stays, and why"]
+    for c in stays:
+        whose = f"{c.namespace}/{listing(c.workloads, 1)}, {short_key(c.topology_key)}"
+        lines += (f"  {whose}: {reason}" for reason in c.reasons)
+    return lines
+
+
+# The content of `rebalancer simulate --days`. Its JSON is a public interface.
+
+
+class LivedReport(Struct, frozen=True, rename="camel"):
+    """A month under one variant.
+
+    `excess_hours`: pods in excess times hours. `gone`: the share of the excess x hours under nothing that is
+    gone. `without_eviction`: what of it took no eviction: all of it where nothing is evicted, else as much as
+    prevention saves of the evictions. `worst_loss`: of each day the worst share of a constraint's pods in its
+    fullest domain, beyond the smallest share possible.
+    """
+
+    variant: str
+    excess_hours: float
+    evictions: int
+    gone: float
+    without_eviction: float
+    worst_loss: tuple[float, ...]
+
+
+class MonthReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`events`: how many of each kind, the same under every variant."""
+
+    api_version: str = API_VERSION
+    kind: str = "Month"
+    source: str
+    seed: int
+    days: int
+    events: Mapping[str, int]
+    variants: tuple[LivedReport, ...]
+
+
+def build_month(lived: Sequence[Lived], *, source: str, seed: int, days: int) -> MonthReport:
+    """The document; the first of them is that under nothing."""
+    by = {one.variant: one for one in lived}
+    nothing = by[Variant.NOTHING].excess_hours
+    return MonthReport(
+        source=source,
+        seed=seed,
+        days=days,
+        events=lived[0].events,
+        variants=tuple(_variant(one, nothing, by[Variant.EVICTIONS].evictions) for one in lived),
+    )
+
+
+def month_table(month: MonthReport) -> str:
+    """As plain text."""
+    happened = ", ".join(plural(n, kind) for kind, n in sorted(month.events.items()))
+    rows = [
+        [
+            "",
+            "EXCESS x HOURS",
+            "EVICTIONS",
+            "OF THE EXCESS GONE",
+            "WITHOUT AN EVICTION",
+            "WORST LOSS OF A DOMAIN",
+        ]
+    ]
+    rows += (
+        [
+            v.variant,
+            f"{v.excess_hours:,.1f}",
+            f"{v.evictions:,}",
+            percent(v.gone),
+            percent(v.without_eviction),
+            f"{percent(max(v.worst_loss))} beyond what must be",
+        ]
+        for v in month.variants
+    )
+    lines = [
+        f"{month.source}, seed {month.seed}: {plural(month.days, 'day')} with {happened}",
+        "",
+        *columns(rows),
+    ]
+    return "\n".join(clean(line).rstrip() for line in lines) + "\n"
+
+
+def _variant(one: Lived, nothing: float, evictions: int) -> LivedReport:
+    gone = 1 - one.excess_hours / nothing if nothing else 0.0
+    saved = 1 - one.evictions / evictions if evictions else 0.0
+    kept = {Variant.PREVENTION: gone, Variant.BOTH: gone * max(saved, 0.0)}
+    return LivedReport(
+        variant=one.variant.value,
+        excess_hours=one.excess_hours,
+        evictions=one.evictions,
+        gone=round(gone, 4),
+        without_eviction=round(kept.get(one.variant, 0.0), 4),
+        worst_loss=one.losses,
+    )
+
+
+# A simulated month as a page: the figures, and the worst loss of a domain day by day, without a script.
+
+WIDTH, HEIGHT, LEFT, BASE = 720, 220, 44, 190
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:60rem;
+color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
+h1{font-size:1.4rem;line-height:1.3}table{border-collapse:collapse}
+th,td{padding:.3rem .9rem .3rem 0;text-align:right}
+th:first-child{text-align:left}.dim{color:light-dark(#5a6675,#97a3b3)}
+svg{width:100%;height:auto}path{fill:none;stroke-width:2}text{font-size:12px;fill:currentColor}
+.grid{stroke:light-dark(#d8dee6,#2c3541);stroke-width:1}
+.nothing{stroke:light-dark(#b3261e,#ff8f85)}.evictions{stroke:light-dark(#9a6200,#e2b04a)}
+.prevention{stroke:light-dark(#0b6bcb,#7cb8ff)}.both{stroke:light-dark(#1a7f4b,#5fce97)}
+.evictions,.both{stroke-dasharray:6 4}
+"""
+
+
+class Line(Struct, frozen=True):
+    """The losses of one variant, drawn."""
+
+    name: str
+    path: str
+
+
+def to_html(month: MonthReport) -> str:
+    """The whole document as one HTML file. Every value is escaped; nothing runs in it."""
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    highest = max((max(v.worst_loss) for v in month.variants), default=0.0) or 1.0
+    return (
+        _template()
+        .get_template("month.html.j2")
+        .render(
+            month=month,
+            source=text.clean(month.source),
+            lines=lines(month, highest),
+            highest=highest,
+            width=WIDTH,
+            height=HEIGHT,
+            left=LEFT,
+            base=BASE,
+            style=_STYLE,
+            version=__version__,
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        )
+    )
+
+
+def lines(month: MonthReport, highest: float) -> list[Line]:
+    """Day by day from left to right; the highest loss of all is at the top."""
+    found = []
+    for v in month.variants:
+        step = (WIDTH - LEFT - 10) / max(1, len(v.worst_loss))
+        points = []
+        for day, loss in enumerate(v.worst_loss):
+            y = round(BASE - loss / highest * (BASE - 20), 1)
+            points.append(f"{round(LEFT + day * step, 1)},{y} {round(LEFT + (day + 1) * step, 1)},{y}")
+        found.append(Line(v.variant, "M" + " L".join(points)))
+    return found
+
+
+@cache
+def _template() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rebalancer.report.html", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters.update(percent=text.percent, number=lambda n: f"{n:,}")
+    return environment

@@ -1,0 +1,527 @@
+"""The report for a terminal: as wide as the terminal, in colours only there, and names as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import UNSET
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from rebalancer.report import text, words
+from rebalancer.report.document import (
+    ConstraintReport,
+    DrillReport,
+    EvictionReport,
+    FailureReport,
+    LossReport,
+    Report,
+)
+from rebalancer.report.missing_room import section as room
+from rebalancer.report.text import clean, columns, listing, plural, short_key
+from rebalancer.report.words import Showing, beyond_reach, headline, next_steps
+
+# Tables for a terminal, whose names are plain text and whose control characters are visible.
+
+INDENT = 2
+_NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
+_NAMES = frozenset({"WORKLOAD", "EVICT", "CLUSTER"})
+_WHOLE = 36
+"""Names of up to this many characters are not wrapped, however narrow the terminal, because people copy
+them."""
+
+
+class Rows:
+    """The rows of a table, which are collected and then written."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = list(columns)
+        self.rows: list[tuple[Text, ...]] = []
+
+    def add_row(self, *cells: Text) -> None:
+        """Adds a row with as many cells as there are columns."""
+        self.rows.append(cells)
+
+    def first(self, most: int) -> Rows:
+        """The first of them."""
+        made = Rows(*self.columns)
+        made.rows = self.rows[:most]
+        return made
+
+    def table(self) -> Table:
+        """The table, fitted to the terminal; cells that are too wide are wrapped."""
+        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for i, name in enumerate(self.columns):
+            longest = max((len(row[i]) for row in self.rows), default=0) if name in _NAMES else 0
+            made.add_column(
+                name,
+                overflow="fold",
+                justify="right" if name in _NUMBERS else "left",
+                min_width=min(longest, _WHOLE) or None,
+            )
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def lines(self) -> Text:
+        """One line for each row, aligned and never wrapped. rich takes half a minute for thousands of
+        rows."""
+        cells = [self.columns, *([c.plain.replace("\n", " ") for c in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        return Text(
+            "\n".join(
+                " " * INDENT + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+                for row in cells
+            )
+        )
+
+
+def plain(words: str, style: str = "") -> Text:
+    """Text without markup, with control characters made visible."""
+    return Text("\n".join(text.clean(line) for line in words.split("\n")), style=style)
+
+
+# The first part of a report on a terminal: zones, namespaces; and a large plan by workload.
+
+_GRADE_STYLES = {"A": "green", "B": "green", "C": "yellow", "D": "yellow", "F": "red"}
+
+
+def tables(report: Report, top: int) -> Iterator[tuple[str, Rows]]:
+    """What goes with each zone, and the grade of each namespace; nothing of a cluster without either."""
+    if len(report.domains) > 1:
+        rows = Rows("ZONE", "GOES WITH IT: NOW → PLANNED")
+        for d in report.domains[:top]:
+            rows.add_row(plain(d.domain), plain(words.zone_says(d)))
+        yield "If a zone fails", rows
+    if report.namespaces:
+        rows = Rows("GRADE", "NAMESPACE", "WHY")
+        for n in report.namespaces[:top]:
+            letters = plain(words.grade_letters(n), _GRADE_STYLES[n.grade])
+            rows.add_row(letters, plain(n.namespace), plain(words.grade_says(n)))
+        more = len(report.namespaces) - top
+        yield "Namespaces" + (f" (the worst {top:,} of {top + more:,})" if more > 0 else ""), rows
+
+
+def grouped_waves(report: Report) -> Rows:
+    """The evictions of each wave by workload."""
+    rows = Rows("WAVE", "WORKLOAD", "PODS", "FROM", "MENDS")
+    for number, evictions in report.by_wave.items():
+        groups: dict[tuple[str, str], list[EvictionReport]] = {}
+        for e in evictions:
+            groups.setdefault((e.namespace, e.owner), []).append(e)
+        for i, ((namespace, owner), moves) in enumerate(groups.items()):
+            mends = dict.fromkeys(text.mends(e, report) for e in moves)
+            rows.add_row(
+                plain(str(number) if not i else ""),
+                plain(f"{namespace}/{owner.rpartition('/')[2]}"),
+                plain(f"{len(moves):,}"),
+                plain(text.listing(dict.fromkeys(text.leaving(e) for e in moves))),
+                Text("; ".join(map(text.clean, mends)), "dim"),
+            )
+    return rows
+
+
+def timeline(report: Report) -> str:
+    """How long the waves may take."""
+    parts = [f"wave {w.wave} {text.duration(w.expected_seconds)}" for w in report.waves[:8]]
+    more = f" and {len(report.waves) - 8:,} more" if len(report.waves) > 8 else ""
+    whole = text.duration(report.summary.expected_seconds)
+    longest = report.summary.takes_longest
+    why = f" What takes longest is {text.clean(longest)}." if longest else ""
+    return (
+        f"About {whole} if pods start as they did before (30 seconds where that is not known): "
+        f"{', '.join(parts)}{more}. A wave begins when the pods of the one before are gone and their "
+        f"replacements Ready.{why}"
+    )
+
+
+# The drill as plain text for a terminal.
+
+_WORKLOADS = 5
+"""Workloads that are named of one failure."""
+
+_HONOR = (
+    "What is down counts as empty, and keeps the others at maxSkew; nodeTaintsPolicy: Honor leaves it out."
+)
+
+_MANNER = {
+    "silent": "nodes fall silent, and stay in the API: StatefulSets do not replace their pods (HELD)",
+    "removed": "nodes are deleted, and their pods with them",
+}
+
+
+def to_table(report: DrillReport) -> str:
+    """The worst failures in a table, then why pods stay Pending, and which budgets stay breached."""
+    return "\n".join(clean(line).rstrip() for line in _lines(report)) + "\n"
+
+
+def section(report: DrillReport) -> Iterator[str]:
+    """The lines of a section of the report, indented."""
+    yield f"  {headline(report)}"
+    if report.worst:
+        yield from _worst(report)
+
+
+def _worst(report: DrillReport) -> list[str]:
+    after = ["AFTER THE PLAN"] if report.planned else []
+    rows = [["IF IT FAILS", "NODES", "LOST", "PENDING", *after, "HELD", "GONE", "BUDGETS BREACHED"]]
+    rows += (_row(f, planned=report.planned) for f in report.worst)
+    return columns(rows)
+
+
+def _lines(report: DrillReport) -> Iterator[str]:
+    yield headline(report)
+    tried = ", ".join(map(_asked, report.keys))
+    yield f"{report.source} · {tried} · {_MANNER[report.manner]}"
+    if report.waiting:
+        yield f"{plural(report.waiting, 'pod')} found no node before, and are not counted."
+    if not report.worst:
+        return
+    yield ""
+    more = f" of {len(report.failures):,}" if len(report.failures) > len(report.worst) else ""
+    yield f"The worst {len(report.worst)}{more}"
+    yield from _worst(report)
+    for failure in report.worst:
+        yield from _failure(failure)
+
+
+def _row(f: FailureReport, *, planned: bool) -> list[str]:
+    after = [f"{f.planned_pending:,}"] if planned else []
+    breached = f"{f.budgets:,}" + (f", {f.lasting:,} to stay" if f.lasting else "")
+    cells = (f"{n:,}" for n in (f.nodes, f.lost, f.pending))
+    return [f.name, *cells, *after, f"{f.held:,}", f"{f.gone:,}", breached]
+
+
+def _failure(f: FailureReport) -> Iterator[str]:
+    missing = [w for w in f.workloads if w.lost > w.replaced]
+    if not missing:
+        return
+    yield ""
+    yield f.name
+    for w in missing[:_WORKLOADS]:
+        yield f"  {w.workload}: {_loss(w)}"
+        if w.why:
+            yield f"    {w.why}"
+    if len(missing) > _WORKLOADS:
+        left = missing[_WORKLOADS:]
+        yield f"  and {plural(len(left), 'more workload')} with {sum(w.pending for w in left):,} pods Pending"
+    if any(w.counts_dead for w in missing):
+        yield f"  {_HONOR}"
+    stay = [b for b in f.breached if b.after < b.needed]
+    if stay:
+        told = (f"{b.budget} ({b.after} of {b.needed} needed)" for b in stay)
+        yield f"  budgets that stay breached: {listing(told, _WORKLOADS)}"
+
+
+def _loss(w: LossReport) -> str:
+    said = [f"loses {w.lost:,} of {plural(w.pods, 'pod')}"]
+    if w.pending:
+        said.append(f"{w.pending:,} Pending")
+    if w.held:
+        said.append(f"{w.held:,} not made again yet")
+    if w.gone:
+        said.append(f"{w.gone:,} made again by nobody")
+    return ", ".join(said)
+
+
+def _asked(key: str) -> str:
+    """What was asked for: every node, every zone, or zone b."""
+    name, _, value = key.partition("=")
+    short = short_key(name)
+    return f"{short} {value}" if value else f"every {short}"
+
+
+_STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yellow", "unfixable": "red"}
+_SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
+_LAID_OUT = 200
+"""Tables of up to this many rows are fitted to the terminal. Longer ones have one line for each row."""
+_GROUPED = 20
+"""Plans with more evictions are shown by workload."""
+_LONG = 60
+"""Lines after which the verdict is repeated."""
+
+
+def write_table(
+    report: Report, console: Console, *, wide: bool = False, showing: Showing | None = None
+) -> None:
+    """Writes the report to the console; `wide` adds every pod, owner and uid, and balanced constraints."""
+    view = _View(report, console, wide, showing or Showing())
+    view.summary()
+    view.overview()
+    if not view.showing.summary:
+        view.constraints()
+        view.plan()
+        view.stays()
+        view.room()
+        view.risks()
+        view.drill()
+        view.findings()
+        view.rests_on()
+    view.next()
+    view.again()
+
+
+class _View:
+    """Writes the sections of the report."""
+
+    def __init__(self, report: Report, console: Console, wide: bool, showing: Showing) -> None:
+        self.showing = showing
+        self.printed = 0
+        self.report = report
+        self.console = console
+        self.wide = wide
+
+    def summary(self) -> None:
+        """Writes the verdict, and what was looked at."""
+        style = "bold yellow" if self.report.summary.violated else "bold green"
+        if lead := words.lead(self.report):
+            self.console.print(plain(lead, style))
+        self.console.print(plain(text.headline(self.report), style))
+        self.console.print(plain(text.facts(self.report), "dim"))
+        if skewed := text.out_of_scope(self.report):
+            self.console.print(plain(skewed, "dim"))
+
+    def overview(self) -> None:
+        """Writes what goes with each zone, and the grade of each namespace."""
+        if words.at_rest(self.report):
+            return
+        for title, rows in tables(self.report, self.showing.top):
+            self._title(title)
+            self._print(rows)
+        if self.report.namespaces:
+            self._print(plain(words.LEGEND, "dim"))
+
+    def again(self) -> None:
+        """Writes the verdict once more under a long report, whose beginning has scrolled away."""
+        if self.printed > _LONG and not self.showing.summary:
+            self.console.print()
+            self.console.print(plain(text.headline(self.report), "bold"))
+
+    def constraints(self) -> None:
+        """Writes the violated constraints, the worst first, with the counts now and after the plan."""
+        rows = text.worst_first(self.report.constraints)
+        if self.wide:
+            rows += [c for c in self.report.constraints if not (c.excess and c.in_scope)]
+        if not rows:
+            return
+        self._title("Constraints" if self.wide else "Violated constraints")
+        table = Rows("WORKLOAD", "KEY", "MAX", "SKEW", "DOMAINS", "WORST LOSS", "STATUS")
+        if self.wide:
+            table.columns.append("SELECTOR")
+        for c in self._first(rows):
+            table.add_row(
+                plain(text.name_of(c)),
+                plain(c.topology_key if self.wide else text.short_key(c.topology_key)),
+                plain(str(c.max_skew)),
+                plain(_skew(c)),
+                plain(text.change(c)),
+                plain(f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)"),
+                plain(_status(c), _STATUS_STYLE.get(c.status, "") if c.in_scope else "dim"),
+                *([plain(c.selector if c.selector is not None else "(none)")] if self.wide else []),
+            )
+        self._print(table)
+        self._rest(len(rows), "constraint")
+
+    def plan(self) -> None:
+        """Writes the evictions, wave by wave, each with the constraints that it helps."""
+        if not self.report.evictions:
+            return
+        self._title("Plan")
+        if not self.wide and len(self.report.evictions) > _GROUPED:
+            rows = grouped_waves(self.report)
+            self._print(rows.first(self.showing.top))
+            self._rest(len(rows.rows), "row")
+        else:
+            self._print(self._moves())
+            self._rest(len(self.report.evictions), "eviction")
+        if len(self.report.waves) > 1:
+            self._print(plain(timeline(self.report), "dim"))
+
+    def _moves(self) -> Rows:
+        table = Rows("WAVE", "EVICT", "FROM", "TO", "MENDS")
+        if self.wide:
+            table.columns += ("WHY", "OWNER", "UID")
+        before = 0
+        for e in self._first(list(self.report.evictions)):
+            table.add_row(
+                plain(str(e.wave) if e.wave != before else ""),
+                plain(f"{e.namespace}/{e.pod}"),
+                plain(text.leaving(e)),
+                self._target(e),
+                plain(text.mends(e, self.report), "dim"),
+                *([plain(e.reason), plain(e.owner), plain(e.uid)] if self.wide else []),
+            )
+            before = e.wave
+        return table
+
+    def stays(self) -> None:
+        """Writes which excess stays and why, and which pods are not evicted and why."""
+        left = [c for c in text.worst_first(self.report.constraints) if c.reasons]
+        if left:
+            self._title("What stays, and why")
+            if said := beyond_reach(self.report):
+                self._print(plain(said))
+            self._moment()
+            for c in self._first(left):
+                head = f"{text.name_of(c)}, {text.short_key(c.topology_key)}"
+                excess = f": excess {c.residual_excess:,} stays" if c.residual_excess else ""
+                self._print(plain(head + excess, "bold"))
+                for why in c.reasons:
+                    self._why(why.code, why.message, why.remedy, 2)
+            self._rest(len(left), "constraint")
+        groups = text.blocked_groups(self.report.blocked)
+        if not groups:
+            return
+        self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
+        if not left:
+            self._moment()
+        if self.wide:
+            self._every_blocked()
+            return
+        table = Rows("PODS", "REASON", "FOR EXAMPLE")
+        for g in groups:
+            example = Text.assemble(plain(text.listing(g.pods)), "\n", plain(g.message, "dim"))
+            if g.messages > 1:
+                example.append(f" (one of {g.messages:,} messages)", "dim")
+            if g.remedy:
+                example.append_text(plain(f"\n→ {g.remedy}", "cyan"))
+            table.add_row(plain(f"{len(g.pods):,}"), plain(g.reason, "yellow"), example)
+        self._print(table)
+
+    def _moment(self) -> None:
+        if said := text.moment(self.report):
+            self._print(plain(said, "dim"))
+
+    def _every_blocked(self) -> None:
+        """Writes a line for each pod. It is aligned here, because rich takes seconds for many thousand
+        rows."""
+        pods = [text.clean(f"{b.namespace}/{b.pod}") for b in self.report.blocked]
+        width = max(map(len, pods))
+        code = max(len(b.reason) for b in self.report.blocked)
+        lines = (
+            f"{' ' * INDENT}{pod:<{width}}  {b.reason:<{code}}  {text.clean(b.message)}"
+            for pod, b in zip(pods, self.report.blocked, strict=True)
+        )
+        self.console.print(Text("\n".join(lines)), soft_wrap=True)
+
+    def room(self) -> None:
+        """Writes which nodes are missing, where any are."""
+        if self.report.room is not UNSET:
+            self._title("Room that is missing")
+            for line in room(self.report.room):
+                self.console.print(plain(f"  {line}"), soft_wrap=True)
+
+    def drill(self) -> None:
+        """Writes what failures would leave Pending, where it was asked for."""
+        if self.report.drill is not UNSET:
+            self._title("If a node or a domain fails")
+            for line in section(self.report.drill):
+                self.console.print(plain(line), soft_wrap=True)
+
+    def findings(self) -> None:
+        """Writes the findings: by code, or, if `wide`, each with its remedy."""
+        if not self.report.findings:
+            return
+        self._title("Findings")
+        if self.wide and len(self.report.findings) > _LAID_OUT:
+            self._every_finding()
+            return
+        for g in text.found_groups(self.report.findings):
+            severity = plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
+            for f in g.findings if self.wide else g.findings[:1]:
+                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {f.says}")))
+                if f.remedy and (self.wide or "\n" not in f.remedy):
+                    self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
+            if not self.wide and len(g.findings) > 1:
+                more = text.listing((f.object for f in g.findings[1:]), 2)
+                self._print(plain(f"and {len(g.findings) - 1:,} more: {more}", "dim"), 2)
+        if not self.wide:
+            self._print(plain("Each with what to paste or run: -o wide, or -o html", "dim"))
+
+    def _every_finding(self) -> None:
+        """Writes a line for each finding and its remedy below. It is aligned here, as rich takes seconds."""
+        self.console.print(
+            plain(
+                "\n".join(
+                    f"  {f.severity.value} {f.object} ({f.code}): {f.says}"
+                    + "".join(f"\n    {line}" for line in f.remedy.split("\n") if line)
+                    for f in self.report.findings
+                )
+            ),
+            soft_wrap=True,
+        )
+
+    def risks(self) -> None:
+        """Writes what a failure would cost each workload."""
+        if not self.wide or not self.report.risks:
+            return
+        self._title("Lost with the fullest domain")
+        table = Rows("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST")
+        for r in self.report.risks:
+            table.add_row(
+                plain(f"{r.namespace}/{r.workload}"),
+                plain(text.short_key(r.topology_key)),
+                plain(r.domain or "(none)"),
+                plain(f"{r.pods:,}"),
+                *(plain(text.percent(share)) for share in (r.lost, r.planned, r.best)),
+            )
+        self._print(table)
+
+    def rests_on(self) -> None:
+        """Writes the assumptions, and what was missing."""
+        unknown = self.report.warnings if self.wide else text.not_known(self.report.warnings)
+        for title, sentences in (("Assumed", self.report.assumptions), ("Not known", unknown)):
+            if sentences:
+                self._title(title)
+                for sentence in sentences:
+                    self._print(Text.assemble(("- ", "dim"), plain(sentence, "dim")))
+
+    def next(self) -> None:
+        """Writes what to do next."""
+        if steps := next_steps(self.report, self.showing.command):
+            self._title("Next")
+            for step in steps:
+                self._print(plain(step))
+
+    def _target(self, e: EvictionReport) -> Text:
+        """Where the replacement can land."""
+        where = text.listing(e.destination.nodes, 12) if self.wide else text.landing(e)
+        return Text.assemble(plain(where), *([] if e.destination.certain else [(" likely", "yellow")]))
+
+    def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
+        self._print(Text.assemble(plain(code, "yellow"), " ", plain(message)), indent)
+        if remedy:
+            self._print(plain(f"→ {remedy}", "cyan"), indent + 2)
+
+    def _first(self, rows: Iterable[object]) -> list:  # type: ignore[type-arg]
+        return list(rows) if self.wide else list(rows)[: self.showing.top]
+
+    def _rest(self, count: int, noun: str) -> None:
+        if not self.wide and count > self.showing.top:
+            self._print(
+                plain(f"… and {text.plural(count - self.showing.top, 'more ' + noun)}: -o wide", "dim")
+            )
+
+    def _title(self, title: str) -> None:
+        self.console.print()
+        self.console.print(plain(title, "bold underline"))
+
+    def _print(self, what: Text | Rows, indent: int = 0) -> None:
+        self.printed += 1 + (len(what.rows) if isinstance(what, Rows) else 0)
+        if isinstance(what, Text):
+            self.console.print(Padding(what, (0, 0, 0, INDENT + indent)))
+        elif len(what.rows) > _LAID_OUT:
+            self.console.print(what.lines(), soft_wrap=True)
+        else:
+            self.console.print(Padding(what.table(), (0, 0, 0, INDENT + indent)))
+
+
+def _skew(c: ConstraintReport) -> str:
+    after = max(c.after.values(), default=0) - min(c.after.values(), default=0)
+    return f"{c.skew} → {after}" if c.after != c.domains else str(c.skew)
+
+
+def _status(c: ConstraintReport) -> str:
+    return c.status if c.in_scope else f"{c.status}, out of scope"

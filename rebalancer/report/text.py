@@ -1,0 +1,313 @@
+"""Words and figures that the formats share, and the escaping of names from a hostile snapshot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from rebalancer.report.document import (
+    BlockedReport,
+    ConstraintReport,
+    EvictionReport,
+    FindingReport,
+    Report,
+    Summary,
+)
+
+_SHORT_KEYS = {
+    "topology.kubernetes.io/zone": "zone",
+    "topology.kubernetes.io/region": "region",
+    "kubernetes.io/hostname": "hostname",
+}
+_FORMATTING = r"\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+HIDDEN = re.compile(f"[{_FORMATTING}]")
+"""Characters that JSON allows, but that change what a terminal or a reader shows."""
+_UNSAFE = re.compile(rf"[\x00-\x1f{_FORMATTING}\ud800-\udfff]")
+_ABSENT = re.compile(r"no (.+) in the snapshot: ")
+_MOST_DOMAINS = 8
+_EXAMPLES = 3
+
+
+def clean(text: str) -> str:
+    """The text with all characters made visible (\\x1b) that move a cursor or change the reading
+    direction."""
+    return _UNSAFE.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """A number with its noun: 1 pod, 2 pods."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def listing(names: Iterable[str], limit: int = _EXAMPLES) -> str:
+    """The first few of a list: a, b, c and 4 more."""
+    every = list(names)
+    more = f" and {len(every) - limit:,} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more
+
+
+def short_key(key: str) -> str:
+    """A topology key: the last word of a well-known one, any other in full."""
+    return _SHORT_KEYS.get(key, key)
+
+
+def counts(domains: Mapping[str, int]) -> str:
+    """Counts by domain: a=5 b=1 c=1; for many domains their range."""
+    if len(domains) <= _MOST_DOMAINS:
+        return " ".join(f"{name or '(none)'}={count}" for name, count in domains.items()) or "no domain"
+    return f"{len(domains):,} domains with {_range(domains)}"
+
+
+def change(constraint: ConstraintReport) -> str:
+    """Counts before and after: a=5 b=1 c=1 → a=3 b=2 c=2; for many domains only those that change."""
+    before, after = constraint.domains, constraint.after
+    if len(before) <= _MOST_DOMAINS:
+        return counts(before) if before == after else f"{counts(before)} → {counts(after)}"
+    changed = [f"{n}={c}→{after.get(n, 0)}" for n, c in before.items() if after.get(n, 0) != c]
+    if not changed:
+        return counts(before)
+    return f"{counts(before)} → {_range(after)}: {' '.join(changed[:_MOST_DOMAINS])}" + (
+        f" and {len(changed) - _MOST_DOMAINS:,} more" if len(changed) > _MOST_DOMAINS else ""
+    )
+
+
+def _range(domains: Mapping[str, int]) -> str:
+    low, high = min(domains.values()), max(domains.values())
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def name_of(constraint: ConstraintReport) -> str:
+    """The workloads that carry the constraint, with their namespace; else its selector."""
+    whose = listing((w.rpartition("/")[2] for w in constraint.workloads), 2)
+    return f"{constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
+
+
+def mends(eviction: EvictionReport, report: Report) -> str:
+    """The constraints that an eviction helps, such as: web zone, hostname."""
+    keys: dict[str, list[str]] = {}
+    for fix in eviction.fixes:
+        whose = name_of(report.constraints[fix.constraint]).partition("/")[2]
+        keys.setdefault(whose, []).append(short_key(fix.topology_key))
+    return "; ".join(f"{whose} {', '.join(dict.fromkeys(k))}" for whose, k in keys.items())
+
+
+def leaving(e: EvictionReport) -> str:
+    """The pod's node, with its domain in the first constraint that the eviction helps: a-0 (zone a)."""
+    return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
+
+
+def landing(e: EvictionReport) -> str:
+    """The destination: one node with its domain, or the domains of several nodes: zone b, c (4 nodes)."""
+    nodes = e.destination.nodes
+    if not e.fixes:
+        return listing(nodes, 2)
+    key, domains = e.fixes[0].topology_key, e.fixes[0].targets
+    if len(nodes) == 1:
+        return _in_domain(nodes[0], key, domains[0])
+    if len(domains) == len(nodes):
+        return listing(sorted(domains), 2)
+    return f"{short_key(key)} {listing(sorted(domains))} ({len(nodes):,} nodes)"
+
+
+def _in_domain(node: str, key: str, domain: str) -> str:
+    return node if domain in (node, "") else f"{node} ({short_key(key)} {domain})"
+
+
+def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
+    """The violated constraints in scope, sorted by residual excess, then by excess, then by name."""
+    violated = (c for c in constraints if c.excess and c.in_scope)
+    return sorted(
+        violated, key=lambda c: (-c.residual_excess, -c.excess, c.namespace, name_of(c), c.topology_key)
+    )
+
+
+class BlockedGroup(Struct, frozen=True):
+    """Pods that are not evicted for one reason; `message` is that of the first pod."""
+
+    reason: str
+    pods: tuple[str, ...]
+    message: str
+    messages: int
+    remedy: str
+
+
+def blocked_groups(blocked: Iterable[BlockedReport]) -> list[BlockedGroup]:
+    """Blocked pods by reason, the largest group first."""
+    by: dict[str, list[BlockedReport]] = {}
+    for b in blocked:
+        by.setdefault(b.reason, []).append(b)
+    return [
+        BlockedGroup(
+            reason=reason,
+            pods=tuple(f"{b.namespace}/{b.pod}" for b in group),
+            message=group[0].message,
+            messages=len({b.message for b in group}),
+            remedy=next((b.remedy for b in group if b.remedy), ""),
+        )
+        for reason, group in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+class FoundGroup(Struct, frozen=True):
+    """Findings of one code."""
+
+    code: str
+    severity: str
+    findings: tuple[FindingReport, ...]
+
+    @property
+    def objects(self) -> str:
+        """Examples of the objects that are concerned."""
+        return listing(f.object for f in self.findings)
+
+
+def found_groups(findings: Iterable[FindingReport]) -> list[FoundGroup]:
+    """The findings grouped by code, in the order of the report: errors first."""
+    by: dict[tuple[str, str], list[FindingReport]] = {}
+    for f in findings:
+        by.setdefault((f.severity.value, f.code), []).append(f)
+    return [FoundGroup(code, severity, tuple(group)) for (severity, code), group in by.items()]
+
+
+def not_known(warnings: Iterable[str]) -> list[str]:
+    """The warnings in a few lines: one line for all missing kinds, and the first of the others."""
+    missing: list[str] = []
+    other: list[str] = []
+    for warning in warnings:
+        absent = _ABSENT.match(warning)
+        missing += [absent.group(1)] if absent else []
+        other += [] if absent else [warning]
+    lines = other[:_EXAMPLES]
+    if len(other) > _EXAMPLES:
+        lines.append(f"{len(other) - _EXAMPLES:,} more: -o wide")
+    if len(missing) == 1 and len(lines) < _EXAMPLES:
+        return [*lines, *(w for w in warnings if _ABSENT.match(w))]
+    if missing:
+        kinds = ", ".join(missing).replace(" or ", ", ").split(", ")
+        lines.append(f"the snapshot lacks {len(kinds)} kinds ({listing(kinds)}): -o wide says what follows")
+    return lines
+
+
+def headline(report: Report) -> str:
+    """The verdict in one or two sentences."""
+    s = report.summary
+    in_scope = sum(1 for c in report.constraints if c.in_scope)
+    if not report.constraints:
+        return _without_constraints(s)
+    if not s.violated:
+        return f"Nothing to do: {_hold(in_scope)}"
+    broken = f"{s.violated:,} of {in_scope:,} constraints violated, excess {s.excess:,}."
+    if not s.evictions and s.undecided:
+        hidden = ", ".join(s.undecided)
+        return f"{broken} Whether an eviction would help is not known: {hidden} cannot be read, see below."
+    if not s.evictions:
+        return f"{broken} No eviction would help; why is told below."
+    one = s.evictions == 1
+    moves = f"{plural(s.evictions, 'eviction')} in {plural(len(report.waves), 'wave')}"
+    if s.residual_excess:
+        result = f"{'brings' if one else 'bring'} it down to {s.residual_excess:,}"
+    else:
+        result = f"{'restores' if one else 'restore'} balance"
+    return f"{broken} {moves} {result}{_bound(report)}."
+
+
+def _without_constraints(s: Summary) -> str:
+    if s.soft_ignored:
+        found = plural(s.soft_ignored, "topology spread constraint")
+        return (
+            f"Only soft constraints here: {found} with ScheduleAnyway, left out of this report; "
+            "planner.softConstraints: predicted takes them in."
+        )
+    return "No topology spread constraint in this cluster: there is nothing to restore."
+
+
+def _hold(in_scope: int) -> str:
+    if not in_scope:
+        return "no constraint is in scope."
+    return "the only constraint holds." if in_scope == 1 else f"all {in_scope:,} constraints hold."
+
+
+def _bound(report: Report) -> str:
+    s = report.summary
+    if s.optimal:
+        return "; fewer cannot do it"
+    if s.evictions > s.lower_bound:
+        return (
+            f"; at least {s.lower_bound:,} are needed, it is not proved that {s.evictions:,} are the fewest"
+        )
+    return ""
+
+
+def out_of_scope(report: Report) -> str:
+    """What is skewed and not acted on, or not looked at; "" if nothing."""
+    if report.constraints and (soft := report.summary.soft_ignored):
+        what = "1 soft constraint was" if soft == 1 else f"{soft:,} soft constraints were"
+        return f"{what} not looked at (planner.softConstraints: ignore)."
+    skewed = sum(1 for c in report.constraints if c.excess and not c.in_scope)
+    if not skewed:
+        return ""
+    verb = "is" if skewed == 1 else "are"
+    return f"{plural(skewed, 'constraint')} out of scope (soft, or by settings) {verb} skewed too: -o wide."
+
+
+def moment(report: Report) -> str:
+    """Which moment the reasons for what stays speak of."""
+    if not report.evictions:
+        return ""
+    return "Judged as the cluster is after the planned evictions; explain judges it as it is now."
+
+
+def facts(report: Report) -> str:
+    """What was looked at, as one line."""
+    s = report.summary
+    parts = [
+        report.cluster or report.source or "cluster",
+        plural(s.nodes, "node"),
+        plural(s.pods, "pod"),
+        *([f"{plural(s.unreadable, 'object')} could not be read"] if s.unreadable else []),
+        plural(s.constraints, "constraint"),
+        f"{s.seconds:.1f} s" if s.seconds >= 0.05 else f"{s.seconds * 1000:.0f} ms",
+    ]
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """About how long: 40 seconds, 6 minutes, 3 hours, 2 days."""
+    for size, unit in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        if seconds >= 1.5 * size:
+            return plural(round(seconds / size), unit)
+    return plural(round(seconds), "second")
+
+
+def ago(seconds: float) -> str:
+    """A time by its distance: 3 hours ago, or 3 hours from now."""
+    return f"{duration(-seconds)} from now" if seconds < 0 else f"{duration(seconds)} ago"
+
+
+def percent(share: float) -> str:
+    """A share in whole percent."""
+    return f"{share:.0%}"
+
+
+# Rows of plain text in columns.
+
+
+def columns(rows: Sequence[Sequence[str]], *, figures_right: bool = False) -> list[str]:
+    """The rows, indented, each column as wide as its widest cell. `figures_right`: figures are aligned so."""
+    cells = [[clean(c) for c in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [
+        figures_right and all(c.replace(",", "").isdigit() for c in column[1:])
+        for column in zip(*cells, strict=True)
+    ]
+    return [
+        "  " + "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+        for row in cells
+    ]

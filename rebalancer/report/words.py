@@ -1,0 +1,214 @@
+"""The report in sentences: what is at risk now, and what it would be after the plan."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from rebalancer.outcome import CostOutcome, SteeringReport
+from rebalancer.report.document import DrillReport, Report
+from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
+from rebalancer.report.formats import Color
+from rebalancer.report.text import duration, percent, plural, short_key
+
+LEGEND = (
+    "Excess: how far domains differ beyond maxSkew, in sum. Grade: the worst workload's avoidable loss; A is "
+    "up to 5% of its pods, F over 50%."
+)
+
+
+def at_rest(report: Report) -> bool:
+    """Whether nothing is violated and no namespace could do better."""
+    return not report.summary.violated and all(n.grade == "A" for n in report.namespaces)
+
+
+def lead(report: Report) -> str:
+    """The worst loss that the plan mends, else the worst that could be avoided; "" if none could."""
+    mended = [r for r in report.risks if r.planned < r.lost]
+    if mended:
+        worst = max(mended, key=lambda r: (r.lost - r.planned, r.lost))
+        s = report.summary
+        after = f"after {plural(s.evictions, 'eviction')} in about {duration(s.expected_seconds)}"
+        return f"{_loss(worst)}; {after} it takes {percent(worst.planned)}."
+    avoidable = [r for r in report.risks if r.lost > r.best]
+    if avoidable:
+        worst = max(avoidable, key=lambda r: (r.lost - r.best, r.lost))
+        return f"{_loss(worst)}; {percent(worst.best)} would be possible."
+    return ""
+
+
+def _loss(r: Risk) -> str:
+    domain = f"{short_key(r.topology_key)} {r.domain or '(none)'}"
+    return f"Losing {domain} takes {percent(r.lost)} of {r.namespace}/{r.workload.rpartition('/')[2]}"
+
+
+def zone_says(d: DomainLoss) -> str:
+    """What goes with a zone, now and after the plan."""
+    parts = [f"{_change(d.pods, d.planned_pods, 'pod')} on {plural(d.nodes, 'node')}"]
+    if d.whole or d.planned_whole:
+        parts.append(f"{_change(d.whole, d.planned_whole, 'workload')} altogether")
+    if d.beyond or d.planned_beyond:
+        parts.append(f"more than it must of {_change(d.beyond, d.planned_beyond, 'workload')}")
+    if d.worst:
+        share = (
+            percent(d.lost) if d.lost == d.planned_lost else f"{percent(d.lost)} → {percent(d.planned_lost)}"
+        )
+        parts.append(f"worst {workload_name(d.worst)} {share}")
+    return ", ".join(parts)
+
+
+def grade_says(g: NamespaceGrade) -> str:
+    """Why a namespace has its grade."""
+    if not g.worst:
+        one = g.workloads == 1
+        says = f"{plural(g.workloads, 'workload')}, {'which loses' if one else 'which lose'} no more than "
+        says += "it must" if one else "they must"
+    else:
+        after = f" → {percent(g.planned_avoidable)}" if g.planned_avoidable != g.avoidable else ""
+        name = workload_name(g.worst)
+        says = f"{name} loses {percent(g.avoidable)}{after} of its pods more than it must"
+    if g.violated or g.planned_violated:
+        says += f"; {_change(g.violated, g.planned_violated, 'constraint')} violated"
+    return says
+
+
+def grade_letters(g: NamespaceGrade) -> str:
+    """D → A."""
+    return g.grade if g.grade == g.planned_grade else f"{g.grade} → {g.planned_grade}"
+
+
+def workload_name(name: str) -> str:
+    """namespace/name of namespace/Kind/name, name of Kind/name."""
+    namespace, _, rest = name.partition("/")
+    kind, slash, last = rest.rpartition("/")
+    return f"{namespace}/{last}" if slash and kind else rest
+
+
+def _change(now: int, then: int, noun: str) -> str:
+    return plural(now, noun) if now == then else f"{now:,} → {plural(then, noun)}"
+
+
+# What no placement can beat, in sentences.
+
+
+def beyond_reach(report: Report) -> str:
+    """How much of the excess that stays no placement can avoid, and why the rest stays; "" if none does."""
+    s = report.summary
+    if not s.residual_excess:
+        return ""
+    least = f"no placement of the pods that may move leaves less than {s.least_excess:,}"
+    if not s.between:
+        return f"Excess {s.residual_excess:,} stays: {least}."
+    rest = "; ".join(f"for {b.excess:,} of it {b.message}" for b in s.between)
+    return f"Excess {s.residual_excess:,} stays, and {least}. As to the rest, {rest}."
+
+
+# What to do with a report: commands that act on the cluster that it is of, and on no other.
+
+IN_CLUSTER = "in-cluster"
+
+
+class Command(Struct, frozen=True):
+    """How the report was asked for. `program`: as it was called; `flags`: those that choose the cluster, the
+    user, the settings and the namespaces, as they were given."""
+
+    program: str = "rebalancer"
+    flags: tuple[str, ...] = ()
+
+    def line(self, verb: str, *arguments: str, context: str = "") -> str:
+        """A command to paste; `context` is named unless the flags name one."""
+        named = any(f == "--context" or f.startswith("--context=") for f in self.flags)
+        pinned = ("--context", context) if context and not named else ()
+        return shlex.join((*self.program.split(), verb, *self.flags, *pinned, *arguments))
+
+
+AS_CALLED = Command()
+
+
+def next_steps(report: Report, command: Command = AS_CALLED) -> list[str]:
+    """A sentence each. The plan of a file is carried out as a reviewed one, which knows its cluster."""
+    steps = []
+    context = "" if report.cluster == IN_CLUSTER else report.cluster
+    if report.evictions and report.cluster:
+        steps.append(
+            f"Nothing was changed. To carry it out: {command.line('once', '--execute', context=context)}"
+        )
+        review = command.line("once", "--plan", "plan.json", "--execute", context=context)
+        steps.append(f"To review it first: -o json --output-file plan.json, then {review}")
+    elif report.evictions:
+        carry = command.line("once", "--plan", "plan.json", "--execute", context="CONTEXT")
+        steps.append(
+            "Nothing was changed. To carry it out on the cluster that this is of: "
+            f"-o json --output-file plan.json, then {carry}"
+        )
+    if report.blocked or any(c.residual_excess for c in report.constraints):
+        steps.append("Every pod and constraint with its reason: -o wide, or -o json")
+    return steps
+
+
+# How much of a report is shown, and to whom.
+
+
+class Showing(Struct, frozen=True, kw_only=True):
+    """`summary`: the verdict, zones and grades alone. `top`: so many rows of each list, where not all are
+    asked for (wide). `command`: how the report was asked for."""
+
+    color: Color = Color.AUTO
+    command: Command = AS_CALLED
+    summary: bool = False
+    top: int = 50
+
+
+# The drill in a sentence.
+
+
+def headline(report: DrillReport) -> str:
+    """The worst failure in a sentence, and what the plan makes of it."""
+    if not report.failures:
+        return "No node can fail: there is none."
+    tried = f"{plural(len(report.failures), 'failure')} tried"
+    if not report.worst:
+        return f"{tried}: whatever fails, every replacement finds a node."
+    first = report.worst[0]
+    now = f"losing {first.name} leaves {plural(first.pending, 'pod')} Pending"
+    if not first.pending:
+        now = (
+            f"losing {first.name} takes {plural(first.lost - first.replaced, 'pod')} that nothing makes again"
+        )
+        return f"{tried}: every replacement finds a node; {now}."
+    if not report.planned:
+        return f"{tried}. Today {now}."
+    worst = max(report.failures, key=lambda f: f.planned_pending)
+    then = f"after the plan {first.planned_pending:,}"
+    if worst.planned_pending > first.planned_pending:
+        then += f" (the worst will be {worst.name} with {worst.planned_pending:,})"
+    return f"{tried}. Today {now}, {then}."
+
+
+# Deletion costs as lines of text.
+
+
+def steering_lines(report: SteeringReport) -> Iterator[str]:
+    """Each pod whose cost was to be changed, then the sums."""
+    steering = report.steering
+    if steering.held_back:
+        yield f"scale-ins are not steered: {steering.held_back}"
+    for outcome in report.outcomes:
+        yield f"  {_line(outcome)}"
+    if steering.foreign:
+        yield f"{plural(steering.foreign, 'pod')} left alone: somebody else has set their deletion cost"
+    unproved = sum(o.order is not None and not o.order.proved for o in steering.owners)
+    if unproved:
+        yield f"{plural(unproved, 'workload')}: the order is good, and was not proved to be the best"
+    if report.waiting:
+        yield f"{plural(report.waiting, 'pod')} wait: the pods of a workload are written to once a minute"
+
+
+def _line(outcome: CostOutcome) -> str:
+    change = outcome.change
+    before = "none" if change.before is None else str(change.before)
+    cost = str(change.cost) if change.cost else "none"
+    said = f"; {outcome.message}" if outcome.message else ""
+    return f"{outcome.result.value}: {change.pod.key}: deletion cost {before} -> {cost}{said}"

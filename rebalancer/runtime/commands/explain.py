@@ -1,0 +1,191 @@
+"""`explain --compare`: what the scheduler decided lately, or decides now, beside what the engine says."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec.structs import replace
+
+from rebalancer.admission.pod import NotAdmittedError, admit_pod
+from rebalancer.engine.agreement import Agreement, Comparison
+from rebalancer.engine.config import SchedulerConfig
+from rebalancer.errors import UserError
+from rebalancer.manifests import read_objects
+from rebalancer.model.decode import Decoder
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.runtime.commands.source import Source, connected
+from rebalancer.runtime.cycle.clock import check_readable
+
+FRESH = 60.0
+"""Seconds after which a refusal says too little of the cluster as it is now."""
+_PATIENCE = 120.0
+"""Seconds that the watch may take to begin."""
+
+
+def compare_refusals(source: Source, config: SchedulerConfig | None) -> list[Comparison]:
+    """The pods that the scheduler refused within the last minute and that still wait. Raises KubeError."""
+    from rebalancer.kube.reading import read_snapshot, refusals
+
+    wait = threading.Event().wait
+    with connected(source) as connection:
+        # The events first: what they say is then no newer than the cluster that they are judged by.
+        said = refusals(connection, since=source.clock() - FRESH, wait=wait)
+        snapshot = read_snapshot(connection, now=source.clock, wait=wait)
+    check_readable(snapshot)
+    pods = {p.key: p for p in snapshot.pods}
+    agreement = Agreement(snapshot, config)
+    found = []
+    for refusal in said:
+        pod = pods.get(f"{refusal.namespace}/{refusal.pod}")
+        if pod is None or not pod.waits or refusal.uid not in ("", pod.uid):
+            continue
+        if agreement.state.config.places(pod.template.scheduler_name):
+            found.append(agreement.refused(replace(pod, unschedulable=refusal.message)))
+    return found
+
+
+def compare_watched(
+    source: Source,
+    config: SchedulerConfig | None,
+    seconds: float,
+    tell: Callable[[Comparison], None],
+) -> list[Comparison]:
+    """What the scheduler decides in so many seconds; `tell` gets each at once. Raises KubeError."""
+    from rebalancer.kube.watch.cache import WatchCache
+    from rebalancer.runtime.live.agreement import AgreementWatch
+
+    found: list[Comparison] = []
+
+    def told(comparison: Comparison) -> None:
+        found.append(comparison)
+        tell(comparison)
+
+    with connected(source) as connection:
+        cache = WatchCache(connection).start()
+        try:
+            if not cache.wait_ready(_PATIENCE):
+                cache.check()
+            watch = AgreementWatch(cache, lambda: config, told).start()
+            try:
+                threading.Event().wait(seconds)
+            finally:
+                watch.stop()
+            watch.look()
+        finally:
+            cache.stop()
+    return found
+
+
+# Finds the pod that a person named, and suggests others if there is none.
+
+_SIMILAR = 5
+
+
+def find_pod(snapshot: Snapshot, text: str, namespace: str = "") -> Pod:
+    """The pod `namespace/name`; or that name in `namespace`; or the only pod of that name in the cluster.
+
+    Raises UserError naming similar pods.
+    """
+    space, _, name = text.removeprefix("pod/").rpartition("/")
+    space = space or namespace
+    found = [p for p in snapshot.pods if p.name == name and space in ("", p.namespace)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"several pods are named {name}", f"say which: {', '.join(p.key for p in found)}")
+    similar = _similar(snapshot, space, name)
+    wanted = f"{space}/{name}" if space else name
+    raise UserError(
+        f"no pod {wanted} among {len(snapshot.pods):,}",
+        f"similar: {', '.join(similar)}" if similar else "pods are named as namespace/name",
+    )
+
+
+def _similar(snapshot: Snapshot, namespace: str, name: str) -> list[str]:
+    """The same name in other namespaces, names that begin alike, then similar spellings."""
+    keys = [p.key for p in snapshot.pods]
+    first = [p.key for p in snapshot.pods if p.name == name]
+    first += [p.key for p in snapshot.pods if name and p.name.startswith(name)]
+    close = get_close_matches(f"{namespace}/{name}" if namespace else name, keys, _SIMILAR, 0.6)
+    if not namespace:
+        names = {p.name: p.key for p in snapshot.pods}
+        close += [names[n] for n in get_close_matches(name, names, _SIMILAR, 0.6)]
+    return list(dict.fromkeys((*first, *close)))[:_SIMILAR]
+
+
+# A pod that does not exist yet, from a manifest: as the API server would store it.
+
+_TEMPLATED = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job")
+
+
+def read_pods(path: str | os.PathLike[str], snapshot: Snapshot, stdin: BinaryIO | None = None) -> list[Pod]:
+    """The pods in a manifest: of kind Pod, or as workloads in it would make them.
+
+    Defaults, tolerations and priority are added as admission does; what it would refuse, and a file without
+    a pod, raise UserError.
+    """
+    classes: dict[str, dict[str, Any]] = {
+        name: {"metadata": {"name": name}, "value": c.value, "globalDefault": c.global_default}
+        | {"preemptionPolicy": c.preemption_policy}
+        for name, c in snapshot.priority_classes.items()
+    }
+    found = []
+    for obj in read_objects([path], stdin):
+        pod = _pod(obj)
+        if pod is None:
+            continue
+        named = pod["spec"].get("priorityClassName")
+        if named and "PriorityClass" not in snapshot.kinds:
+            # Unknown, not absent: what the file itself says of the priority has to do.
+            value = pod["spec"].get("priority", 0)
+            classes.setdefault(named, {"metadata": {"name": named}, "value": value})
+        try:
+            admit_pod(pod, classes, None)
+            value = Decoder().decode("Pod", msgspec.json.encode(pod))
+        except (NotAdmittedError, msgspec.DecodeError, ValueError, TypeError, KeyError, AttributeError) as e:
+            raise UserError(f"{os.fspath(path)}: {obj['kind']} {pod['metadata'].get('name')}: {e}") from e
+        assert isinstance(value, Pod)
+        found.append(value)
+    if not found:
+        kinds = ", ".join(("Pod", *_TEMPLATED))
+        raise UserError(f"{os.fspath(path)}: no pod in it", f"one of {kinds} is expected")
+    return found
+
+
+def choose(pods: Iterable[Pod], name: str, path: str) -> Pod:
+    """The pod of that name ("" = the only one). Raises UserError naming what there is."""
+    every = list(pods)
+    chosen = [p for p in every if name in ("", p.name, p.key)]
+    if len(chosen) == 1:
+        return chosen[0]
+    there = ", ".join(p.key for p in every)
+    what = f"no pod {name}" if name else f"{len(every)} pods"
+    raise UserError(f"{path}: {what} in it", f"name one of {there}")
+
+
+def _pod(obj: dict[str, Any]) -> dict[str, Any] | None:
+    """A new object for the pod that this one is, or would make; None for other kinds."""
+    kind, metadata = obj["kind"], obj["metadata"]
+    spec = obj.get("spec") if isinstance(obj.get("spec"), dict) else {}
+    assert isinstance(spec, dict)
+    if kind == "CronJob":
+        spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+    elif kind not in ("Pod", *_TEMPLATED):
+        return None
+    made: dict[str, Any] = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default"}
+    if kind == "Pod":
+        made |= {k: metadata[k] for k in ("labels", "annotations", "ownerReferences") if k in metadata}
+        return {"metadata": made, "spec": {k: v for k, v in spec.items() if k != "nodeName"}}
+    template = spec.get("template") or {}
+    made |= {k: v for k, v in (template.get("metadata") or {}).items() if k in ("labels", "annotations")}
+    if kind in ("ReplicaSet", "StatefulSet", "ReplicationController"):
+        # Default constraints depend on the owner, where it exists.
+        owner = {"kind": kind, "name": metadata["name"], "apiVersion": obj.get("apiVersion", "apps/v1")}
+        made["ownerReferences"] = [{**owner, "uid": metadata.get("uid", ""), "controller": True}]
+    return {"metadata": made, "spec": template.get("spec") or {}}

@@ -1,1 +1,0 @@
-"""What `lint` reads, checks and leaves out."""

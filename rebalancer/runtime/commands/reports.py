@@ -1,0 +1,131 @@
+"""A cluster drilled: its failures today, and after the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from rebalancer.drill import Drill, drill
+from rebalancer.drill.lost import NODE, Manner
+from rebalancer.errors import UserError
+from rebalancer.manifests.documents import SUFFIXES, manifests_in
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
+from rebalancer.report import Report
+from rebalancer.report.document import RoomReport, build_room
+from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster
+from rebalancer.report.text import listing
+from rebalancer.room import LOOKED_FOR_UNASKED, room
+from rebalancer.runtime.commands.source import Source, full_key
+from rebalancer.runtime.cycle.clock import check_readable
+
+
+def _some(what: str, names: Iterable[str]) -> str:
+    """What there is instead, for a person who mistyped."""
+    return f"{what} are {listing(sorted(set(names)), 5)}"
+
+
+def drilled(
+    snapshot: Snapshot,
+    options: PlanOptions,
+    *,
+    plan: Plan | None,
+    nodes: bool = False,
+    domains: Sequence[str] = (),
+    manner: Manner = "silent",
+) -> Drill:
+    """Lets fail, one at a time: every node (`nodes`), every domain of the labels, or that of KEY=VALUE; all
+    of them if neither is asked for. Raises UserError if no node has a label, or that value of it."""
+    check_readable(snapshot)
+    keys = [*([NODE] if nodes else []), *map(full_key, domains)]
+    for asked in keys:
+        key, _, value = asked.partition("=")
+        if key == NODE:
+            if value and all(n.name != value for n in snapshot.nodes):
+                raise UserError(
+                    f"no node is called {value}", _some("nodes", (n.name for n in snapshot.nodes))
+                )
+            continue
+        values = {n.labels[key] for n in snapshot.nodes if key in n.labels}
+        if not values:
+            raise UserError(
+                f"no node has the label {key}", _some("labels", (k for n in snapshot.nodes for k in n.labels))
+            )
+        if value and value not in values:
+            raise UserError(f"no node has the label {asked}", _some(f"values of {key}", values))
+    return drill(
+        snapshot,
+        keys=keys,
+        manner=manner,
+        plan=plan,
+        scheduler=options.scheduler,
+        on_progress=options.on_progress,
+    )
+
+
+# What `room` does, and the report where it is cheap: the nodes that are missing, as a document.
+
+
+def missing_room(
+    snapshot: Snapshot, options: PlanOptions, plan: Plan, *, asked: bool = False
+) -> RoomReport | None:
+    """None where the plan leaves no excess, or where the cluster is large and nobody asked."""
+    if not asked and (not plan.residual_excess or len(snapshot.pods) > LOOKED_FOR_UNASKED):
+        return None
+    return build_room(room(snapshot, options, plan), plan.constraints, source=snapshot.source)
+
+
+# The report of several clusters: by context, or by the files of a directory.
+
+Named = tuple[str, Source]
+
+
+def sources_of(contexts: str, like: Source) -> list[Named]:
+    """A source for each context of a list a,b,c. Raises UserError if one is named twice, or none is."""
+    names = [c.strip() for c in contexts.split(",") if c.strip()]
+    if not names:
+        raise UserError("--contexts names no context", "for example --contexts prod-eu,prod-us")
+    if twice := {n for n in names if names.count(n) > 1}:
+        raise UserError(f"--contexts names {min(twice)} twice")
+    return [(name, replace(like, context=name)) for name in names]
+
+
+def sources_in(folder: Path, like: Source) -> list[Named]:
+    """A source for each snapshot in a directory: a file, or a folder of files that are one cluster."""
+    try:
+        entries = sorted(e for e in folder.iterdir() if not e.name.startswith("."))
+    except OSError as e:
+        why = e.strerror.lower() if e.strerror else str(e)
+        raise UserError(f"{folder}: {why}", "--fleet takes a directory of snapshots") from e
+    found = [e for e in entries if (manifests_in(e) if e.is_dir() else _is_manifest(e))]
+    if not found:
+        raise UserError(
+            f"{folder}: no snapshot in this directory",
+            f"it is searched for {', '.join(SUFFIXES)} and their .gz",
+        )
+    return [(_name(e), replace(like, snapshots=(str(e),))) for e in found]
+
+
+def fleet_report(
+    sources: Iterable[Named], report_of: Callable[[Source], Report], *, generated_at: float
+) -> FleetReport:
+    """One cluster after the other; one that cannot be read is an entry with its error."""
+    entries = []
+    for name, source in sources:
+        try:
+            entries.append(of_cluster(name, report_of(source)))
+        except UserError as e:
+            entries.append(ClusterReport(name=name, error=str(e)))
+    return build_fleet(entries, generated_at=generated_at)
+
+
+def _is_manifest(file: Path) -> bool:
+    return file.name.removesuffix(".gz").endswith(SUFFIXES)
+
+
+def _name(entry: Path) -> str:
+    name = entry.name.removesuffix(".gz") if entry.is_file() else entry.name
+    return next((name.removesuffix(s) for s in SUFFIXES if name.endswith(s)), name)

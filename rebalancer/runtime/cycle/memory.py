@@ -1,0 +1,667 @@
+"""Memory across cycles and restarts: the ledger, and what it means for planning and evicting.
+
+A cycle reads the ledger when it begins. It writes what it intends before it evicts, and the results after.
+So a process that is killed in between leaves a trace, and a second process that evicts is noticed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from rebalancer.engine.agreement import Comparison
+from rebalancer.engine.agreement import Result as Verdict
+from rebalancer.engine.version import ServerVersion
+from rebalancer.findings.cannot_be_replaced import dated, first_seen
+from rebalancer.kube.errors import KubeError
+from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome import MoveStatus, Outcome, Result
+from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.policy import circuit_breaker as breaker
+from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import (
+    DAY,
+    ENOUGH,
+    HOUR,
+    Agreed,
+    Circuit,
+    Claim,
+    Entry,
+    Fate,
+    Fingerprints,
+    Ledger,
+    Totals,
+    as_of,
+    claimed,
+    constraint_id,
+    cut_off,
+    earlier,
+    merged,
+    recent,
+    rival,
+    within_limits,
+)
+from rebalancer.policy.options import Earlier, PolicyOptions
+from rebalancer.policy.owners import Owners
+from rebalancer.policy.waits import (
+    Account,
+    HistoryRules,
+    account,
+    came_back,
+    held_back,
+    marked,
+    pairs,
+    resting,
+    stabilizing,
+    why,
+    worn,
+)
+from rebalancer.policy.waits import first_seen as first_violated
+from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.spread.constraint import Constraint
+
+# What the ledger says of an outcome, and how it counts.
+
+
+def fate_of(outcome: Outcome) -> Fate | None:
+    """What the ledger says of an outcome; None: nothing was evicted."""
+    if not outcome.evicted:
+        unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
+        return Fate.UNKNOWN if unknown else None
+    if outcome.status is MoveStatus.FAILED:
+        return Fate.FAILED
+    if outcome.expected is None:
+        return Fate.UNSEEN
+    return Fate.DONE if outcome.expected else Fate.ASTRAY
+
+
+def counted_in(totals: Totals, fate: Fate) -> Totals:
+    """The totals with one more eviction that ended so."""
+    done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
+    return Totals(
+        evictions=totals.evictions + 1,
+        as_predicted=totals.as_predicted + done,
+        astray=totals.astray + away,
+        failed=totals.failed + failed,
+        in_a_row=0 if away or failed else totals.in_a_row + done,
+    )
+
+
+# The ledger as this process has it, and as it stands in the cluster: read, written and claimed.
+#
+# Where somebody else has written it in between, the two accounts become one. So what this process remembers
+# is never replaced by less: whoever deletes, cuts or edits the ledger, or restores an older one, lifts no
+# cap and closes no breaker for it.
+
+log = logging.getLogger(__name__)
+
+
+class SharedLedger:
+    """`ledger` is what this process knows; without a `store` it lasts as long as the process.
+
+    `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
+    `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
+    nothing although it is there. `rival`: another rebalancer that acts on this ledger, as far as known.
+    `where`: what a person calls the ledger.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Ledgers | None,
+        *,
+        writer: str,
+        read_only: bool,
+        term: Callable[[], int],
+        silent: float,
+    ) -> None:
+        self.ledger = Ledger()
+        self.writer = writer
+        self.read_only = read_only
+        self.silent = silent
+        self.rival: Reason | None = None
+        self.where = str(store.place) if store is not None else "the ledger"
+        self._clock = clock
+        self._store = store
+        self._term = term
+        self._saved = self.ledger
+        self._asked = False
+
+    def load(self) -> None:
+        """Reads what others have written. Raises KubeError if it cannot be read and pods may go; a dry run
+        reads once."""
+        again, self._asked = self._asked, True
+        if self._store is None:
+            self.ledger = self._as_of_now(within_limits(self.ledger))
+            return
+        if self.read_only and again:
+            return
+        try:
+            self._read(self._store)
+        except KubeError as e:
+            if not self.read_only:
+                raise
+            log.warning("going on without the ledger, as nothing is evicted: %s", e)
+            return
+        self._look_for_rival(self.ledger)
+        if self.rival is not None:
+            # The other one finds this claim before its next eviction.
+            self._try_to_save()
+
+    def _read(self, store: Ledgers) -> bool:
+        """Takes over what is in the store, beside what this process remembers; whether that is more. Raises
+        KubeError."""
+        found = store.load()
+        # What was put aside is to be written anew.
+        self._saved = found if not store.aside else Ledger()
+        theirs, mine = self._as_of_now(found), self._as_of_now(self.ledger)
+        if not store.there:
+            # Whoever deletes one that could not be read wants to begin anew.
+            mine = replace(mine, unread=0.0)
+        if mine != Ledger():
+            self.ledger = merged(theirs, mine)
+            more = len(self.ledger.entries) - len(theirs.entries)
+            if more <= 0 and theirs.circuit.until >= self.ledger.circuit.until:
+                return False
+            tripped = ", and an open circuit breaker" if self.ledger.circuit.trips else ""
+            say = "%s has less than this process remembers, which holds: %d more evictions%s"
+            log.warning(say, self.where, more, tripped)
+            return True
+        if all(part.startswith("entries[") for part in store.aside):
+            # Some entries less: that is no reason to trust the others more than in a first run.
+            row = 0 if store.aside else theirs.totals.in_a_row
+            self.ledger = replace(theirs, totals=replace(theirs.totals, in_a_row=row))
+        else:
+            self.ledger = replace(theirs, totals=Totals(), unread=self._clock.latest() + HOUR)
+        return False
+
+    def write(self, ledger: Ledger) -> None:
+        """From now on this is the ledger, in the store too. Raises KubeError."""
+        if self._store is not None and not self.read_only:
+            # Where this fails nothing of it is evicted, so nothing of it may be written later.
+            try:
+                ledger = self._saved = self._store.save(self._with_claim(ledger))
+            except LedgerConflictError as e:
+                self._meet()
+                if self.rival is None:
+                    raise
+                raise LedgerConflictError(self.rival.message, self.rival.remedy, target=e.target) from e
+        self.ledger = ledger
+
+    def save(self) -> None:
+        """Writes what has not been written yet. Never raises."""
+        if self.ledger != self._saved:
+            self._try_to_save()
+
+    def leave(self) -> None:
+        """The process ends: its claim is withdrawn, so that nobody waits for it. What somebody has deleted or
+        damaged is written once more. Never raises."""
+        if self._store is None or self.read_only or self.writer not in self._saved.claims:
+            return
+        try:
+            if self._read(self._store) or self.writer in self.ledger.claims:
+                others = {name: c for name, c in self.ledger.claims.items() if name != self.writer}
+                self._store.save(replace(self.ledger, claims=others))
+        except KubeError as e:
+            log.info("the claim on the ledger runs out by itself: %s", e.message)
+
+    def _try_to_save(self) -> None:
+        if self._store is None or self.read_only:
+            return
+        try:
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except LedgerConflictError as e:
+            log.warning("%s; both accounts are kept", e)
+            self._meet()
+        except KubeError as e:
+            log.warning("the ledger could not be written; it is tried again later: %s", e)
+
+    def _meet(self) -> None:
+        """Somebody else has written: takes over what they know, and says that this process is here."""
+        assert self._store is not None
+        try:
+            self._read(self._store)
+            self._look_for_rival(self.ledger)
+            self.ledger = self._saved = self._store.save(self._with_claim(self.ledger))
+        except KubeError as e:
+            log.warning("the ledger could not be written: %s", e)
+
+    def _with_claim(self, ledger: Ledger) -> Ledger:
+        made = self._clock.latest()
+        mine = Claim(until=made + self.silent, term=self._term(), made=made)
+        return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, self._clock.now()))
+
+    def _look_for_rival(self, ledger: Ledger) -> None:
+        before = self.rival
+        self.rival = rival(ledger.claims, self.writer, self._term(), self._clock.now())
+        if self.rival is not None and before is None:
+            log.warning("%s", self.rival.message)
+
+    def _as_of_now(self, ledger: Ledger) -> Ledger:
+        return as_of(ledger, self._clock.latest(), self.silent, earliest=self._clock.now())
+
+
+# Violations that are too young to act on: a rollout or an autoscaler may still be at work.
+
+
+def young(
+    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float, latest: float
+) -> tuple[dict[str, float], dict[str, Reason]]:
+    """When each violation began, and the owners that are left alone because of a young one.
+
+    Returns constraint id → epoch seconds, and owner → reason. Violations of soft constraints come and go. A
+    young one does not hold back an owner that has a lasting violation of a hard constraint, and one that came
+    with the nodes of a domain is not held back for.
+    """
+    results = {constraint_id(c.constraint): c for c in plan.constraints if c.in_scope and c.excess}
+    violated = {i: c.constraint for i, c in results.items()}
+    first = not ledger.looked
+    ages = {
+        i: _youngest(snapshot, c) if first and i not in ledger.violated else None for i, c in violated.items()
+    }
+    since = first_violated(ledger, ages, now=latest)
+    reasons = {
+        i: reason
+        for i, began in since.items()
+        if (reason := stabilizing(began, rules, now)) is not None
+        and not _comes_from_nodes(snapshot, results[i], rules, now, latest)
+    }
+    if not reasons:
+        return since, {}
+    owners = Owners(snapshot, PolicyOptions())
+    counted = {i: _owners(snapshot, c, owners) for i, c in violated.items() if i in reasons or c.hard}
+    lasting = {o for i, keys in counted.items() if i not in reasons for o in keys}
+    found: dict[str, Reason] = {}
+    for i, reason in reasons.items():
+        for owner in counted[i]:
+            if violated[i].hard or owner not in lasting:
+                found.setdefault(owner, reason)
+    return since, found
+
+
+def _comes_from_nodes(
+    snapshot: Snapshot, result: ConstraintResult, rules: HistoryRules, now: float, latest: float
+) -> bool:
+    """Whether all domains with the fewest pods have come back not long ago."""
+    key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
+    lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
+    for node in snapshot.nodes:
+        if (domain := node.labels.get(key)) in lowest:
+            lowest[domain].append(node)
+    return bool(lowest) and all(came_back(nodes, rules, now, latest) for nodes in lowest.values())
+
+
+def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
+    """The live pods that a constraint counts."""
+    verdicts: dict[int, bool] = {}
+    for p in snapshot.pods:
+        if p.namespace != constraint.namespace or not p.node_name or p.finished or p.terminating:
+            continue
+        key = id(p.template)
+        if key not in verdicts:
+            verdicts[key] = constraint.counts(p.namespace, p.template.labels)
+        if verdicts[key]:
+            yield p
+
+
+def _owners(snapshot: Snapshot, constraint: Constraint, owners: Owners) -> list[str]:
+    """The topmost owners of the live pods that a constraint counts, each once."""
+    found = (owners.of(pod) for pod in _counted(snapshot, constraint))
+    return list(dict.fromkeys(owners.top(o).key for o in found if o is not None))
+
+
+def _youngest(snapshot: Snapshot, constraint: Constraint) -> float | None:
+    """When the youngest of the counted pods was created; None if that is not known of all of them."""
+    made = [p.created for p in _counted(snapshot, constraint)]
+    known = [c for c in made if c is not None]
+    return max(known) if known and len(known) == len(made) else None
+
+
+# Owners whose moves would go where the removal of nodes has undone earlier ones.
+
+
+def same_keys(domains: Iterable[str], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The domains (key=value) of a node with these labels, for the keys of `domains`."""
+    keys = (d.partition("=")[0] for d in domains)
+    return tuple(f"{k}={labels[k]}" for k in keys if k in labels)
+
+
+def undone(
+    snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float
+) -> dict[str, Reason]:
+    """Owner → why it is left alone: wherever a replacement of this plan may land, the pair of domains is
+    worn."""
+    tired = worn(ledger, rules, now)
+    if not tired:
+        return {}
+    labels = {n.name: n.labels for n in snapshot.nodes}
+    left = domains_left(snapshot, plan)
+    found: dict[str, Reason] = {}
+    for move in plan.moves:
+        leaves = left(move)
+        there = [pairs(leaves, same_keys(leaves, labels.get(d, {}))) for d in move.destinations]
+        if there and all(any(p in tired for p in ps) for ps in there):
+            pair = next(p for p in there[0] if p in tired)
+            found.setdefault(move.owner.key, why(pair, tired[pair], rules))
+    return found
+
+
+# Decisions of a scheduler newer than all known rules, counted as they come, from any thread.
+
+_TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
+"""The results that say something about where pods land."""
+
+
+class Verdicts:
+    """Those that have not been counted yet. More than `ENOUGH` of them are never of use."""
+
+    def __init__(self) -> None:
+        self._new: deque[bool] = deque(maxlen=2 * ENOUGH)
+        self._listening = False
+
+    def listen(self) -> Callable[[Comparison], None]:
+        """What to call with each comparison. From then on these alone count."""
+        self._listening = True
+        return self._compared
+
+    def landed(self, *, agrees: bool) -> None:
+        """A replacement runs on a planned node, or on another. Where somebody compares all pods, it is among
+        those."""
+        if not self._listening:
+            self._new.append(agrees)
+
+    def counted(self, agreed: Agreed) -> Agreed:
+        """With those that have come since the last time."""
+        while self._new:
+            agreed = agreed.after(agrees=self._new.popleft())
+        return agreed
+
+    def _compared(self, comparison: Comparison) -> None:
+        agrees = _TOLD.get(comparison.result)
+        if agrees is not None and comparison.certain:
+            self._new.append(agrees)
+
+
+def release_beyond(snapshot: Snapshot) -> str:
+    """The server's minor release, as "1.37", if it is newer than all known rules, else ""."""
+    version = ServerVersion.parse(snapshot.server_version)
+    return f"{version.minor[0]}.{version.minor[1]}" if version.newer_by else ""
+
+
+class Memory:
+    """The memory of one process; `store`, `writer`, `read_only`, `term`, `silent` as in `SharedLedger`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rules: HistoryRules,
+        *,
+        store: Ledgers | None = None,
+        limits: CircuitLimits | None = None,
+        writer: str = "",
+        read_only: bool = False,
+        ignore_circuit: bool = False,
+        term: Callable[[], int] = lambda: 0,
+        silent: float = 3600.0,
+    ) -> None:
+        self._shared = SharedLedger(
+            clock, store, writer=writer, read_only=read_only, term=term, silent=silent
+        )
+        self._clock = clock
+        self.rules = rules
+        self._limits = limits
+        self._ignore_circuit = ignore_circuit
+        self._cycle = ""
+        self._began = 0
+        self._looked = False
+        self._release = ""
+        self._nodes: Mapping[str, Mapping[str, str]] = {}
+        """The labels of each node when the cluster was read first in this cycle."""
+        self._verdicts = Verdicts()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is known now, whether it has been written or not."""
+        return self._shared.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._shared.ledger = ledger
+
+    def reconfigure(
+        self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool, silent: float
+    ) -> None:
+        """Takes over other rules. Called between cycles."""
+        self.rules, self._limits = rules, limits
+        self._shared.read_only, self._shared.silent = read_only, silent
+
+    # -- a cycle
+
+    def begin(self) -> None:
+        """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
+        self._began += 1
+        self._looked = False
+        self._cycle = f"{self._shared.writer}-{self._began}-{int(self._clock.now())}"
+        self._shared.load()
+
+    def looked(self, snapshot: Snapshot) -> None:
+        """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
+        if self._looked:
+            return
+        self._looked = True
+        self._release = release_beyond(snapshot)
+        pods = snapshot.pods if self.ledger.entries else ()
+        alive = frozenset(p.uid for p in pods if not p.terminating)
+        self._nodes = {n.name: n.labels for n in snapshot.nodes}
+        now = self._clock.now()
+        self.ledger = replace(
+            self.ledger,
+            entries=marked(cut_off(self.ledger.entries, alive), self._nodes, now),
+            counted=recent(self.ledger.counted, now),
+        )
+        self._on_trial()
+
+    def resting(self, snapshot: Snapshot) -> dict[str, Reason]:
+        """Owner → why former evictions leave it alone for now."""
+
+        prints = Fingerprints(snapshot.nodes)
+
+        def cluster(entry: Entry) -> str:
+            kind, namespace, name = entry.owner.split("/", 2)
+            found = snapshot.workloads_by_name.get((kind, namespace, name))
+            return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
+
+        now = self._clock.now()
+        queues = held_back(self.ledger, now)
+        return {
+            **resting(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster),
+            **{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues},
+        }
+
+    def earlier(self) -> Earlier:
+        """The evictions that caps count already."""
+        return earlier(self.ledger, now=self._clock.now(), cycle=self._cycle)
+
+    def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
+        """Owner → why it is left alone: a violation is too young, or what the plan has for it was undone by
+        the removal of nodes. Records when each violation began."""
+        found = undone(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
+        if self.rules.stabilization <= 0:
+            return found
+        now, latest = self._clock.now(), self._clock.latest()
+        since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
+        self.ledger = replace(self.ledger, violated=since)
+        return {**found, **unripe}
+
+    def dated(
+        self, findings: Sequence[Finding], looked_at: Callable[[str], bool] = lambda _: True
+    ) -> tuple[Finding, ...]:
+        """The findings with since when they were seen, which is written down for those to come. `looked_at`:
+        whether they are those of this namespace too."""
+        known = self.ledger.irreplaceable
+        seen = first_seen(known, findings, now=self._clock.now(), looked_at=looked_at)
+        if seen != known:
+            self.ledger = replace(self.ledger, irreplaceable=seen)
+        return dated(known, findings)
+
+    def undone_moves(self) -> Account:
+        """How many moves of the last week the removal of nodes has undone."""
+        return account(self.ledger, self._clock.now())
+
+    def today(self, owner: str) -> tuple[Entry, ...]:
+        """The evictions of an owner's pods (Kind/namespace/name) within a day."""
+        now = self._clock.now()
+        return tuple(e for e in self.ledger.entries if e.owner == owner and now - e.at < DAY)
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many evictions may be in flight; None: as many as the plan has.
+
+        Until enough evictions in a row went as predicted: one, and once one has, two. Where the scheduler is
+        newer than all known rules, until enough of its decisions were as predicted as well.
+        """
+        if not self.canary_left and not self._on_trial():
+            return None
+        return 1 + (self.ledger.totals.in_a_row > 0)
+
+    @property
+    def canary_left(self) -> int:
+        """How many more evictions in a row must go as predicted before more than two may be in flight."""
+        return max(0, self.rules.canary - self.ledger.totals.in_a_row)
+
+    def listen(self) -> Callable[[Comparison], None]:
+        """To be told of the scheduler's decisions beside the engine's answers, from any thread. Without it,
+        only replacements are counted as decisions."""
+        return self._verdicts.listen()
+
+    def _on_trial(self) -> bool:
+        """Whether a scheduler newer than all known rules has still to show that it does as predicted."""
+        if not self._release or not self.rules.canary:
+            return False
+        agreed = self._verdicts.counted(self.ledger.agreed.of(self._release))
+        if agreed != self.ledger.agreed:
+            self.ledger = replace(self.ledger, agreed=agreed)
+        return not agreed.enough
+
+    def intend(
+        self, snapshot: Snapshot, plan: Plan, moves: Sequence[Move], leaves: Sequence[Sequence[str]]
+    ) -> None:
+        """Writes down what is about to be evicted. Raises KubeError; nothing may be evicted then."""
+        now = self._clock.latest()
+        prints = Fingerprints(snapshot.nodes)
+        new = tuple(
+            Entry(
+                at=now,
+                cycle=self._cycle,
+                namespace=m.pod.namespace,
+                pod=m.pod.name,
+                uid=m.pod.uid,
+                owner=m.owner.key,
+                node=m.pod.node_name,
+                predicted=m.predicted,
+                certain=m.certain,
+                destinations=len(m.destinations),
+                excess={
+                    constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
+                },
+                leaves=tuple(left),
+                cluster=prints.of(m.owner, (m.pod.node_name, m.predicted)),
+                reason=m.reason,
+            )
+            for m, left in zip(moves, leaves, strict=True)
+        )
+        self._shared.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
+
+    def landed(self, outcomes: Sequence[Outcome]) -> None:
+        """Takes down outcomes, and removes what was intended and not sent. `save` or `intend` writes it."""
+        by_uid = {o.move.pod.uid: o for o in outcomes}
+        entries: list[Entry] = []
+        totals = self.ledger.totals
+        for e in self.ledger.entries:
+            outcome = by_uid.get(e.uid)
+            if outcome is None or e.cycle != self._cycle or e.fate is not Fate.INTENDED:
+                entries.append(e)
+                continue
+            fate = fate_of(outcome)
+            if fate is None:
+                continue
+            settled = replace(
+                e,
+                fate=fate,
+                replacement=outcome.replacement,
+                landed=outcome.node,
+                gates=outcome.gates,
+                into=same_keys(e.leaves, self._nodes.get(outcome.node, {})),
+                seconds=round(outcome.seconds, 1),
+                message=outcome.message if fate is not Fate.DONE else "",
+            )
+            entries.append(settled)
+            totals = counted_in(totals, fate)
+            if fate in (Fate.DONE, Fate.ASTRAY):
+                self._verdicts.landed(agrees=fate is Fate.DONE)
+        self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
+
+    def settled(self) -> None:
+        """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
+        sent = (e for e in self.ledger.entries if e.cycle != self._cycle or e.fate is not Fate.INTENDED)
+        self.ledger = replace(self.ledger, entries=tuple(sent))
+        self.save()
+
+    def save(self) -> None:
+        """Writes what has not been written yet. Never raises."""
+        self._shared.save()
+
+    def end(self, *, well: bool) -> None:
+        """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
+        if well and self.ledger.circuit.trips:
+            self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.latest()))
+        if self._looked and self.rules.stabilization > 0:
+            self.ledger = replace(self.ledger, looked=self._clock.latest())
+        self.save()
+
+    def leave(self) -> None:
+        """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
+        self._shared.leave()
+
+    def rival(self) -> Reason | None:
+        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
+        return self._shared.rival
+
+    # -- the breaker
+
+    def trip(self, why: str) -> Reason | None:
+        """Opens the circuit breaker. Returns why, with the time of the next try; None without a breaker."""
+        if self._limits is None:
+            return None
+        now = self._clock.now()
+        opened = breaker.tripped(self.ledger.circuit, why, now=self._clock.latest(), limits=self._limits)
+        self.ledger = replace(self.ledger, circuit=opened)
+        return breaker.still_open(opened, now=now, limits=self._limits)
+
+    def circuit_open(self) -> Reason | None:
+        """Why the circuit breaker, opened by an earlier cycle, is still open, or has to be taken for open.
+
+        Where a clock far ahead opened it, it is open from the first time that this is asked.
+        """
+        unread = breaker.unread(self.ledger, self._shared.where, now=self._clock.now())
+        if unread is not None:
+            return unread
+        if self._limits is None or self._ignore_circuit:
+            return None
+        now, circuit = self._clock.now(), self.ledger.circuit
+        shortened = breaker.from_now(circuit, now=now, limits=self._limits)
+        if shortened != circuit:
+            self.ledger = replace(self.ledger, circuit=shortened)
+        return breaker.still_open(shortened, now=now, limits=self._limits)
+
+    @property
+    def limits(self) -> CircuitLimits | None:
+        """Limits of the circuit breaker."""
+        return self._limits

@@ -1,1 +1,0 @@
-"""Keeping spread from breaking, carried out: deletion costs, at a gentle pace."""

@@ -1,1 +1,0 @@
-"""What the API consists of: resources, objects, selectors, refusals."""

@@ -1,1 +1,0 @@
-"""Owners that make pods: DaemonSets, Deployments, ReplicaSets, StatefulSets."""

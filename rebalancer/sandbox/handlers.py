@@ -1,0 +1,379 @@
+"""What answers each verb on a resource: from a parsed request to a code and a body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from rebalancer.sandbox import listing, registry
+from rebalancer.sandbox.deletion import Deletion
+from rebalancer.sandbox.listing import Bell, Form, Page, encode, stream
+from rebalancer.sandbox.objects import Object, wrong
+from rebalancer.sandbox.registry import Store
+from rebalancer.sandbox.resources import (
+    BY_PATH,
+    ApiError,
+    Resource,
+    bad_request,
+    invalid,
+    method_not_allowed,
+    success,
+    unknown_path,
+)
+from rebalancer.sandbox.storage import Record
+
+# Request bodies in JSON or YAML. Refusals have the API server's wording.
+
+MEDIA = ("application/json", "application/yaml")
+_SHOWN = 30  # bytes of a bad body that the message repeats
+
+
+def media(content_type: str) -> str:
+    return content_type.split(";")[0].strip() or "application/json"
+
+
+def unsupported(accepted: tuple[str, ...]) -> ApiError:
+    words = ", ".join(accepted)
+    message = f"the body of the request was in an unknown format - accepted media types include: {words}"
+    return ApiError(415, "UnsupportedMediaType", message, {})
+
+
+def decoded(data: bytes, content_type: str, kind: str) -> dict[str, Any]:
+    """An object; ApiError 400 for what is none, 415 for other media (protobuf among them)."""
+    kind_of_body = media(content_type)
+    if kind_of_body not in MEDIA:
+        raise unsupported(MEDIA)
+    try:
+        body = yaml.safe_load(data) if kind_of_body == "application/yaml" else json.loads(data)
+    except yaml.YAMLError as error:
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error}") from None
+    except ValueError as error:
+        raise bad_request(_unrecognized(data, kind, error)) from None
+    if not isinstance(body, dict):
+        raise bad_request(_unrecognized(data, kind, ValueError("not an object")))
+    return body
+
+
+def _unrecognized(data: bytes, kind: str, error: ValueError) -> str:
+    text = data.decode(errors="replace")
+    at = int(getattr(error, "pos", 0))
+    if at >= len(text.rstrip()):
+        why = "unexpected end of JSON input"
+    else:
+        why = f"invalid character {text[at]!r} looking for beginning of value"
+    if not data:
+        seen = "<empty>"
+    elif data.startswith(b"{"):
+        seen = text if len(data) <= _SHOWN else text[:_SHOWN] + " ..."
+    else:
+        seen = data[:_SHOWN].hex() + (" ..." if len(data) > _SHOWN else "")
+    return (
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({seen})"
+    )
+
+
+def check_kind(body: dict[str, Any], resource: Resource) -> None:
+    """ApiError 400 where the body says it is something else; it may say nothing."""
+    version, kind = body.get("apiVersion"), body.get("kind")
+    if version and version != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind and kind != resource.kind:
+        raise bad_request(
+            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: converting '
+            f"(v1.{kind}) to (core.{resource.kind}): unknown conversion"
+        )
+
+
+def check_place(body: dict[str, Any], name: str, namespace: str) -> None:
+    """ApiError 400 where the body's name or namespace is not the URL's; fills in the namespace."""
+    metadata = body.setdefault("metadata", {})
+    if name and metadata.get("name") != name:
+        if not metadata.get("name"):
+            metadata["name"] = name
+        else:
+            raise bad_request(
+                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
+            )
+    if namespace and metadata.setdefault("namespace", namespace) != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+# A request's path and verb as the API means them.
+
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+
+
+class RequestPath(NamedTuple):
+    """What a path names. `resource` None: no resource path; `served` None: one that is not in the table."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    served: Resource | None = None
+
+
+def parse(method: str, path: str, *, watch: bool = False) -> RequestPath:
+    """`watch` as the query says."""
+    verb = _VERBS.get(method, method.lower())
+    parts = [part for part in path.split("/") if part]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return RequestPath(verb)
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    elif rest[0] == "namespaces" and len(rest) >= 2:
+        namespace = rest[1]  # as RBAC sees a request for a namespace itself
+    plural, name, sub = (*rest, "", "")[:3]
+    served = BY_PATH.get((group, version, plural))
+    if served is not None and not served.namespaced and plural != "namespaces":
+        served = served if not namespace else None
+    if not name and verb == "get":
+        verb = "watch" if watch else "list"
+    elif not name and verb == "delete":
+        verb = "deletecollection"
+    return RequestPath(verb, group, version, plural, sub, namespace, name, served)
+
+
+# Kinds whose deletion answers with the object, where others answer with a Status.
+_RETURNED = frozenset(
+    {
+        "Pod",
+        "PodTemplate",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "ResourceQuota",
+        "ServiceAccount",
+        "Service",
+    }
+)
+# AllowCreateOnUpdate of their strategies.
+_PUT_CREATES = frozenset({"Event"})
+# Not AllowUnconditionalUpdate: a PUT must say which version it replaces.
+_CONDITIONAL = frozenset({"Lease"})
+Answer = tuple[int, bytes]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on a resource that is served."""
+
+    store: Store
+    resource: Resource
+    target: RequestPath
+    query: Mapping[str, str]
+    form: Form
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def namespace(self) -> str | None:
+        return self.target.namespace or None if self.resource.namespaced else None
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+    @property
+    def dry_run(self) -> bool:
+        value = self.query.get("dryRun", "")
+        if value not in ("", "All"):
+            raise bad_request(f'invalid dryRun "{value}": supported values: "All"')
+        return value == "All"
+
+    def options(self) -> listing.Options:
+        return listing.parse(self.query, self.resource)
+
+    def is_ahead(self) -> bool:
+        return listing.too_new(self.store, self.options())
+
+    def decoded(self, kind: str = "") -> Object:
+        return decoded(self.body, self.content_type, kind or self.resource.kind)
+
+
+Handler = Callable[[Call], Answer]
+
+
+def watch(
+    call: Call, bell: Bell | None, *, bookmark_every: float, progress_notify: bool
+) -> AsyncIterator[bytes]:
+    if "watch" not in call.resource.verbs or bell is None:
+        raise method_not_allowed(call.resource, "")
+    options = call.options()
+    return stream(
+        call.store,
+        bell,
+        call.resource,
+        call.namespace,
+        options,
+        call.form,
+        bookmark_every=bookmark_every,
+        progress_notify=progress_notify,
+    )
+
+
+def _list(call: Call) -> Answer:
+    return 200, call.form.page(listing.page(call.store, call.resource, call.namespace, call.options()))
+
+
+def _get(call: Call) -> Answer:
+    record = call.store.record(call.resource, call.name, call.namespace)
+    if call.target.subresource == "scale":
+        return 200, encode(registry.scale_of(record.obj))
+    return 200, call.form.one(record)
+
+
+def stored(call: Call, code: int, obj: Object) -> Answer:
+    """Answer with an object that was just written (or, dry, would have been)."""
+    return code, call.form.one(Record("", obj, 0))
+
+
+def _create(call: Call) -> Answer:
+    match call.target.subresource:
+        case "eviction":
+            body = call.decoded("Eviction")
+            if body.get("kind", "Eviction") != "Eviction":
+                raise bad_request(f"not a Eviction object: {body.get('kind')}")
+            status = registry.evict(call.store, call.target.namespace, call.name, body, dry_run=call.dry_run)
+            return 201, encode(status)
+        case "binding":
+            body = call.decoded("Binding")
+            node = (body.get("target") or {}).get("name", "")
+            registry.bind(call.store, call.target.namespace, call.name, node, dry_run=call.dry_run)
+            return 201, encode(success(201))
+    obj = call.decoded()
+    check_kind(obj, call.resource)
+    check_place(obj, "", call.namespace or "")
+    made = call.store.create(obj, namespace=call.namespace, resource=call.resource, dry_run=call.dry_run)
+    return stored(call, 201, made)
+
+
+def _update(call: Call) -> Answer:
+    if call.target.subresource == "scale":
+        body = call.decoded("Scale")
+        check_place(body, call.name, call.namespace or "")
+        return 200, encode(registry.set_scale(call.store, call.resource, body, dry_run=call.dry_run))
+    obj = call.decoded()
+    check_kind(obj, call.resource)
+    check_place(obj, call.name, call.namespace or "")
+    if call.resource.kind in _CONDITIONAL and not obj["metadata"].get("resourceVersion"):
+        call.store.record(call.resource, call.name, call.namespace)
+        cause = wrong("metadata.resourceVersion", "0", "must be specified for an update")
+        raise invalid(call.resource.plural, call.resource.group, call.name, [cause])
+    if call.resource.kind in _PUT_CREATES and not call.target.subresource:
+        with call.store.lock:
+            if call.store.find(call.resource, call.name, call.namespace) is None:
+                obj["metadata"].pop("resourceVersion", None)
+                made = call.store.create(
+                    obj, namespace=call.namespace, resource=call.resource, dry_run=call.dry_run
+                )
+                return stored(call, 201, made)
+    sub = call.target.subresource
+    return stored(
+        call, 200, call.store.update(obj, subresource=sub, resource=call.resource, dry_run=call.dry_run)
+    )
+
+
+def _deletion(call: Call) -> Deletion:
+    options: dict[str, Any] = {}
+    if call.body.strip():
+        options = call.decoded("DeleteOptions")
+    for name in ("gracePeriodSeconds", "propagationPolicy", "orphanDependents"):
+        if (text := call.query.get(name)) is not None and name not in options:
+            options[name] = int(text) if text.isdigit() else text if name[0] == "p" else text == "true"
+    return registry.deletion_options(options, dry_run=call.dry_run)
+
+
+def _delete(call: Call) -> Answer:
+    wanted, resource = _deletion(call), call.resource
+    obj, gone = call.store.delete(
+        resource,
+        call.name,
+        call.namespace,
+        grace=wanted.grace,
+        uid=wanted.uid,
+        resource_version=wanted.resource_version,
+        propagation=wanted.propagation,
+        dry_run=wanted.dry_run,
+    )
+    if not gone or resource.kind in _RETURNED:
+        return stored(call, 200, obj)
+    details: dict[str, Any] = {"name": call.name}
+    if resource.group:
+        details["group"] = resource.group
+    details |= {"kind": resource.plural, "uid": obj["metadata"].get("uid", "")}
+    return 200, encode(success(details=details))
+
+
+def _delete_collection(call: Call) -> Answer:
+    wanted = _deletion(call)
+    with call.store.lock:
+        page = listing.page(call.store, call.resource, call.namespace, call.options())
+        for record in page.records:
+            metadata = record.obj["metadata"]
+            try:
+                call.store.delete(
+                    call.resource,
+                    metadata["name"],
+                    metadata.get("namespace"),
+                    grace=wanted.grace,
+                    propagation=wanted.propagation,
+                    dry_run=wanted.dry_run,
+                )
+            except ApiError as error:
+                if error.code != 404:  # gone with its owner
+                    raise
+    return 200, call.form.page(Page(page.records, page.metadata))
+
+
+VERBS: Mapping[str, Handler] = {
+    "get": _get,
+    "list": _list,
+    "create": _create,
+    "update": _update,
+    "delete": _delete,
+    "deletecollection": _delete_collection,
+}
+"""What answers to each of the authorizer's verbs; a watch is a stream, and no answer."""
+
+
+def handle(call: Call, verbs: Mapping[str, Handler] = VERBS) -> Answer:
+    """The answer to one request. Raises ApiError for all refusals."""
+    target, resource = call.target, call.resource
+    sub = resource.sub(target.subresource) if target.subresource else None
+    if target.subresource and sub is None:
+        raise unknown_path()
+    allowed = sub.verbs if sub else resource.verbs
+    misplaced = target.verb in ("create", "update", "patch") and resource.namespaced and not target.namespace
+    handler = verbs.get(target.verb) if target.verb in allowed else None
+    if handler is None or misplaced or (target.verb == "create" and target.name and not sub):
+        raise method_not_allowed(resource, "")
+    return handler(call)

@@ -1,1 +1,0 @@
-"""What a visiting kubectl asks for beside the objects: discovery, and tables."""

@@ -1,1 +1,0 @@
-"""What the API server does with each change: admission, defaults, validation, deletion, eviction."""

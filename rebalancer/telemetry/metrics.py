@@ -1,0 +1,314 @@
+"""A cycle as counters and histograms; labels are few and bounded, never a pod's name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome import (
+    CostResult,
+    CycleReport,
+    End,
+    Eviction,
+    MoveStatus,
+    Observer,
+    Outcome,
+    SteeringReport,
+)
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.telemetry.gauges import State, register
+
+CYCLE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+PHASE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
+"""Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
+
+_ENDS = (*(end.value for end in End), "error")
+_RESULTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("evicted", "would-evict", "migrating", "forbidden", "throttled", "refused"), ("",)),
+    **dict.fromkeys(("held", "failed", "unknown"), ("",)),
+    "already-gone": ("changed-since-plan",),
+    "already-terminating": ("terminating",),
+    "budget-exhausted": ("pdb-exhausted",),
+    "budget-stale": ("pdb-stale",),
+    "several-budgets": ("multiple-pdbs",),
+    "skipped": (
+        *("changed-since-plan", "nodes-changed", "terminating", "not-running", "would-worsen"),
+        *("owner-scaling", "owner-terminating", "rollout-in-progress", "replacement-not-ready"),
+        *("cap-reached", "paused-by-annotation"),
+    ),
+}
+"""What may come of an eviction that was due, and the reasons that usually go with it."""
+_HELD = (
+    *("maintenance-window", "paused-by-annotation", "circuit-breaker", "not-leading", "cycle-time"),
+    *("no-brake", "stabilizing", "cluster-unwell", "scheduler-silent"),
+)
+_REJECTED = ("changed-since-plan", "not-needed", "terminating")
+_PREDICTIONS = ("hit", "alternative", "miss")
+
+
+class CycleMetrics(Observer):
+    """Counts what one cycle's thread tells. `after_cycle` is called when a cycle's figures are complete."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        constraint_series: int = 0,
+        dropped: Callable[[], Mapping[str, int]] = dict,
+        after_cycle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.state = State(constraint_series)
+        self._after_cycle = after_cycle
+        register(meter, self.state)
+
+        def counter(name: str, description: str, unit: str = "") -> Counter:
+            return meter.create_counter(f"rebalancer.{name}", unit=unit, description=description)
+
+        def seconds(name: str, bounds: Sequence[float], description: str) -> Histogram:
+            return meter.create_histogram(
+                f"rebalancer.{name}.duration",
+                unit="s",
+                description=description,
+                explicit_bucket_boundaries_advisory=bounds,
+            )
+
+        self._cycles = counter("cycles", "Cycles by how they ended.")
+        self._cycle_seconds = seconds("cycle", CYCLE_SECONDS, "Duration of cycles.")
+        self._phase_seconds = seconds(
+            "phase", PHASE_SECONDS, "Duration of the phases of a cycle: snapshot, plan, wave."
+        )
+        self._ready_seconds = seconds(
+            "replacement.ready", READY_SECONDS, "Time from an eviction until its replacement was Ready."
+        )
+        self._scheduled_seconds = seconds(
+            "replacement.scheduled",
+            READY_SECONDS,
+            "Time from an eviction until its replacement was seen on a node.",
+        )
+        self._evictions = counter("evictions", "Evictions that were due, by result and reason.")
+        self._retries = counter("eviction.retries", "Requests of evictions that had to be sent again.")
+        self._excess_removed = counter(
+            "excess_removed_pods", "Excess that was gone in the plan after evictions."
+        )
+        self._measured = counter(
+            "measured_evictions", "Evictions whose effect on the excess a later plan has shown."
+        )
+        self._predictions = counter(
+            "predictions", "Replacements on the predicted node (hit), on another planned one, elsewhere."
+        )
+        self._replacements_failed = counter(
+            "replacements_failed", "Replacements that did not become Ready in time."
+        )
+        self._comparisons = counter(
+            "engine_comparisons",
+            "Decisions of the scheduler compared with the engine's answers, by result.",
+        )
+        self._rejected = counter("rejected", "Evictions of a reviewed plan that are not carried out.")
+        self._held = counter("held", "Times that evictions were held back: window, pause, breaker, lease.")
+        self._deletion_costs = counter(
+            "deletion_costs", "Deletion costs that were to be changed, by what became of it."
+        )
+        self._read_bytes = counter("read", "Bytes read from the API server for snapshots.", "By")
+        self._read_retries = counter("read.retries", "Requests for snapshots that had to be sent again.")
+
+        def drops(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(n, {"reason": reason}) for reason, n in dropped().items()]
+
+        meter.create_observable_counter(
+            "rebalancer.telemetry.dropped_spans",
+            callbacks=[drops],
+            description="Spans that never reached the collector.",
+        )
+
+        def notices(_: CallbackOptions) -> Iterable[Observation]:
+            told = self.state.notices()
+            return [Observation(n, {"receiver": to, "result": result}) for (to, result), n in told.items()]
+
+        meter.create_observable_counter(
+            "rebalancer.notices",
+            callbacks=[notices],
+            description="Messages to webhook and chat by what came of them.",
+        )
+        self._from_zero()
+        self._began = self._mark = 0.0
+        self._waves: dict[int, float] = {}
+        self._open = False
+        self._evicted = 0
+
+    def _from_zero(self) -> None:
+        """Makes each series begin at zero. One that begins at its first event shows no increase, and alerts
+        miss it."""
+        for end in _ENDS:
+            self._cycles.add(0, {"end": end})
+        for result, reasons in _RESULTS.items():
+            for reason in reasons:
+                self._evictions.add(0, {"result": result, "reason": reason})
+        for reason in _HELD:
+            self._held.add(0, {"reason": reason})
+        for reason in _REJECTED:
+            self._rejected.add(0, {"reason": reason})
+        for result in Result:
+            for certain in ("true", "false"):
+                self._comparisons.add(0, {"result": result.value, "certain": certain})
+        for became in CostResult:
+            self._deletion_costs.add(0, {"result": became.value})
+        for hit in _PREDICTIONS:
+            self._predictions.add(0, {"prediction": hit})
+        for counter in (
+            self._retries,
+            self._excess_removed,
+            self._measured,
+            self._replacements_failed,
+            self._read_retries,
+        ):
+            counter.add(0)
+
+    def on_cycle(self, number: int) -> None:  # noqa: ARG002
+        self._began = time.monotonic()
+        self._open = True
+
+    def on_reading(self) -> None:
+        self._mark = time.monotonic()
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self._phase("snapshot")
+        self.state.snapshot = snapshot
+        for read in snapshot.reads:
+            self._read_bytes.add(read.bytes, {"kind": read.kind})
+            self._read_retries.add(read.retries)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """Takes over the plan, and measures what the evictions before it achieved."""
+        self._phase("plan")
+        before, self.state.plan = self.state.plan, plan
+        if self._evicted and before is not None:
+            removed = max(0, before.excess - plan.excess)
+            self._excess_removed.add(removed)
+            self._measured.add(self._evicted)
+            self.state.bought = removed / self._evicted
+        self._evicted = 0
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:  # noqa: ARG002
+        self._rejected.add(1, {"reason": reason.code.value})
+
+    def on_held(self, reason: Reason) -> None:
+        """Counts by reason. That another process opened the circuit breaker is only seen here."""
+        self._held.add(1, {"reason": reason.code.value})
+        if reason.code is ReasonCode.CIRCUIT_OPEN:
+            self.state.breaker_open = True
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:  # noqa: ARG002
+        self._waves[wave] = time.monotonic()
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:  # noqa: ARG002
+        """Counts pods that go. All other results are counted when the outcome gives the reason."""
+        if eviction.posts > 1:
+            self._retries.add(eviction.posts - 1)
+        if eviction.evicted:
+            self._evicted += 1
+            self._evictions.add(1, {"result": "evicted", "reason": ""})
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        if not outcome.evicted:
+            result = outcome.eviction.result if outcome.eviction is not None else outcome.status
+            reason = outcome.reason.code.value if outcome.reason is not None else ""
+            self._evictions.add(1, {"result": result.value, "reason": reason})
+            return
+        if (hit := outcome.prediction) in _PREDICTIONS:
+            self._predictions.add(1, {"prediction": hit})
+        if outcome.scheduled is not None:
+            self._scheduled_seconds.record(outcome.scheduled)
+        if outcome.status is MoveStatus.FAILED:
+            self._replacements_failed.add(1)
+        elif outcome.node:
+            self._ready_seconds.record(outcome.seconds)
+
+    def on_wave_end(self, wave: int) -> None:
+        """Waves overlap: each has its own beginning."""
+        self._mark = self._waves.pop(wave, time.monotonic())
+        self._phase("wave")
+
+    def on_report(self, report: CycleReport) -> None:
+        self._open = False
+        self._cycles.add(1, {"end": report.end.value})
+        self._cycle_seconds.record(report.seconds)
+        self.state.ended(report)
+        self._after_cycle()
+
+    def on_error(self, error: Exception) -> None:  # noqa: ARG002
+        if not self._open:
+            return
+        self._open = False
+        self._cycles.add(1, {"end": "error"})
+        self._cycle_seconds.record(time.monotonic() - self._began)
+        self.state.ended(None)
+        self._after_cycle()
+
+    def on_leading(self, leading: bool) -> None:
+        """Forgets the cluster when this process no longer leads: the leader has newer figures."""
+        self.state.leading = leading
+        if not leading:
+            self.state.forget()
+
+    def on_comparison(self, comparison: Comparison) -> None:
+        certain = "true" if comparison.certain else "false"
+        self._comparisons.add(1, {"result": comparison.result.value, "certain": certain})
+        self.state.compared(comparison)
+
+    def on_steering(self, report: SteeringReport) -> None:
+        self.state.foreign_costs = report.steering.foreign
+        for outcome in report.outcomes:
+            self._deletion_costs.add(1, {"result": outcome.result.value})
+
+    def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
+        self.state.breaker_open = open_
+
+    def _phase(self, name: str) -> None:
+        now = time.monotonic()
+        self._phase_seconds.record(now - self._mark, {"phase": name})
+        self._mark = now
+
+
+# Metrics as text, for a scrape or as a file for the node exporter.
+
+log = logging.getLogger(__name__)
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_OPEN_METRICS = "application/openmetrics-text"
+
+
+def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
+    """All metrics, and the content type: OpenMetrics, which has exemplars, for who accepts it, else
+    Prometheus' own text format."""
+    if _OPEN_METRICS in accept:
+        body: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+        return body, openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest(registry), _CONTENT_TYPE
+
+
+def write_textfile(registry: CollectorRegistry, path: Path) -> None:
+    """Replaces the file atomically, so that no reader sees half of it. A failure is logged."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(exposition(registry)[0])
+            # mkstemp gives 0600; the node exporter runs as another user.
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as e:
+        log.warning("metrics are not written: %s: %s", path, (e.strerror or str(e)).lower())

@@ -1,0 +1,313 @@
+"""A cycle as a trace: cycle → snapshot, constraints, plan, waves → evictions → replacements.
+
+Spans of snapshot and plan are made once it is known that there is something to see: a cycle that finds
+nothing is one span. A trace tells why a pod moved (the eviction's attributes), and why another did not: the
+plan has an event for each reason, with pods. There is no span for a pod that is not evicted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextvars import Token
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+
+from rebalancer.model.reason import Reason
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome import CycleReport, Eviction, MoveStatus, Observer, Outcome, Result
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.budgets import Budgets
+from rebalancer.telemetry import span_attributes
+from rebalancer.telemetry.span_attributes import Attributes, own
+
+_MOST_CONSTRAINTS = 50
+_MOST_COMPONENTS = 100
+"""Violated constraints and components shown of one plan, worst first; a span keeps 128 events."""
+_NS = 1_000_000_000
+
+
+class CycleSpans(Observer):
+    """Makes spans of what one cycle's thread tells. The last span is current, so that logs refer to it."""
+
+    _cycle: Span | None
+    _waves: dict[int, Span]
+    _move: Span | None
+    _reading: int | None
+    _read: tuple[int, int] | None
+    _snapshot: Snapshot | None
+    _plan: Plan | None
+    _budgets: Budgets | None
+    _flights: dict[str, tuple[Span, int]]
+    _moving: str
+    _began: int
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._token: Token[Context] | None = None
+        self._thread = 0
+        self._reset()
+
+    def on_cycle(self, number: int) -> None:
+        self.abandon()
+        self._cycle = self._tracer.start_span(
+            span_attributes.CYCLE, context=Context(), attributes={own("cycle"): number}
+        )
+        self._enter(self._cycle)
+
+    def on_reading(self) -> None:
+        self._reading = time.time_ns()
+        self._enter(self._cycle)
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        self._read = (self._reading or time.time_ns(), time.time_ns())
+        self._reading = None
+        self._snapshot = snapshot
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Spans of snapshot and plan, unless there is nothing to see."""
+        first, self._plan, self._budgets = self._plan is None, plan, Budgets(snapshot)
+        if self._cycle is None or self._read is None:
+            return
+        if first and not plan.moves and not plan.violated:
+            self._cycle.set_attributes(
+                span_attributes.of_snapshot(snapshot) | span_attributes.of_constraints(plan)
+            )
+            return
+        self._snapshot_spans(snapshot)
+        start, end = self._read[1], time.time_ns()
+        # Planning is pure: it tells no times. So what follows from the snapshot is a point in time.
+        found = self._child(
+            self._cycle, span_attributes.CONSTRAINTS, span_attributes.of_constraints(plan), start
+        )
+        worst = sorted((c for c in plan.constraints if c.in_scope and c.excess), key=lambda c: -c.excess)
+        for result in worst[:_MOST_CONSTRAINTS]:
+            found.add_event("violated", span_attributes.of_constraint(result), start)
+        found.end(start)
+        planned = self._child(self._cycle, span_attributes.PLAN, span_attributes.of_plan(plan), start)
+        for c in sorted(plan.components, key=lambda c: (-c.residual, -c.moves))[:_MOST_COMPONENTS]:
+            self._child(planned, span_attributes.COMPONENT, span_attributes.of_component(c, plan), start).end(
+                start
+            )
+        for blocked in span_attributes.of_blocked(plan.blocked):
+            planned.add_event("blocked", blocked, end)
+        for finding in plan.findings[: span_attributes.NAMED]:
+            planned.add_event("finding", span_attributes.of_finding(finding), end)
+        planned.end(end)
+
+    def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
+        if self._cycle is not None:
+            self._cycle.add_event(
+                "rejected",
+                {
+                    span_attributes.NAMESPACE: namespace,
+                    span_attributes.POD: pod,
+                    own("reason"): reason.code.value,
+                    own("message"): reason.message,
+                },
+            )
+
+    def on_held(self, reason: Reason) -> None:
+        if self._cycle is not None:
+            self._cycle.add_event("held", {own("reason"): reason.code.value, own("message"): reason.message})
+
+    def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
+        self._end_move()
+        if self._cycle is not None:
+            told: Attributes = {own("wave"): wave, own("evictions"): len(moves)}
+            self._waves[wave] = self._child(self._cycle, span_attributes.WAVE, told)
+            self._enter(self._waves[wave])
+
+    def on_move(self, move: Move) -> None:
+        """Opens the eviction's span. The last look is part of it."""
+        self._end_move()
+        wave = self._waves.get(move.wave)
+        self._move = self._child(wave, span_attributes.EVICTION, self._of_move(move), kind=SpanKind.CLIENT)
+        self._moving = move.pod.uid
+        self._began = time.time_ns()
+        self._enter(self._move)
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        if self._move is None or self._moving != move.pod.uid:
+            self.on_move(move)
+        span = self._move
+        assert span is not None
+        span.set_attributes(span_attributes.of_eviction(eviction))
+        for n, failed in enumerate(eviction.failed, 1):
+            at = self._began + int(failed.seconds * _NS)
+            told: Attributes = {span_attributes.ERROR_TYPE: failed.error, own("message"): failed.message}
+            if failed.status:
+                told[span_attributes.STATUS_CODE] = failed.status
+            span.add_event("retry" if n < eviction.posts else "failed", told, min(at, time.time_ns()))
+        if eviction.evicted:
+            self._flights[move.pod.uid] = (span, time.time_ns())
+        elif eviction.result is not Result.WOULD_EVICT:
+            if eviction.error is not None:
+                span.record_exception(eviction.error)
+            span.set_status(StatusCode.ERROR, eviction.message)
+        self._move = None
+        span.end()
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """The replacement's span, or the end of a skipped move."""
+        flight = self._flights.pop(outcome.move.pod.uid, None)
+        if flight is not None:
+            evicted, at = flight
+            span = self._child(
+                evicted, span_attributes.REPLACEMENT, span_attributes.of_replacement(outcome), at
+            )
+            if outcome.scheduled is not None:
+                span.add_event(
+                    "scheduled", {span_attributes.NODE: outcome.node}, at + int(outcome.scheduled * _NS)
+                )
+            if outcome.status is MoveStatus.FAILED:
+                span.set_status(StatusCode.ERROR, outcome.message)
+            span.end()
+            self._enter(span)
+        elif self._move is not None and self._moving == outcome.move.pod.uid:
+            self._move.set_attributes({own("result"): outcome.status.value, own("message"): outcome.message})
+            if outcome.reason is not None:
+                self._move.set_attribute(own("skipped"), outcome.reason.code.value)
+            if outcome.status is MoveStatus.FAILED:
+                self._move.set_status(StatusCode.ERROR, outcome.message)
+            self._end_move()
+
+    def on_wave_end(self, wave: int) -> None:
+        self._end_move()
+        if (span := self._waves.pop(wave, None)) is not None:
+            span.end()
+        self._enter(self._cycle)
+
+    def on_report(self, report: CycleReport) -> None:
+        cycle = self._cycle
+        if cycle is None:
+            return
+        self._unread(report.message)
+        cycle.set_attributes(span_attributes.of_report(report))
+        if not report.ok:
+            cycle.set_status(StatusCode.ERROR, report.message)
+        self._end_cycle()
+
+    def on_error(self, error: Exception) -> None:
+        cycle = self._cycle
+        if cycle is None:
+            return
+        self._unread(str(error), error)
+        cycle.record_exception(error)
+        cycle.set_attribute(span_attributes.ERROR_TYPE, type(error).__name__)
+        cycle.set_status(StatusCode.ERROR, str(error))
+        self._end_cycle()
+
+    def abandon(self) -> None:
+        """Closes open spans when nobody told how the cycle ended. Afterwards no span is current."""
+        if self._cycle is not None:
+            self._cycle.set_status(StatusCode.ERROR, "ended without a report")
+            self._end_cycle()
+        self._enter(None)
+
+    # -- spans
+
+    def _child(
+        self,
+        parent: Span | None,
+        name: str,
+        values: Attributes,
+        start: int | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
+        above = trace.set_span_in_context(parent or self._cycle or trace.INVALID_SPAN, Context())
+        return self._tracer.start_span(name, context=above, kind=kind, attributes=values, start_time=start)
+
+    def _snapshot_spans(self, snapshot: Snapshot) -> None:
+        assert self._read is not None
+        start, end = self._read
+        span = self._child(
+            self._cycle, span_attributes.SNAPSHOT, span_attributes.of_snapshot(snapshot), start
+        )
+        for read in snapshot.reads:
+            began = start + int(read.started * _NS)
+            how, kind = (
+                (span_attributes.LIST, SpanKind.CLIENT)
+                if read.age is None
+                else (span_attributes.CACHE, SpanKind.INTERNAL)
+            )
+            listed = self._child(span, f"{how} {read.kind}", span_attributes.of_kind(read), began, kind)
+            listed.end(min(began + int(read.seconds * _NS), end))
+        span.end(end)
+
+    def _unread(self, message: str, error: Exception | None = None) -> None:
+        """The span of a snapshot that could not be read."""
+        if self._reading is None:
+            return
+        span = self._child(self._cycle, span_attributes.SNAPSHOT, {}, self._reading)
+        if error is not None:
+            span.record_exception(error)
+        span.set_status(StatusCode.ERROR, message)
+        span.end()
+
+    def _of_move(self, move: Move) -> Attributes:
+        if self._snapshot is None or self._plan is None or self._budgets is None:
+            return {span_attributes.NAMESPACE: move.pod.namespace, span_attributes.POD: move.pod.name}
+        return span_attributes.of_move(move, self._snapshot, self._plan, self._budgets)
+
+    def _end_move(self) -> None:
+        if self._move is not None:
+            self._move.end()
+        self._move = None
+
+    def _end_cycle(self) -> None:
+        for wave in list(self._waves):
+            self.on_wave_end(wave)
+        self._end_move()
+        self._enter(self._cycle)
+        if self._cycle is not None:
+            self._cycle.end()
+        # The ended span stays current: what is logged about the end belongs to the cycle.
+        token, thread = self._token, self._thread
+        self._reset()
+        self._token, self._thread = token, thread
+
+    def _reset(self) -> None:
+        self._cycle = None
+        self._waves = {}
+        self._move = None
+        self._moving = ""
+        self._began = 0
+        self._reading = None
+        self._read = None
+        self._snapshot = None
+        self._plan = None
+        self._budgets = None
+        self._flights = {}
+
+    def _enter(self, span: Span | None) -> None:
+        """Makes the span the thread's current one."""
+        if self._token is not None and self._thread == threading.get_ident():
+            contexts.detach(self._token)
+        self._token, self._thread = None, threading.get_ident()
+        if span is not None:
+            self._token = contexts.attach(trace.set_span_in_context(span))
+
+
+# Which cycles are traced.
+
+
+class ShareSampler(Sampler):
+    """Samples a share of all traces by their ids. The share may change while the process runs; a trace keeps
+    the decision that it began with."""
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+
+    def should_sample(
+        self, parent_context: Context | None, trace_id: int, name: str, *more: Any, **named: Any
+    ) -> SamplingResult:
+        return TraceIdRatioBased(self.ratio).should_sample(parent_context, trace_id, name, *more, **named)
+
+    def get_description(self) -> str:
+        return f"ShareSampler{{{self.ratio}}}"
