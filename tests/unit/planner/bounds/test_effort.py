@@ -15,35 +15,28 @@ from rebalancer.planner.effort import TREE_NODES, Effort, for_advice, tree_nodes
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
-PACKAGE = Path(efforts.__file__).parents[2]
+PACKAGE = Path(efforts.__file__).parents[1]
 SEARCHING = ("planner", "room", "prevention")
 
 SOLVER = "planner/bounds/program.py"
 """The only file that makes a solver, and the only one that sets its options."""
 
 CUT_SHORT = {
-    "planner/search/orders.py": "effort",
-    "planner/search/orders.py": "effort",
-    "planner/search/orders.py": "effort",
-    "planner/search/problem.py": "effort",
-    "planner/hard.py": "Effort",
-    "planner/hard.py": "Effort",
-    "planner/joint/search.py": "effort",
-    "planner/joint/search.py": "Effort",
-    "planner/joint/every_order.py": "MOMENTS",
-    "planner/joint/search.py": "MOST",
-    "planner/planner.py": "JOINT_MOVES",
-    "planner/soft.py": "Effort",
-    "planner/waves/interleavings.py": "MOMENTS",
-    "planner/least.py": "Effort",
-    "planner/bounds/program.py": "Effort",
-    "planner/bounds/added_nodes.py": "Effort",
-    "room/search.py": "for_advice",
-    "room/search.py": "Effort",
-    "room/search.py": "Effort",
-    "prevention/scale_in.py": "EFFORT",
+    "planner/search/orders.py": {"effort"},
+    "planner/search/problem.py": {"effort"},
+    "planner/hard.py": {"Effort"},
+    "planner/joint/search.py": {"Effort", "effort", "MOST"},
+    "planner/joint/every_order.py": {"MOMENTS"},
+    "planner/planner.py": {"JOINT_MOVES"},
+    "planner/soft.py": {"Effort"},
+    "planner/waves/interleavings.py": {"MOMENTS"},
+    "planner/least.py": {"Effort"},
+    "planner/bounds/program.py": {"Effort"},
+    "planner/bounds/added_nodes.py": {"Effort"},
+    "room/search.py": {"for_advice", "Effort"},
+    "prevention/scale_in.py": {"EFFORT"},
 }
-"""Files that search, and the count that ends it."""
+"""Files that search, and the counts that end it."""
 
 LOOPS = {
     "planner/bounds/one_key.py:_let_in": "each turn lowers a ceiling",
@@ -114,7 +107,7 @@ def test_every_model_run_takes_its_tree_from_the_one_place() -> None:
 
 @pytest.mark.parametrize("path", sorted(CUT_SHORT))
 def test_a_search_has_a_count_that_ends_it(path: str) -> None:
-    assert CUT_SHORT[path] in _names((PACKAGE / path).read_text())
+    assert CUT_SHORT[path] <= _names((PACKAGE / path).read_text())
 
 
 def test_every_loop_of_a_search_is_known_to_end() -> None:
