@@ -1,4 +1,5 @@
-"""Draws the pictures of docs/concepts.md: `python -m tests.docs.pictures` writes them to docs/pictures."""
+"""Draws the pictures of docs/concepts.md and docs/operations.md into docs/pictures: `python -m
+tests.docs.pictures`."""
 
 from __future__ import annotations
 
@@ -121,7 +122,61 @@ def waves() -> str:
     )  # fmt: skip
 
 
-PICTURES = {f.__name__: f for f in (excess, loss, fewest, certain, waves)}
+def box(x: int, y: int, height: int, name: str, says: str = "") -> str:
+    """Somebody who acts, or an object."""
+    frame = f'<rect class="z" x="{x}" y="{y}" width="170" height="{height}" rx="8"/>'
+    middle = y + height // 2
+    return (
+        frame
+        + text(x + 12, middle - 2 if says else middle + 5, name, "h")
+        + text(x + 12, middle + 16, says, "s")
+    )
+
+
+def acts(x1: int, x2: int, y: int, says: str) -> str:
+    """An arrow from who acts to what it acts on."""
+    left = min(x1, x2)
+    return f'<path class="a" d="M{x1} {y}H{x2}"/>' + text(left + 10, y - 8, says, "s")
+
+
+def parties() -> str:
+    return svg(
+        900, 280, "Who reads and writes brake, ledger and lease",
+        box(10, 30, 56, "people", "pause, resume"), box(10, 112, 56, "report, history"),
+        box(10, 194, 56, "standby, once", "one at a time acts"),
+        box(330, 30, 56, "brake", "a ConfigMap"), box(330, 112, 56, "ledger", "a ConfigMap"),
+        box(330, 194, 56, "lease"), box(710, 30, 220, "the instance", "that leads"),
+        acts(180, 326, 58, "set and lift"), acts(180, 326, 140, "read"), acts(180, 326, 222, "wait for it"),
+        acts(710, 504, 58, "reads before each eviction"), acts(710, 504, 140, "writes before each eviction"),
+        acts(710, 504, 222, "renews; shows a pause it saw"),
+        text(10, 272, "No brake, or none that can be read: no eviction. No lease: no eviction.", "s"),
+    )  # fmt: skip
+
+
+def outage() -> str:
+    def span(of: str, x: int, width: int, y: int, says: str) -> str:
+        line = f'<rect class="{of}" x="{x}" y="{y + 6}" width="{width - 4}" height="8" rx="4"/>'
+        return line + text(x + 2, y, says)
+
+    return svg(
+        900, 250, "An outage in time: the zone fails, pods go elsewhere, the zone returns, waves follow",
+        text(10, 40, "zone c", "h"), span("g", 100, 60, 30, "up"), span("o", 160, 270, 30, "down"),
+        span("g", 430, 460, 30, "back, empty"),
+        text(10, 92, "its pods", "h"), span("o", 160, 110, 82, "silent, 5 min"),
+        span("p", 270, 310, 82, "made again in a and b, or Pending"),
+        span("g", 580, 310, 82, "zone c fills, until the excess is gone"),
+        text(10, 144, "the tool", "h"), span("x", 430, 70, 134, "settles"),
+        span("p", 500, 110, 134, "2 pods"), span("p", 610, 95, 134, "wave 1"),
+        span("p", 705, 95, 134, "wave 2"), span("g", 800, 90, 134, "complete"),
+        text(432, 168, "10 s", "s"), text(502, 168, "first: nothing", "s"),
+        text(502, 184, "started there yet", "s"),
+        text(612, 168, "one eviction a second; the next of a", "s"),
+        text(612, 184, "workload when its replacement is Ready", "s"),
+        '<line class="l" x1="100" y1="212" x2="890" y2="212"/>', text(860, 232, "time", "s"),
+    )  # fmt: skip
+
+
+PICTURES = {f.__name__: f for f in (excess, loss, fewest, certain, waves, parties, outage)}
 
 
 def main() -> None:

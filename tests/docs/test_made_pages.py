@@ -22,8 +22,8 @@ def test_a_picture_is_as_drawn_says_what_it_shows_and_is_in_the_page(name: str) 
     drawn = PICTURES[name]()
     assert (FOLDER / f"{name}.svg").read_text() == drawn, "python -m tests.docs.pictures"
     root = ET.fromstring(drawn)
-    page = (ROOT / "docs" / "concepts.md").read_text()
-    assert f"![{root.attrib['aria-label']}](pictures/{name}.svg)" in page
+    pages = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("concepts", "operations"))
+    assert f"![{root.attrib['aria-label']}](pictures/{name}.svg)" in pages
 
 
 def test_the_recording_is_a_cast_of_a_whole_demo_and_the_picture_is_made_of_it() -> None:
