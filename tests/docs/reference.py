@@ -13,17 +13,16 @@ _FIRST = ("Report", "Summary", "FleetReport", "FleetSummary")
 _HEAD = """\
 # The report as JSON
 
-What `report -o json` and `-o yaml` write, and the document that `once --plan` reads. Names belong to
-`rebalancer/v1`: fields may be added, but are never renamed ([versions](versioning.md)).
-[report.schema.json](report.schema.json) says the same to programs; this page is made from it.
+What `report -o json` and `-o yaml` write, and what `once --plan` reads. Names belong to `rebalancer/v1`: fields may be
+added, but are never renamed ([versions](versioning.md)). [report.schema.json](report.schema.json) says the same to
+programs; this page is made from it. Fields stand after their type; one with a `?` may be missing.
 
 ```sh
 rebalancer report -o json | jq '.constraints[] | select(.excess > 0) | {namespace, workloads, domains, after}'
 rebalancer report -o json | jq -r '.evictions[] | [.wave, .namespace, .pod, .node, .reason] | @tsv'
 ```
 
-Only `generatedAt` and `summary.seconds` do not follow from cluster, settings and `--now`. Characters that
-could act on a terminal are escaped.
+Only `generatedAt` and `summary.seconds` do not follow from cluster, settings and `--now`.
 """
 
 
@@ -36,12 +35,12 @@ def reference() -> str:
 
 def _section(name: str, kind: dict[str, Any]) -> str:
     said = " ".join(kind.get("description", "").split())
-    rows = [
-        f"| `{field}` | {_type(of)} | {'' if field in kind.get('required', ()) else 'yes'} |"
-        for field, of in kind["properties"].items()
-    ]
-    head = ("| field | type | may be missing |", "|---|---|---|")
-    return "\n".join(["", f"## {name}", "", _camel(said), "", *head, *rows, ""])
+    fields: dict[str, list[str]] = {}
+    for field, of in kind["properties"].items():
+        missing = "" if field in kind.get("required", ()) else "?"
+        fields.setdefault(_type(of), []).append(f"`{field}{missing}`")
+    rows = [f"- {type_}: {', '.join(names)}" for type_, names in fields.items()]
+    return "\n".join(["", f"## {name}", "", _camel(said), "", *rows, ""])
 
 
 def _type(of: dict[str, Any]) -> str:
