@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import pytest
 
+from rebalancer.model.pod import Pod
 from rebalancer.planner import objective
 from rebalancer.planner.objective import Rank
+from tests.support.build import pod, snapshot
 
 BETTER = [
     ("less excess, whatever it takes", Rank(0, 9, 9, 9), Rank(1, 0, 0, 0)),
@@ -18,6 +23,25 @@ BETTER = [
 @pytest.mark.parametrize(("better", "worse"), [pytest.param(*r, id=s) for s, *r in BETTER])
 def test_better(better: Rank, worse: Rank) -> None:
     assert better < worse
+
+
+@dataclass(frozen=True)
+class Move:
+    pod: Pod
+    certain: bool
+
+
+def test_a_rank_says_what_remains_what_it_takes_and_how_much_of_it_is_not_certain() -> None:
+    (one,) = snapshot(pod("web")).pods
+    moves = [Move(one, certain=c) for c in (True, False, True)]
+    assert objective.rank(7, moves, 2) == Rank(excess=7, evictions=3, likely=1, waves=2)
+    assert objective.rank(7, moves) == Rank(excess=7, evictions=3, likely=1, waves=0)
+
+
+def test_victims_are_first_where_most_are_wanted_and_else_in_their_order() -> None:
+    wanted = [1, 3, 1, 3, 2]
+    by_key = sorted(range(5), key=lambda place: objective.victim(wanted[place], (place,)))
+    assert objective.victims(np.array(wanted)).tolist() == by_key == [1, 3, 4, 0, 2]
 
 
 def test_in_a_program_no_number_of_evictions_outweighs_one_pod_in_excess() -> None:

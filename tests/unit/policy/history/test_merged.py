@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.policy.ledger import (
@@ -12,7 +13,9 @@ from rebalancer.policy.ledger import (
     Fate,
     Ledger,
     Totals,
+    claimed,
     merged,
+    rival,
     within_limits,
 )
 
@@ -93,3 +96,34 @@ def test_evictions_in_a_row_are_the_fewer_and_all_other_counts_the_more() -> Non
 def test_claims_are_theirs_until_the_own_one_is_written_anew() -> None:
     theirs = {"other": Claim(until=50.0)}
     assert merged(Ledger(claims=theirs), Ledger(claims={"me": Claim(until=60.0)})).claims == theirs
+
+
+NOW = 1000.0
+CLAIMS: list[tuple[str, dict[str, Claim], str | None]] = [
+    ("nobody else claims it", {"me": Claim(NOW + 60, 4)}, None),
+    ("another has claimed the same term", {"b": Claim(NOW + 60, 4)}, "b acts"),
+    ("its claim has run out", {"b": Claim(NOW, 4)}, None),
+    ("its claim ends in a moment", {"b": Claim(NOW + 1, 4)}, "b acts"),
+    ("a former holder of the lease", {"b": Claim(NOW + 60, 3)}, None),
+    ("a later one", {"b": Claim(NOW + 60, 5)}, "b has taken over"),
+    (
+        "of several the latest is named",
+        {"b": Claim(NOW + 60, 5), "c": Claim(NOW + 60, 4)},
+        "b has taken over",
+    ),
+    ("and of equal ones the last by name", {"c": Claim(NOW + 9, 4), "b": Claim(NOW + 60, 4)}, "c acts"),
+]
+
+
+@pytest.mark.parametrize(("claims", "says"), [c[1:] for c in CLAIMS], ids=[c[0] for c in CLAIMS])
+def test_who_else_claims_the_ledger_in_this_term_or_a_later_one_is_a_rival(
+    claims: dict[str, Claim], says: str | None
+) -> None:
+    found = rival(claims, "me", 4, NOW)
+    assert (found is None) if says is None else (found is not None and found.message.startswith(says))
+    mine = Claim(NOW + 60, 4)
+    assert claimed(claims, "me", mine, NOW) == {
+        name: claim
+        for name, claim in {**claims, "me": mine}.items()
+        if name == "me" or (claim.until > NOW and claim.term >= 4)
+    }

@@ -33,7 +33,7 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import HistoryRules, first_seen, resting, stabilizing
+from rebalancer.policy.waits import HistoryRules, first_seen, held_back, resting, stabilizing
 from tests.support.build import deployment, node, nodes, snapshot, workload
 
 NOW = 1_000_000.0
@@ -79,6 +79,14 @@ def test_an_owner_of(entries: list[Entry], code: ReasonCode | None) -> None:
     found = resting(Ledger(entries=tuple(entries)), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
     reason = found.get("Deployment/shop/web")
     assert (reason.code if reason else None) == code
+
+
+@pytest.mark.parametrize(("days", "held"), [(6.9, True), (7.1, False)])
+def test_a_namespace_whose_gates_held_a_replacement_back_is_left_alone_for_a_week(
+    days: float, held: bool
+) -> None:
+    gated = entry(days * 86_400, gates=("queue.example/wait",))
+    assert set(held_back(Ledger(entries=(entry(9), gated)), NOW)) == ({"shop"} if held else set())
 
 
 def test_a_clock_that_was_put_back_does_not_make_owners_rest_for_ever() -> None:

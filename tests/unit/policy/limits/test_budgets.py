@@ -138,3 +138,13 @@ FOUR = {"a-0": 4}
 )
 def test_a_wave_keeps_the_allowance(things: Any, expected: int) -> None:
     assert len(taken(things)) == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "drained", "left"),
+    [(3, [], 3), (3, ["default/b"], 2), (1, ["default/b"], 1), (3, ["default/c"], 3)],
+)
+def test_the_last_disruption_is_left_to_a_drain(most: int, drained: list[str], left: int) -> None:
+    snapshot = cluster(workload("web").placed(FOUR), pdb("b", WEB, max_unavailable=most))
+    allowance = Allowance(Budgets(snapshot), drained)
+    assert allowance.at_most(pods(snapshot)[0]) == left

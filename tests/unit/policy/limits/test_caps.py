@@ -113,6 +113,7 @@ HOUR, DAY = Earlier(last_hour=3), Earlier(last_day={owner_id("ReplicaSet/default
         (Earlier(evicted(2)), {"max_per_node": number(3)}, 3),
         (HOUR, {"max_total_per_hour": number(4)}, 1),
         (HOUR, {"max_total_per_hour": number(3)}, 0),
+        (HOUR, {"max_total_per_hour": percent(45)}, 2),
         (DAY, {"max_per_owner_per_day": number(8)}, 1),
         (DAY, {"max_per_owner_per_day": percent(100)}, 1),
         (DAY, {"max_per_owner_per_day": percent(50)}, 0),

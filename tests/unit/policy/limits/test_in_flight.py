@@ -51,6 +51,7 @@ def test_a_share_is_rounded_down_and_at_least_one(pods: int, limit: Limit, expec
         ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}, 3),
         ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}, 4),
         ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}, 1),
+        ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "a few"}}, 1),
         ({"type": "Recreate"}, 1),
     ],
     ids=str,
