@@ -106,8 +106,10 @@ AT_ONCE = Gait()
 
 
 class WavePace(Struct, frozen=True):
-    """How long one wave lasts, in seconds: until its last replacement is Ready."""
+    """One wave. `seconds`: until its last replacement is Ready, as its workloads' pods were before; a
+    StatefulSet's starts only when the evicted pod is gone."""
 
+    wave: int
     evictions: int
     seconds: int
 
@@ -135,7 +137,10 @@ def pace(plan: Plan, snapshot: Snapshot, gait: Gait = AT_ONCE) -> Pace:
         ending = move.pod.grace_seconds if move.owner.kind == "StatefulSet" else 0
         return took.get(move.owner.key, UNKNOWN) + ending
 
-    waves = tuple(WavePace(len(moves), round(max(map(alone, moves)))) for moves in plan.waves)
+    waves = tuple(
+        WavePace(number, len(moves), round(max(map(alone, moves))))
+        for number, moves in enumerate(plan.waves, 1)
+    )
     longest = max((_one_by_one(chain, alone) for chain in chains(plan, plan.moves)), default=0.0)
     crowds = max((d.waves for d in plan.demands if not d.owner), default=0)
     crowded = crowds * mean(map(alone, plan.moves)) if crowds else 0.0

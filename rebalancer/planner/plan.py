@@ -79,6 +79,11 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
     in_scope: bool = True
     least_excess: int | None = None
 
+    @property
+    def selector(self) -> str | None:
+        """In kubectl's -l syntax; None if the constraint has none."""
+        return str(self.constraint.selector) if self.constraint.selector is not None else None
+
 
 class Refusal(Struct, frozen=True, eq=False):
     """A pod that is not moved, and why."""

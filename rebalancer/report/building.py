@@ -13,28 +13,14 @@ from msgspec import UNSET
 
 from rebalancer.findings import order
 from rebalancer.model.node import Node
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.pace import AT_ONCE, Gait, pace
-from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.report.document import (
-    BetweenReport,
-    BlockedReport,
-    ConstraintReport,
-    Destination,
-    DrillReport,
-    EvictionReport,
-    FindingReport,
-    Fix,
-    JointReport,
-    Report,
-    RoomReport,
-    Summary,
-    Why,
-    waves,
-)
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary
 from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
 from rebalancer.report.formats import rfc3339
+from rebalancer.room.search import Room
 from rebalancer.spread.constraint import resolve
 
 
@@ -49,7 +35,7 @@ def build_report(
     namespaces: Collection[str] = (),
     drill: DrillReport | None = None,
     gait: Gait = AT_ONCE,
-    room: RoomReport | None = None,
+    room: Room | None = None,
 ) -> Report:
     """The report of a plan for a snapshot.
 
@@ -89,27 +75,24 @@ def build_report(
             takes_longest=took.longest,
             least_excess=plan.least_excess,
             least_exact=plan.least_exact,
-            between=tuple(BetweenReport(b.cause.value, b.excess, b.cause.words) for b in plan.between),
+            between=plan.between,
             undecided=snapshot.undecided,
         ),
-        constraints=tuple(map(_constraint, plan.constraints)),
+        constraints=plan.constraints,
         evictions=tuple(
             _eviction(move, plan, domains)
             for move in sorted(plan.moves, key=lambda m: (m.wave, m.pod.namespace, m.pod.name))
         ),
-        blocked=tuple(
-            BlockedReport(b.pod.namespace, b.pod.name, b.reason.code.value, b.reason.message, b.reason.remedy)
-            for b in sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))
-        ),
-        findings=tuple(_finding(f) for f in merge(plan.findings, sorted(around, key=order), key=order)),
+        blocked=tuple(sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))),
+        findings=tuple(merge(plan.findings, sorted(around, key=order), key=order)),
         risks=at_risk,
         cluster_id=snapshot.cluster_id,
         captured_at=rfc3339(snapshot.now) if snapshot.now else "",
-        waves=waves(took),
+        waves=took.waves,
         domains=domain_losses(in_view, snapshot),
         namespaces=grades(at_risk, plan.constraints),
         drill=drill if drill is not None else UNSET,
-        room=room if room is not None and room.missing else UNSET,
+        room=room if room is not None and room.nodes else UNSET,
     )
 
 
@@ -126,41 +109,6 @@ def _soft_ignored(plan: Plan, snapshot: Snapshot) -> int:
             if c.when_unsatisfiable == "ScheduleAnyway"
         }
     )
-
-
-def _finding(f: Finding) -> FindingReport:
-    since = rfc3339(f.since) if f.since is not None else UNSET
-    return FindingReport(
-        f.severity, f.code, f.object, f.message, f.remedy, f.field, f.numbers or UNSET, since
-    )
-
-
-def _constraint(result: ConstraintResult) -> ConstraintReport:
-    c = result.constraint
-    return ConstraintReport(
-        namespace=c.namespace,
-        workloads=result.workloads,
-        selector=str(c.selector) if c.selector is not None else None,
-        topology_key=c.topology_key,
-        max_skew=c.max_skew,
-        min_domains=c.min_domains,
-        when_unsatisfiable=c.when_unsatisfiable,
-        domains=result.domains,
-        after=result.after,
-        skew=result.skew,
-        excess=result.excess,
-        residual_excess=result.residual_excess,
-        status=result.status,
-        reasons=tuple(map(_why, result.reasons)),
-        worst_domain_loss=round(result.worst_domain_loss, 4),
-        best_domain_loss=round(result.best_domain_loss, 4),
-        in_scope=result.in_scope,
-        least_excess=result.least_excess if result.least_excess is not None else UNSET,
-    )
-
-
-def _why(reason: Reason) -> Why:
-    return Why(reason.code.value, reason.message, dict(reason.numbers), reason.remedy)
 
 
 class _DomainsOfNodes:
@@ -184,23 +132,9 @@ def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionRepor
     keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
     landing = (move.predicted, *move.destinations)
     return EvictionReport(
-        namespace=move.pod.namespace,
-        pod=move.pod.name,
-        uid=move.pod.uid,
-        owner=f"{move.owner.kind}/{move.owner.name}",
-        node=move.pod.node_name,
-        destination=Destination(move.destinations, move.certain, move.predicted),
-        wave=move.wave,
-        fixes=tuple(
-            Fix(
-                i,
-                key,
-                domains.among((move.pod.node_name,), key)[0],
-                domains.among(landing, key),
-            )
+        move,
+        tuple(
+            Fix(i, key, domains.among((move.pod.node_name,), key)[0], domains.among(landing, key))
             for i, key in keys
         ),
-        reason=move.reason,
-        waits=_why(move.waits) if move.waits is not None else UNSET,
-        joint=JointReport(j.number, j.pods, j.waiting, j.gain) if (j := move.joint) is not None else UNSET,
     )

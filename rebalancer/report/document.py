@@ -5,161 +5,29 @@ The names belong to `rebalancer/v1`: fields may be added, but are never renamed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from heapq import nlargest
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, WorkloadLoss
-from rebalancer.model.reason import Severity
-from rebalancer.planner.pace import Pace
-from rebalancer.planner.plan import ConstraintResult, Status
+from rebalancer.model.reason import Finding, Reason
+from rebalancer.planner.pace import WavePace
+from rebalancer.planner.plan import Between, ConstraintResult, JointMove, Move, Refusal
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
-from rebalancer.report.formats import API_VERSION, quantities
-from rebalancer.room import NewNodes, Room
-
-# How long the plan may take, wave by wave, as the report has it.
-
-
-class WaveReport(Struct, frozen=True, rename="camel"):
-    """One wave. `expected_seconds`: until its last replacement is Ready, as its workloads' pods were before;
-    a StatefulSet's starts only when the evicted pod is gone."""
-
-    wave: int
-    evictions: int
-    expected_seconds: int
-
-
-def waves(pace: Pace) -> tuple[WaveReport, ...]:
-    """The plan's waves in order."""
-    return tuple(WaveReport(n, w.evictions, w.seconds) for n, w in enumerate(pace.waves, 1))
-
-
-# The content of `rebalancer room`, which the report has as `room`. Its JSON is a public interface.
-
-
-class PodsReport(Struct, frozen=True, rename="camel"):
-    """Pods that would go to a new node. `workload` is Kind/namespace/name."""
-
-    workload: str
-    pods: int
-
-
-class NewNodesReport(Struct, frozen=True, rename="camel"):
-    """Equal new nodes. `domains`: their labels by topology key. `like`: a node that has the shape. `taints`:
-    its own, as kubectl writes them. `free`: what each must have left for pods, as quantities; empty if that
-    depends on the order of evictions. `unlike`: keys of `domains` that the node `like` has otherwise."""
-
-    nodes: int
-    domains: Mapping[str, str]
-    like: str
-    taints: tuple[str, ...]
-    free: Mapping[str, str]
-    unlike: tuple[str, ...]
-    pods: tuple[PodsReport, ...]
-
-
-class InsteadReport(Struct, frozen=True, rename="camel"):
-    """What would do as well: any one of `nodes` with so much `more`."""
-
-    nodes: tuple[str, ...]
-    more: Mapping[str, str]
-
-
-class RoomReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What room is missing, over all workloads together.
-
-    `excess`: what the plan leaves. `missing`: the `nodes` that would cure it, or what of it room can cure.
-    `least`: what no placement with any such nodes beats. `left`: what the plan with these leaves, after so
-    many `evictions`. `mends`: workloads, namespace/Kind/name, whose constraints then hold, or hold better.
-    `proved`: no fewer nodes do, and no more do better. `searched`: nothing was left out for the time it would
-    take. `waiting`: Pending pods, which want room too and are
-    not counted here.
-    """
-
-    api_version: str = API_VERSION
-    kind: str = "Room"
-    source: str
-    excess: int
-    nodes: int
-    missing: tuple[NewNodesReport, ...]
-    instead: InsteadReport | UnsetType = UNSET
-    least: int
-    left: int
-    evictions: int
-    mends: tuple[str, ...]
-    proved: bool
-    searched: bool
-    waiting: int
-
-
-def build_room(room: Room, constraints: Sequence[ConstraintResult], *, source: str = "") -> RoomReport:
-    """The document; `constraints`: those of the plan that the advice is about."""
-    mended = (
-        f"{c.constraint.namespace}/{w}" for c in (constraints[i] for i in room.mends) for w in c.workloads
-    )
-    instead = room.instead
-    return RoomReport(
-        source=source,
-        excess=room.excess,
-        nodes=room.number,
-        missing=tuple(map(_nodes, room.nodes)),
-        instead=InsteadReport(instead.nodes, quantities(instead.more)) if instead is not None else UNSET,
-        least=room.least,
-        left=room.left,
-        evictions=room.evictions,
-        mends=tuple(dict.fromkeys(mended)),
-        proved=room.proved,
-        searched=room.searched,
-        waiting=room.waiting,
-    )
-
-
-def _nodes(new: NewNodes) -> NewNodesReport:
-    return NewNodesReport(
-        nodes=new.number,
-        domains=new.domains,
-        like=new.like,
-        taints=tuple(map(str, new.taints)),
-        free=quantities(new.free),
-        unlike=new.unlike,
-        pods=tuple(PodsReport(p.workload, p.pods) for p in new.pods),
-    )
-
+from rebalancer.report.formats import API_VERSION, quantities, rfc3339
+from rebalancer.room.search import Enlarged, ForPods, NewNodes, Room
 
 # The drill as a document: what every failure comes to, the worst ones in full.
 #
 # Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
 
 WORST = 10
-
-
-class BudgetReport(Struct, frozen=True, rename="camel"):
-    """A PodDisruptionBudget that is breached: its healthy pods when the nodes fail (`healthy`), and when the
-    replacements that find a node are Ready (`after`); `needed`: what it asks for."""
-
-    budget: str
-    healthy: int
-    after: int
-    needed: int
-
-
-class LossReport(Struct, frozen=True, rename="camel"):
-    """A workload (Kind/namespace/name) and what it loses. `pods`: how many ran; `lost` = `replaced` +
-    `pending` + `held` + `gone`. `why`: what shuts which nodes to the pending ones; `counts_dead`: a
-    constraint that shuts some counts the nodes that are down as empty (nodeTaintsPolicy Ignore)."""
-
-    workload: str
-    pods: int
-    lost: int
-    replaced: int
-    pending: int
-    held: int
-    gone: int
-    why: str
-    counts_dead: bool
 
 
 class FailureReport(Struct, frozen=True, rename="camel"):
@@ -184,8 +52,8 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     planned_lost: int
     planned_pending: int
     planned_lasting: int
-    workloads: tuple[LossReport, ...] = ()
-    breached: tuple[BudgetReport, ...] = ()
+    workloads: tuple[WorkloadLoss, ...] = ()
+    breached: tuple[Breach, ...] = ()
 
     @property
     def name(self) -> str:
@@ -266,26 +134,9 @@ def _failure(today: Drilled, after: Drilled | None, *, full: bool) -> FailureRep
         planned_lost=after.lost if after is not None else -1,
         planned_pending=after.pending if after is not None else -1,
         planned_lasting=sum(b.lasting for b in after.breaches) if after is not None else -1,
-        workloads=tuple(map(_loss, today.workloads)) if full else (),
-        breached=tuple(map(_breach, today.breaches)) if full else (),
+        workloads=today.workloads if full else (),
+        breached=today.breaches if full else (),
     )
-
-
-def _loss(w: WorkloadLoss) -> LossReport:
-    return LossReport(w.workload, w.pods, w.lost, w.replaced, w.pending, w.held, w.gone, w.why, w.counts_dead)
-
-
-def _breach(b: Breach) -> BudgetReport:
-    return BudgetReport(b.budget, b.healthy, b.after, b.needed)
-
-
-class BetweenReport(Struct, frozen=True, rename="camel"):
-    """How much excess stays that some placement would not have, for one cause: "not-placed", "forbidden",
-    "not-walkable" or "search-gave-up"; `message` says it in words."""
-
-    cause: str
-    excess: int
-    message: str
 
 
 class Summary(Struct, frozen=True, rename="camel"):
@@ -319,45 +170,8 @@ class Summary(Struct, frozen=True, rename="camel"):
     takes_longest: str = ""
     least_excess: int = 0
     least_exact: bool = True
-    between: tuple[BetweenReport, ...] = ()
+    between: tuple[Between, ...] = ()
     undecided: tuple[str, ...] = ()
-
-
-class Why(Struct, frozen=True, rename="camel"):
-    """A reason with its figures."""
-
-    code: str
-    message: str
-    numbers: dict[str, int]
-    remedy: str
-
-
-class ConstraintReport(Struct, frozen=True, rename="camel"):
-    """A constraint now and after the plan. `selector` is in kubectl's -l syntax, None if absent.
-
-    `worst_domain_loss`: the share of its pods that are lost if the fullest domain fails. `best_domain_loss`:
-    the smallest such share that a placement can have. `least_excess`: no placement leaves this constraint
-    less, whatever becomes of others; there only where some excess stays.
-    """
-
-    namespace: str
-    workloads: tuple[str, ...]
-    selector: str | None
-    topology_key: str
-    max_skew: int
-    min_domains: int
-    when_unsatisfiable: str
-    domains: Mapping[str, int]
-    after: Mapping[str, int]
-    skew: int
-    excess: int
-    residual_excess: int
-    status: Status
-    reasons: tuple[Why, ...]
-    worst_domain_loss: float
-    best_domain_loss: float
-    in_scope: bool
-    least_excess: int | UnsetType = UNSET
 
 
 class Destination(Struct, frozen=True, rename="camel"):
@@ -379,62 +193,16 @@ class Fix(Struct, frozen=True, rename="camel"):
     targets: tuple[str, ...] = field(name="to")
 
 
-class JointReport(Struct, frozen=True, rename="camel"):
-    """Evictions that go out together, in this order (namespace/name). `waitingIfBrokenOff`: so many
-    replacements find no node if not all of them go; `gain`: by so much the excess falls at least."""
+class EvictionReport(Struct, frozen=True):
+    """A move, and the constraints that it helps."""
 
-    number: int
-    pods: tuple[str, ...]
-    waiting_if_broken_off: int
-    gain: int
-
-
-class EvictionReport(Struct, frozen=True, rename="camel"):
-    """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is Kind/name.
-    `waits`: the cap that leaves it to a later cycle; there only where one does. `joint`: the joint move that
-    it is a part of; there only where it is."""
-
-    namespace: str
-    pod: str
-    uid: str
-    owner: str
-    node: str
-    destination: Destination
-    wave: int
+    move: Move
     fixes: tuple[Fix, ...]
-    reason: str
-    waits: Why | UnsetType = UNSET
-    joint: JointReport | UnsetType = UNSET
-
-
-class BlockedReport(Struct, frozen=True, rename="camel"):
-    """A pod that could have been evicted and is not."""
-
-    namespace: str
-    pod: str
-    reason: str
-    message: str
-    remedy: str
-
-
-class FindingReport(Struct, frozen=True, rename="camel"):
-    """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in the
-    object. `numbers`: figures of the message; there only where it has some. `since`: when it was seen first;
-    there only where the ledger remembers."""
-
-    severity: Severity
-    code: str
-    object: str
-    message: str
-    remedy: str
-    field: str = ""
-    numbers: Mapping[str, int] | UnsetType = UNSET
-    since: str | UnsetType = UNSET
 
     @property
-    def says(self) -> str:
-        """The message, and since when it is so."""
-        return self.message if self.since is UNSET else f"{self.message} (so since {self.since})"
+    def owner(self) -> str:
+        """Kind/name."""
+        return f"{self.move.owner.kind}/{self.move.owner.name}"
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
@@ -453,25 +221,25 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     summary: Summary
-    constraints: tuple[ConstraintReport, ...]
+    constraints: tuple[ConstraintResult, ...]
     evictions: tuple[EvictionReport, ...]
-    blocked: tuple[BlockedReport, ...]
-    findings: tuple[FindingReport, ...]
+    blocked: tuple[Refusal, ...]
+    findings: tuple[Finding, ...]
     risks: tuple[Risk, ...] = ()
     cluster_id: str = ""
     captured_at: str = ""
-    waves: tuple[WaveReport, ...] = ()
+    waves: tuple[WavePace, ...] = ()
     domains: tuple[DomainLoss, ...] = ()
     namespaces: tuple[NamespaceGrade, ...] = ()
     drill: DrillReport | UnsetType = UNSET
-    room: RoomReport | UnsetType = UNSET
+    room: Room | UnsetType = UNSET
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
         """The evictions of each wave, in the order of the waves."""
         found: dict[int, list[EvictionReport]] = {}
-        for eviction in sorted(self.evictions, key=lambda e: e.wave):
-            found.setdefault(eviction.wave, []).append(eviction)
+        for eviction in sorted(self.evictions, key=lambda e: e.move.wave):
+            found.setdefault(eviction.move.wave, []).append(eviction)
         return found
 
 
@@ -487,7 +255,7 @@ def in_namespaces(report: Report, names: Collection[str]) -> Report:
     Nodes, pods and zones are the whole cluster's. A plan evicts in these namespaces only (see
     `PolicyOptions.namespaces_include`), so that its figures need no other count.
     """
-    kept = [i for i, c in enumerate(report.constraints) if c.namespace in names]
+    kept = [i for i, c in enumerate(report.constraints) if c.constraint.namespace in names]
     index = {old: new for new, old in enumerate(kept)}
     return replace(
         report,
@@ -502,13 +270,236 @@ def in_namespaces(report: Report, names: Collection[str]) -> Report:
             )
             for e in report.evictions
         ),
-        blocked=tuple(b for b in report.blocked if b.namespace in names),
+        blocked=tuple(b for b in report.blocked if b.pod.namespace in names),
         findings=tuple(f for f in report.findings if _shown(f, names)),
         risks=tuple(r for r in report.risks if r.namespace in names),
         namespaces=tuple(n for n in report.namespaces if n.namespace in names),
     )
 
 
-def _shown(finding: FindingReport, names: Collection[str]) -> bool:
+def _shown(finding: Finding, names: Collection[str]) -> bool:
     parts = finding.object.split("/")
     return len(parts) != _NAMESPACED or parts[1] in names
+
+
+# What the JSON has of the objects that the program itself works with.
+
+_T = TypeVar("_T")
+Field = tuple[str, Any, Callable[[Any], object]]
+
+
+class Shape(Struct, frozen=True):
+    """`name`, `says`: the kind in the schema. `fields`: the name of each, its type, and how it is found."""
+
+    name: str
+    says: str
+    fields: tuple[Field, ...]
+
+
+def _shape(
+    kind: type[_T], name: str, says: str, *fields: str | tuple[str, Any, Callable[[_T], object]]
+) -> tuple[type[_T], Shape]:
+    """A field that is a string is an attribute of that name, with the type that it has there."""
+    own = {f.name: f.type for f in struct_fields(kind)}  # type: ignore[arg-type]
+    given = ((_camel(f), own.get(f, Any), attrgetter(f)) if isinstance(f, str) else f for f in fields)
+    return kind, Shape(name, says, tuple(given))
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))
+
+
+SHAPES: dict[type, Shape] = dict(
+    (
+        _shape(
+            Reason,
+            "Why",
+            """A reason with its figures.""",
+            ("code", str, lambda r: r.code.value),
+            "message",
+            "numbers",
+            "remedy",
+        ),
+        _shape(
+            Between,
+            "BetweenReport",
+            """How much excess stays that some placement would not have, for one cause: "not-placed",
+    "forbidden", "not-walkable" or "search-gave-up"; `message` says it in words.""",
+            ("cause", str, lambda b: b.cause.value),
+            "excess",
+            ("message", str, lambda b: b.cause.words),
+        ),
+        _shape(
+            ConstraintResult,
+            "ConstraintReport",
+            """A constraint now and after the plan. `selector` is in kubectl's -l syntax, None if absent.
+    `worst_domain_loss`: the share of its pods that are lost if the fullest domain fails. `best_domain_loss`:
+    the smallest such share that a placement can have. `least_excess`: no placement leaves this constraint
+    less, whatever becomes of others; there only where some excess stays.""",
+            ("namespace", str, lambda c: c.constraint.namespace),
+            "workloads",
+            ("selector", str | None, lambda c: c.selector),
+            ("topologyKey", str, lambda c: c.constraint.topology_key),
+            ("maxSkew", int, lambda c: c.constraint.max_skew),
+            ("minDomains", int, lambda c: c.constraint.min_domains),
+            ("whenUnsatisfiable", str, lambda c: c.constraint.when_unsatisfiable),
+            "domains",
+            "after",
+            "skew",
+            "excess",
+            "residual_excess",
+            "status",
+            "reasons",
+            ("worstDomainLoss", float, lambda c: round(c.worst_domain_loss, 4)),
+            ("bestDomainLoss", float, lambda c: round(c.best_domain_loss, 4)),
+            "in_scope",
+            ("leastExcess", int | UnsetType, lambda c: UNSET if c.least_excess is None else c.least_excess),
+        ),
+        _shape(
+            JointMove,
+            "JointReport",
+            """Evictions that go out together, in this order (namespace/name). `waitingIfBrokenOff`: so many
+    replacements find no node if not all of them go; `gain`: by so much the excess falls at least.""",
+            "number",
+            "pods",
+            ("waitingIfBrokenOff", int, lambda j: j.waiting),
+            "gain",
+        ),
+        _shape(
+            EvictionReport,
+            "EvictionReport",
+            """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
+    Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does. `joint`: the joint
+    move that it is a part of; there only where it is.""",
+            ("namespace", str, lambda e: e.move.pod.namespace),
+            ("pod", str, lambda e: e.move.pod.name),
+            ("uid", str, lambda e: e.move.pod.uid),
+            ("owner", str, lambda e: e.owner),
+            ("node", str, lambda e: e.move.pod.node_name),
+            (
+                "destination",
+                Destination,
+                lambda e: Destination(e.move.destinations, e.move.certain, e.move.predicted),
+            ),
+            ("wave", int, lambda e: e.move.wave),
+            "fixes",
+            ("reason", str, lambda e: e.move.reason),
+            ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
+            ("joint", JointMove | UnsetType, lambda e: e.move.joint or UNSET),
+        ),
+        _shape(
+            Refusal,
+            "BlockedReport",
+            """A pod that could have been evicted and is not.""",
+            ("namespace", str, lambda b: b.pod.namespace),
+            ("pod", str, lambda b: b.pod.name),
+            ("reason", str, lambda b: b.reason.code.value),
+            ("message", str, lambda b: b.reason.message),
+            ("remedy", str, lambda b: b.reason.remedy),
+        ),
+        _shape(
+            Finding,
+            "FindingReport",
+            """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in
+    the object. `numbers`: figures of the message; there only where it has some. `since`: when it was seen
+    first; there only where the ledger remembers.""",
+            "severity",
+            "code",
+            "object",
+            "message",
+            "remedy",
+            ("field", str | UnsetType, lambda f: f.field),
+            ("numbers", Mapping[str, int] | UnsetType, lambda f: f.numbers or UNSET),
+            ("since", str | UnsetType, lambda f: UNSET if f.since is None else rfc3339(f.since)),
+        ),
+        _shape(
+            WavePace,
+            "WaveReport",
+            """One wave. `expected_seconds`: until its last replacement is Ready, as its workloads' pods were
+    before; a StatefulSet's starts only when the evicted pod is gone.""",
+            "wave",
+            "evictions",
+            ("expectedSeconds", int, lambda w: w.seconds),
+        ),
+        _shape(
+            WorkloadLoss,
+            "LossReport",
+            """A workload (Kind/namespace/name) and what it loses. `pods`: how many ran; `lost` = `replaced` +
+    `pending` + `held` + `gone`. `why`: what shuts which nodes to the pending ones; `counts_dead`: a
+    constraint that shuts some counts the nodes that are down as empty (nodeTaintsPolicy Ignore).""",
+            "workload",
+            "pods",
+            "lost",
+            "replaced",
+            "pending",
+            "held",
+            "gone",
+            "why",
+            "counts_dead",
+        ),
+        _shape(
+            Breach,
+            "BudgetReport",
+            """A PodDisruptionBudget that is breached: its healthy pods when the nodes fail (`healthy`), and
+    when the replacements that find a node are Ready (`after`); `needed`: what it asks for.""",
+            "budget",
+            "healthy",
+            "after",
+            "needed",
+        ),
+        _shape(
+            ForPods,
+            "PodsReport",
+            """Pods that would go to a new node. `workload` is Kind/namespace/name.""",
+            "workload",
+            "pods",
+        ),
+        _shape(
+            NewNodes,
+            "NewNodesReport",
+            """Equal new nodes. `domains`: their labels by topology key. `like`: a node that has the shape.
+    `taints`: its own, as kubectl writes them. `free`: what each must have left for pods, as quantities; empty
+    if that depends on the order of evictions. `unlike`: keys of `domains` that the node `like` has
+    otherwise.""",
+            ("nodes", int, lambda n: n.number),
+            "domains",
+            "like",
+            ("taints", tuple[str, ...], lambda n: tuple(map(str, n.taints))),
+            ("free", Mapping[str, str], lambda n: quantities(n.free)),
+            "unlike",
+            "pods",
+        ),
+        _shape(
+            Enlarged,
+            "InsteadReport",
+            """What would do as well: any one of `nodes` with so much `more`.""",
+            "nodes",
+            ("more", Mapping[str, str], lambda i: quantities(i.more)),
+        ),
+        _shape(
+            Room,
+            "RoomReport",
+            """What room is missing, over all workloads together. `excess`: what the plan leaves. `missing`:
+    the `nodes` that would cure it, or what of it room can cure. `least`: what no placement with any such
+    nodes beats. `left`: what the plan with these leaves, after so many `evictions`. `mends`: workloads,
+    namespace/Kind/name, whose constraints then hold, or hold better. `proved`: no fewer nodes do, and no more
+    do better. `searched`: nothing was left out for the time it would take. `waiting`: Pending pods, which
+    want room too and are not counted here.""",
+            ("apiVersion", str, lambda _: API_VERSION),
+            ("kind", str, lambda _: "Room"),
+            "source",
+            "excess",
+            ("nodes", int, lambda r: r.number),
+            ("missing", tuple[NewNodes, ...], lambda r: r.nodes),
+            ("instead", Enlarged | UnsetType, lambda r: r.instead or UNSET),
+            "least",
+            "left",
+            "evictions",
+            "mends",
+            "proved",
+            "searched",
+            "waiting",
+        ),
+    )
+)

@@ -12,8 +12,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from rebalancer.model.reason import Finding
+from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
-from rebalancer.report.document import ConstraintReport, DrillReport, FindingReport, Report
+from rebalancer.report.document import DrillReport, Report
 from rebalancer.report.missing_room import section as room
 from rebalancer.report.words import beyond_reach, headline
 
@@ -47,8 +49,8 @@ def _lines(report: Report) -> Iterator[str]:
             (
                 (
                     code(text.name_of(c)),
-                    code(text.short_key(c.topology_key)),
-                    str(c.max_skew),
+                    code(text.short_key(c.constraint.topology_key)),
+                    str(c.constraint.max_skew),
                     code(text.change(c)),
                     f"{text.percent(c.worst_domain_loss)}, best {text.percent(c.best_domain_loss)}",
                     c.status,
@@ -79,11 +81,11 @@ def _lines(report: Report) -> Iterator[str]:
             ("wave", "evict", "from", "to", "why"),
             (
                 (
-                    str(e.wave),
-                    code(f"{e.namespace}/{e.pod}"),
-                    code(e.node),
-                    code(text.listing(e.destination.nodes)) + ("" if e.destination.certain else " (likely)"),
-                    escape(e.reason),
+                    str(e.move.wave),
+                    code(e.move.pod.key),
+                    code(e.move.pod.node_name),
+                    code(text.listing(e.move.destinations)) + ("" if e.move.certain else " (likely)"),
+                    escape(e.move.reason),
                 )
                 for e in report.evictions
             ),
@@ -109,7 +111,7 @@ def _lines(report: Report) -> Iterator[str]:
             if len(g.findings) > 1:
                 others = code(text.listing((f.object for f in g.findings[1:]), 10))
                 whose += f" and {len(g.findings) - 1:,} more ({others})"
-            yield f"- **{g.severity}** {g.code}: {whose}: {escape(first.says)}"
+            yield f"- **{g.severity}** {g.code}: {whose}: {escape(text.says(first))}"
             yield from _remedy(first.remedy)
     for title, sentences in (("Assumed", report.assumptions), ("Not known", report.warnings)):
         if sentences:
@@ -158,7 +160,7 @@ def _overview(report: Report) -> Iterator[str]:
         yield escape(words.LEGEND)
 
 
-def _stays(report: Report, left: Sequence[ConstraintReport]) -> Iterator[str]:
+def _stays(report: Report, left: Sequence[ConstraintResult]) -> Iterator[str]:
     if not left:
         return
     yield from _heading("What stays, and why")
@@ -167,7 +169,7 @@ def _stays(report: Report, left: Sequence[ConstraintReport]) -> Iterator[str]:
             yield escape(said)
             yield ""
     for c in left[:_MOST_ROWS]:
-        whose = f"{code(text.name_of(c))} {code(text.short_key(c.topology_key))}"
+        whose = f"{code(text.name_of(c))} {code(text.short_key(c.constraint.topology_key))}"
         yield f"- {whose}, excess {c.residual_excess}"
         for why in c.reasons:
             remedy = f" → {escape(why.remedy)}" if why.remedy else ""
@@ -250,7 +252,7 @@ def to_openreports(report: Report) -> Json:
     by: dict[str, list[Json]] = {"": []}
     for c in report.constraints:
         if c.in_scope:
-            by.setdefault(c.namespace, []).append({**_constraint(c), "timestamp": when})
+            by.setdefault(c.constraint.namespace, []).append({**_constraint(c), "timestamp": when})
     for f in report.findings:
         parts = f.object.split("/")
         by.setdefault(parts[1] if len(parts) == 3 else "", []).append({**_finding(f), "timestamp": when})
@@ -279,17 +281,18 @@ def _object(namespace: str, results: list[Json]) -> Json:
     }
 
 
-def _constraint(c: ConstraintReport) -> Json:
-    said = f"{text.short_key(c.topology_key)}: skew {c.skew}, maxSkew {c.max_skew}: {text.change(c)}"
+def _constraint(c: ConstraintResult) -> Json:
+    key, most = c.constraint.topology_key, c.constraint.max_skew
+    said = f"{text.short_key(key)}: skew {c.skew}, maxSkew {most}: {text.change(c)}"
     if c.reasons and c.residual_excess:
         said += f"; excess {c.residual_excess} stays: {c.reasons[0].message}"
     return _result(
         "topology-spread-constraint",
-        c.topology_key,
+        key,
         "fail" if c.excess else "pass",
         "high" if c.residual_excess else "medium" if c.excess else "info",
         said,
-        [_reference(c.namespace, w) for w in c.workloads],
+        [_reference(c.constraint.namespace, w) for w in c.workloads],
         {
             "status": c.status,
             "excess": str(c.excess),
@@ -300,13 +303,13 @@ def _constraint(c: ConstraintReport) -> Json:
     )
 
 
-def _finding(f: FindingReport) -> Json:
+def _finding(f: Finding) -> Json:
     kind, _, rest = f.object.partition("/")
     namespace, _, name = rest.rpartition("/")
     severity = f.severity.value
     more = {"remedy": f.remedy[:_LONGEST]} if f.remedy else {}
     subject = _reference(namespace, f"{kind}/{name}")
-    return _result(f.code, f.field, _RESULTS[severity], _SEVERITIES[severity], f.says, [subject], more)
+    return _result(f.code, f.field, _RESULTS[severity], _SEVERITIES[severity], text.says(f), [subject], more)
 
 
 def _result(
@@ -387,11 +390,11 @@ def rows(report: Report) -> Iterator[list[object]]:
             evictions[f.constraint] += 1
     for c, moves in zip(report.constraints, evictions, strict=True):
         row = (
-            c.namespace,
+            c.constraint.namespace,
             " ".join(c.workloads),
-            c.topology_key,
-            c.when_unsatisfiable,
-            c.max_skew,
+            c.constraint.topology_key,
+            c.constraint.when_unsatisfiable,
+            c.constraint.max_skew,
             c.skew,
             c.excess,
             c.residual_excess,
@@ -399,8 +402,8 @@ def rows(report: Report) -> Iterator[list[object]]:
             str(c.in_scope).lower(),
             text.counts(c.domains),
             text.counts(c.after),
-            c.worst_domain_loss,
-            c.best_domain_loss,
+            round(c.worst_domain_loss, 4),
+            round(c.best_domain_loss, 4),
             moves,
             " ".join(r.code for r in c.reasons),
             c.selector or "",

@@ -7,7 +7,10 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,10 +19,10 @@ from msgspec import Struct
 from rebalancer import __version__
 from rebalancer.errors import UserError
 from rebalancer.report import text, words
-from rebalancer.report.document import Report
+from rebalancer.report.document import SHAPES, Report
 from rebalancer.report.exports import escape
 from rebalancer.report.formats import API_VERSION, Format, rfc3339
-from rebalancer.report.output import to_builtins, to_json
+from rebalancer.report.output import members, to_builtins, to_json
 
 
 class FleetSummary(Struct, frozen=True, rename="camel"):
@@ -248,7 +251,7 @@ def _csv(fleet: FleetReport) -> str:
 def to_schema() -> str:
     """As indented JSON. Fields may be added in later versions, which is why none is forbidden."""
     (found, _), components = msgspec.json.schema_components(
-        [Report, FleetReport], ref_template="#/$defs/{name}"
+        [_described(Report), _described(FleetReport)], ref_template="#/$defs/{name}"
     )
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -257,3 +260,33 @@ def to_schema() -> str:
         "$defs": components,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+@cache
+def _described(kind: type[Struct]) -> type[Struct]:
+    """A kind that has the fields which the JSON has of this one."""
+    shape = SHAPES.get(kind)
+    own = {} if shape else {f.encode_name: f.default for f in msgspec.structs.fields(kind)}
+    return msgspec.defstruct(
+        shape.name if shape else kind.__name__,
+        [
+            (f"_{i}", _told(of), msgspec.field(name=name, default=own.get(name, _default(of))))
+            for i, (name, of, _) in enumerate(members(kind))
+        ],
+        namespace={"__doc__": shape.says if shape else kind.__doc__},
+        kw_only=True,
+    )
+
+
+def _default(of: Any) -> Any:
+    return msgspec.UNSET if msgspec.UnsetType in get_args(of) else msgspec.NODEFAULT
+
+
+def _told(of: Any) -> Any:
+    """A type in which each kind is what is told of it."""
+    if isinstance(of, type) and issubclass(of, Struct):
+        return _described(of)
+    origin, inner = get_origin(of), tuple(map(_told, get_args(of)))
+    if origin in (UnionType, Union):
+        return reduce(or_, inner)
+    return origin[inner] if origin is tuple else of

@@ -6,27 +6,26 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import UNSET
-
-from rebalancer.report.document import NewNodesReport, RoomReport
+from rebalancer.report.formats import quantities
 from rebalancer.report.text import listing, plural, short_key
 from rebalancer.report.words import workload_name
 from rebalancer.room.kinds import NEW
+from rebalancer.room.search import NewNodes, Room
 
 _NAMED = 4
 _PLACES = ("zone", "region")
 
 
-def headline(room: RoomReport) -> str:
+def headline(room: Room) -> str:
     """The advice, and what it mends."""
     if not room.excess:
         return "No room is missing: the plan leaves no excess."
-    if not room.missing:
+    if not room.nodes:
         known = "More nodes would not help" if room.proved else "No nodes were found that would help"
         return f"{known}: an excess of {room.excess:,} stays for other reasons{_cut(room)}."
-    said = " and ".join(map(_nodes, room.missing))
-    if room.instead is not UNSET:
-        more = _amounts(room.instead.more)
+    said = " and ".join(map(_nodes, room.nodes))
+    if room.instead is not None:
+        more = _amounts(quantities(room.instead.more))
         names = room.instead.nodes
         said += f", or {more} more on " + (
             names[0] if len(names) == 1 else f"any of {listing(names, _NAMED)}"
@@ -35,11 +34,11 @@ def headline(room: RoomReport) -> str:
     return said + ("." if room.proved else f". Fewer were not proved impossible{_cut(room)}.")
 
 
-def _cut(room: RoomReport) -> str:
+def _cut(room: Room) -> str:
     return "" if room.searched else ", and it was not searched to the end"
 
 
-def section(room: RoomReport) -> Iterator[str]:
+def section(room: Room) -> Iterator[str]:
     """The lines of a section of the report."""
     yield headline(room)
     yield from details(room)
@@ -47,14 +46,14 @@ def section(room: RoomReport) -> Iterator[str]:
         yield f"see it first: {try_it}"
 
 
-def details(room: RoomReport) -> list[str]:
+def details(room: Room) -> list[str]:
     """What it comes to, and what was left out."""
-    if not room.missing:
+    if not room.nodes:
         return []
     leave = "leaves" if room.evictions == 1 else "leave"
     after = f"an excess of {room.left:,}" if room.left else "no excess"
     lines = [
-        f"with {'it' if room.nodes == 1 else 'them'}, {plural(room.evictions, 'eviction')} {leave} {after}"
+        f"with {'it' if room.number == 1 else 'them'}, {plural(room.evictions, 'eviction')} {leave} {after}"
     ]
     if room.left > room.least:
         lines.append(f"a placement with {room.least:,} exists, but single evictions do not lead there")
@@ -63,22 +62,22 @@ def details(room: RoomReport) -> list[str]:
     return lines
 
 
-def command(room: RoomReport) -> str:
+def command(room: Room) -> str:
     """How to see the effect first; "" where the nodes are of several kinds."""
-    if len(room.missing) != 1:
+    if len(room.nodes) != 1:
         return ""
-    new = room.missing[0]
+    new = room.nodes[0]
     labels = "".join(f" --label {shlex.quote(f'{short_key(k)}={new.domains[k]}')}" for k in new.unlike)
-    return f"rebalancer simulate --add-nodes {room.nodes} --like {shlex.quote(new.like)}{labels}"
+    return f"rebalancer simulate --add-nodes {room.number} --like {shlex.quote(new.like)}{labels}"
 
 
-def _nodes(new: NewNodesReport) -> str:
+def _nodes(new: NewNodes) -> str:
     where = ", ".join(_named(new.domains))
-    free = _amounts({r: q for r, q in new.free.items() if r != "pods"})
+    free = _amounts({r: q for r, q in quantities(new.free).items() if r != "pods"})
     return (
-        plural(new.nodes, "node")
+        plural(new.number, "node")
         + (f" in {where}" if where else "")
-        + (f" with {free} free" + (" each" if new.nodes > 1 else "") if free else "")
+        + (f" with {free} free" + (" each" if new.number > 1 else "") if free else "")
         + (f" and {_tainted(new)}" if new.taints else "")
         + f", like {new.like}"
     )
@@ -95,8 +94,12 @@ def _named(domains: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _tainted(new: NewNodesReport) -> str:
-    return f"the taint {new.taints[0]}" if len(new.taints) == 1 else f"the taints {', '.join(new.taints)}"
+def _tainted(new: NewNodes) -> str:
+    return (
+        f"the taint {new.taints[0]}"
+        if len(new.taints) == 1
+        else f"the taints {', '.join(map(str, new.taints))}"
+    )
 
 
 def _amounts(quantities: Mapping[str, str]) -> str:
@@ -125,12 +128,12 @@ _IMAGE = "registry.k8s.io/pause:3.10"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def to_buffers(room: RoomReport) -> tuple[list[Json], list[str]]:
+def to_buffers(room: Room) -> tuple[list[Json], list[str]]:
     """The objects; and what cannot be said so, in sentences. Each buffer comes before its template: where the
     cluster knows no buffers nothing is left behind."""
     objects: list[Json] = []
     left_out: list[str] = []
-    for i, new in enumerate(room.missing, 1):
+    for i, new in enumerate(room.nodes, 1):
         if any(value.startswith(NEW) for value in new.domains.values()):
             left_out.append(
                 "a domain that does not exist yet has no name to ask for: add its node pool yourself"
@@ -142,17 +145,17 @@ def to_buffers(room: RoomReport) -> tuple[list[Json], list[str]]:
     return objects, left_out
 
 
-def _objects(name: str, new: NewNodesReport) -> list[Json]:
+def _objects(name: str, new: NewNodes) -> list[Json]:
     namespace = new.pods[0].workload.split("/")[1]
     metadata: Json = {"name": name, "namespace": namespace, "labels": {**_MANAGED, LABEL: name}}
-    requests = {r: q for r, q in new.free.items() if r != "pods"}
+    requests = {r: q for r, q in quantities(new.free).items() if r != "pods"}
     spec: Json = {
         "nodeSelector": dict(new.domains),
         "containers": [{"name": "room", "image": _IMAGE, "resources": {"requests": requests}}],
     }
     if new.taints:
-        spec["tolerations"] = [_toleration(t) for t in new.taints]
-    if new.nodes > 1:
+        spec["tolerations"] = [_toleration(str(t)) for t in new.taints]
+    if new.number > 1:
         term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {LABEL: name}}}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     template = {"metadata": {"labels": {**_MANAGED, LABEL: name}}, "spec": spec}
@@ -163,7 +166,7 @@ def _objects(name: str, new: NewNodesReport) -> list[Json]:
             "metadata": metadata,
             "spec": {
                 "podTemplateRef": {"name": name},
-                "replicas": new.nodes,
+                "replicas": new.number,
                 "provisioningStrategy": STRATEGY,
             },
         },

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
 
-from rebalancer.report.document import Report
+from rebalancer.report.document import SHAPES, Field, Report
 from rebalancer.report.formats import Color, Format
 from rebalancer.report.text import HIDDEN
 from rebalancer.report.words import Showing
@@ -72,7 +73,7 @@ def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing |
 
 def to_builtins(document: Struct) -> Any:
     """A document as dictionaries, lists and plain values."""
-    return msgspec.to_builtins(document, enc_hook=_plain)
+    return msgspec.to_builtins(_plain(document), enc_hook=_counts)
 
 
 def to_json(document: Struct) -> str:
@@ -89,20 +90,27 @@ def json_pieces(document: Struct) -> Iterator[bytes]:
 
 def _members(document: Struct, columns: int) -> Iterator[bytes]:
     between, margin = b"{", b"\n" + b" " * columns
-    for name, key in _fields(type(document)):
-        value = getattr(document, name)
-        if value is msgspec.UNSET:
-            continue
-        yield between + margin + b"  " + key + b": "
+    for key, value in _said(document):
+        yield between + margin + b"  " + msgspec.json.encode(key) + b": "
         between = b","
         yield from _value(value, columns + 2)
     yield margin + b"}"
 
 
+def _said(document: Struct) -> Iterator[tuple[str, object]]:
+    """What the JSON has of an object, name by name."""
+    for name, _, get in members(type(document)):
+        value = get(document)
+        if value is not msgspec.UNSET:
+            yield name, value
+
+
 @cache
-def _fields(kind: type[Struct]) -> tuple[tuple[str, bytes], ...]:
-    """The name of each, and the same as JSON: finding them takes longer than writing what they hold."""
-    return tuple((f.name, msgspec.json.encode(f.encode_name)) for f in msgspec.structs.fields(kind))
+def members(kind: type[Struct]) -> tuple[Field, ...]:
+    """The fields of its shape, or, of what is a document only, its own."""
+    if kind in SHAPES:
+        return SHAPES[kind].fields
+    return tuple((f.encode_name, f.type, attrgetter(f.name)) for f in msgspec.structs.fields(kind))
 
 
 def _value(value: object, columns: int) -> Iterator[bytes]:
@@ -113,7 +121,7 @@ def _value(value: object, columns: int) -> Iterator[bytes]:
             yield from _value(element, columns + 2)
         yield margin + b"]"
         return
-    text = msgspec.json.encode(value, enc_hook=_plain)
+    text = msgspec.json.encode(_plain(value), enc_hook=_counts)
     if len(text) > _LARGE and isinstance(value, Struct):
         yield from _members(value, columns)
         return
@@ -125,7 +133,16 @@ def _value(value: object, columns: int) -> Iterator[bytes]:
     yield text
 
 
-def _plain(value: object) -> dict[str, int]:
+def _plain(value: object) -> object:
+    """An object, and those in it, as dictionaries."""
+    if isinstance(value, Struct):
+        return {name: _plain(found) for name, found in _said(value)}
+    if isinstance(value, tuple) and value and isinstance(value[0], Struct):
+        return [_plain(element) for element in value]
+    return value
+
+
+def _counts(value: object) -> dict[str, int]:
     """Counts per domain as what JSON and YAML can say: made only while they are written."""
     if isinstance(value, PerDomain):
         return value.plain()

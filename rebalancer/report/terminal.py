@@ -10,13 +10,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rebalancer.drill.lost import WorkloadLoss
+from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import (
-    ConstraintReport,
     DrillReport,
     EvictionReport,
     FailureReport,
-    LossReport,
     Report,
 )
 from rebalancer.report.missing_room import section as room
@@ -110,7 +110,7 @@ def grouped_waves(report: Report) -> Rows:
     for number, evictions in report.by_wave.items():
         groups: dict[tuple[str, str], list[EvictionReport]] = {}
         for e in evictions:
-            groups.setdefault((e.namespace, e.owner), []).append(e)
+            groups.setdefault((e.move.pod.namespace, e.owner), []).append(e)
         for i, ((namespace, owner), moves) in enumerate(groups.items()):
             mends = dict.fromkeys(text.mends(e, report) for e in moves)
             rows.add_row(
@@ -125,7 +125,7 @@ def grouped_waves(report: Report) -> Rows:
 
 def timeline(report: Report) -> str:
     """How long the waves may take."""
-    parts = [f"wave {w.wave} {text.duration(w.expected_seconds)}" for w in report.waves[:8]]
+    parts = [f"wave {w.wave} {text.duration(w.seconds)}" for w in report.waves[:8]]
     more = f" and {len(report.waves) - 8:,} more" if len(report.waves) > 8 else ""
     whole = text.duration(report.summary.expected_seconds)
     longest = report.summary.takes_longest
@@ -215,7 +215,7 @@ def _failure(f: FailureReport) -> Iterator[str]:
         yield f"  budgets that stay breached: {listing(told, _WORKLOADS)}"
 
 
-def _loss(w: LossReport) -> str:
+def _loss(w: WorkloadLoss) -> str:
     said = [f"loses {w.lost:,} of {plural(w.pods, 'pod')}"]
     if w.pending:
         said.append(f"{w.pending:,} Pending")
@@ -313,8 +313,8 @@ class _View:
         for c in self._first(rows):
             table.add_row(
                 plain(text.name_of(c)),
-                plain(c.topology_key if self.wide else text.short_key(c.topology_key)),
-                plain(str(c.max_skew)),
+                plain(c.constraint.topology_key if self.wide else text.short_key(c.constraint.topology_key)),
+                plain(str(c.constraint.max_skew)),
                 plain(_skew(c)),
                 plain(text.change(c)),
                 plain(f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)"),
@@ -346,14 +346,14 @@ class _View:
         before = 0
         for e in self._first(list(self.report.evictions)):
             table.add_row(
-                plain(str(e.wave) if e.wave != before else ""),
-                plain(f"{e.namespace}/{e.pod}"),
+                plain(str(e.move.wave) if e.move.wave != before else ""),
+                plain(e.move.pod.key),
                 plain(text.leaving(e)),
                 self._target(e),
                 plain(text.mends(e, self.report), "dim"),
-                *([plain(e.reason), plain(e.owner), plain(e.uid)] if self.wide else []),
+                *([plain(e.move.reason), plain(e.owner), plain(e.move.pod.uid)] if self.wide else []),
             )
-            before = e.wave
+            before = e.move.wave
         return table
 
     def stays(self) -> None:
@@ -365,7 +365,7 @@ class _View:
                 self._print(plain(said))
             self._moment()
             for c in self._first(left):
-                head = f"{text.name_of(c)}, {text.short_key(c.topology_key)}"
+                head = f"{text.name_of(c)}, {text.short_key(c.constraint.topology_key)}"
                 excess = f": excess {c.residual_excess:,} stays" if c.residual_excess else ""
                 self._print(plain(head + excess, "bold"))
                 for why in c.reasons:
@@ -397,11 +397,11 @@ class _View:
     def _every_blocked(self) -> None:
         """Writes a line for each pod. It is aligned here, because rich takes seconds for many thousand
         rows."""
-        pods = [text.clean(f"{b.namespace}/{b.pod}") for b in self.report.blocked]
+        pods = [text.clean(b.pod.key) for b in self.report.blocked]
         width = max(map(len, pods))
-        code = max(len(b.reason) for b in self.report.blocked)
+        code = max(len(b.reason.code) for b in self.report.blocked)
         lines = (
-            f"{' ' * INDENT}{pod:<{width}}  {b.reason:<{code}}  {text.clean(b.message)}"
+            f"{' ' * INDENT}{pod:<{width}}  {b.reason.code:<{code}}  {text.clean(b.reason.message)}"
             for pod, b in zip(pods, self.report.blocked, strict=True)
         )
         self.console.print(Text("\n".join(lines)), soft_wrap=True)
@@ -431,7 +431,7 @@ class _View:
         for g in text.found_groups(self.report.findings):
             severity = plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
             for f in g.findings if self.wide else g.findings[:1]:
-                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {f.says}")))
+                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {text.says(f)}")))
                 if f.remedy and (self.wide or "\n" not in f.remedy):
                     self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
             if not self.wide and len(g.findings) > 1:
@@ -445,7 +445,7 @@ class _View:
         self.console.print(
             plain(
                 "\n".join(
-                    f"  {f.severity.value} {f.object} ({f.code}): {f.says}"
+                    f"  {f.severity.value} {f.object} ({f.code}): {text.says(f)}"
                     + "".join(f"\n    {line}" for line in f.remedy.split("\n") if line)
                     for f in self.report.findings
                 )
@@ -487,8 +487,8 @@ class _View:
 
     def _target(self, e: EvictionReport) -> Text:
         """Where the replacement can land."""
-        where = text.listing(e.destination.nodes, 12) if self.wide else text.landing(e)
-        return Text.assemble(plain(where), *([] if e.destination.certain else [(" likely", "yellow")]))
+        where = text.listing(e.move.destinations, 12) if self.wide else text.landing(e)
+        return Text.assemble(plain(where), *([] if e.move.certain else [(" likely", "yellow")]))
 
     def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
         self._print(Text.assemble(plain(code, "yellow"), " ", plain(message)), indent)
@@ -518,10 +518,10 @@ class _View:
             self.console.print(Padding(what.table(), (0, 0, 0, INDENT + indent)))
 
 
-def _skew(c: ConstraintReport) -> str:
+def _skew(c: ConstraintResult) -> str:
     after = max(c.after.values(), default=0) - min(c.after.values(), default=0)
     return f"{c.skew} → {after}" if c.after != c.domains else str(c.skew)
 
 
-def _status(c: ConstraintReport) -> str:
+def _status(c: ConstraintResult) -> str:
     return c.status if c.in_scope else f"{c.status}, out of scope"

@@ -7,14 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from rebalancer.report.document import (
-    BlockedReport,
-    ConstraintReport,
-    EvictionReport,
-    FindingReport,
-    Report,
-    Summary,
-)
+from rebalancer.model.reason import Finding
+from rebalancer.planner.plan import ConstraintResult, Refusal
+from rebalancer.report.document import EvictionReport, Report, Summary
+from rebalancer.report.formats import rfc3339
 
 _SHORT_KEYS = {
     "topology.kubernetes.io/zone": "zone",
@@ -65,7 +61,7 @@ def counts(domains: Mapping[str, int]) -> str:
     return f"{len(domains):,} domains with {_range(domains)}"
 
 
-def change(constraint: ConstraintReport) -> str:
+def change(constraint: ConstraintResult) -> str:
     """Counts before and after: a=5 b=1 c=1 → a=3 b=2 c=2; for many domains only those that change."""
     before, after = constraint.domains, constraint.after
     if len(before) <= _MOST_DOMAINS:
@@ -83,10 +79,10 @@ def _range(domains: Mapping[str, int]) -> str:
     return str(low) if low == high else f"{low}–{high}"
 
 
-def name_of(constraint: ConstraintReport) -> str:
+def name_of(constraint: ConstraintResult) -> str:
     """The workloads that carry the constraint, with their namespace; else its selector."""
     whose = listing((w.rpartition("/")[2] for w in constraint.workloads), 2)
-    return f"{constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
+    return f"{constraint.constraint.namespace}/{whose or constraint.selector or '(no selector)'}"
 
 
 def mends(eviction: EvictionReport, report: Report) -> str:
@@ -100,12 +96,16 @@ def mends(eviction: EvictionReport, report: Report) -> str:
 
 def leaving(e: EvictionReport) -> str:
     """The pod's node, with its domain in the first constraint that the eviction helps: a-0 (zone a)."""
-    return _in_domain(e.node, e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else e.node
+    return (
+        _in_domain(e.move.pod.node_name, e.fixes[0].topology_key, e.fixes[0].source)
+        if e.fixes
+        else e.move.pod.node_name
+    )
 
 
 def landing(e: EvictionReport) -> str:
     """The destination: one node with its domain, or the domains of several nodes: zone b, c (4 nodes)."""
-    nodes = e.destination.nodes
+    nodes = e.move.destinations
     if not e.fixes:
         return listing(nodes, 2)
     key, domains = e.fixes[0].topology_key, e.fixes[0].targets
@@ -120,11 +120,18 @@ def _in_domain(node: str, key: str, domain: str) -> str:
     return node if domain in (node, "") else f"{node} ({short_key(key)} {domain})"
 
 
-def worst_first(constraints: Iterable[ConstraintReport]) -> list[ConstraintReport]:
+def worst_first(constraints: Iterable[ConstraintResult]) -> list[ConstraintResult]:
     """The violated constraints in scope, sorted by residual excess, then by excess, then by name."""
     violated = (c for c in constraints if c.excess and c.in_scope)
     return sorted(
-        violated, key=lambda c: (-c.residual_excess, -c.excess, c.namespace, name_of(c), c.topology_key)
+        violated,
+        key=lambda c: (
+            -c.residual_excess,
+            -c.excess,
+            c.constraint.namespace,
+            name_of(c),
+            c.constraint.topology_key,
+        ),
     )
 
 
@@ -138,18 +145,18 @@ class BlockedGroup(Struct, frozen=True):
     remedy: str
 
 
-def blocked_groups(blocked: Iterable[BlockedReport]) -> list[BlockedGroup]:
+def blocked_groups(blocked: Iterable[Refusal]) -> list[BlockedGroup]:
     """Blocked pods by reason, the largest group first."""
-    by: dict[str, list[BlockedReport]] = {}
+    by: dict[str, list[Refusal]] = {}
     for b in blocked:
-        by.setdefault(b.reason, []).append(b)
+        by.setdefault(b.reason.code.value, []).append(b)
     return [
         BlockedGroup(
             reason=reason,
-            pods=tuple(f"{b.namespace}/{b.pod}" for b in group),
-            message=group[0].message,
-            messages=len({b.message for b in group}),
-            remedy=next((b.remedy for b in group if b.remedy), ""),
+            pods=tuple(b.pod.key for b in group),
+            message=group[0].reason.message,
+            messages=len({b.reason.message for b in group}),
+            remedy=next((b.reason.remedy for b in group if b.reason.remedy), ""),
         )
         for reason, group in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
@@ -160,7 +167,7 @@ class FoundGroup(Struct, frozen=True):
 
     code: str
     severity: str
-    findings: tuple[FindingReport, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def objects(self) -> str:
@@ -168,12 +175,17 @@ class FoundGroup(Struct, frozen=True):
         return listing(f.object for f in self.findings)
 
 
-def found_groups(findings: Iterable[FindingReport]) -> list[FoundGroup]:
+def found_groups(findings: Iterable[Finding]) -> list[FoundGroup]:
     """The findings grouped by code, in the order of the report: errors first."""
-    by: dict[tuple[str, str], list[FindingReport]] = {}
+    by: dict[tuple[str, str], list[Finding]] = {}
     for f in findings:
         by.setdefault((f.severity.value, f.code), []).append(f)
     return [FoundGroup(code, severity, tuple(group)) for (severity, code), group in by.items()]
+
+
+def says(f: Finding) -> str:
+    """The message, and since when it is so."""
+    return f.message if f.since is None else f"{f.message} (so since {rfc3339(f.since)})"
 
 
 def not_known(warnings: Iterable[str]) -> list[str]:

@@ -101,7 +101,7 @@ def beyond_reach(report: Report) -> str:
     least = f"no placement of the pods that may move leaves less than {s.least_excess:,}"
     if not s.between:
         return f"Excess {s.residual_excess:,} stays: {least}."
-    rest = "; ".join(f"for {b.excess:,} of it {b.message}" for b in s.between)
+    rest = "; ".join(f"for {b.excess:,} of it {b.cause.words}" for b in s.between)
     return f"Excess {s.residual_excess:,} stays, and {least}. As to the rest, {rest}."
 
 

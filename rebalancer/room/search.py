@@ -8,7 +8,7 @@ the cluster with these nodes then says what they come to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -71,23 +71,24 @@ class Enlarged(Struct, frozen=True, eq=False):
 
 
 class Room(Struct, frozen=True, eq=False, kw_only=True):
-    """What room is missing, over all workloads together.
+    """What room is missing, over all workloads together, for the plan of the cluster `source`.
 
     `excess`: what the plan leaves. `nodes`: the fewest that leave the least; none where room would not help.
     `instead`: a larger node in place of a single new one. `least`: what no placement with any such nodes
-    beats; `left`: what the plan with the advised ones leaves; `evictions`: of that plan. `mends`: indices
-    into the plan's constraints, of those that then have less. `proved`: no fewer nodes do, and no more do
-    better. `searched`: nothing was left out for the time it would take. `waiting`: Pending pods, which want
-    room too and are not counted here.
+    beats; `left`: what the plan with the advised ones leaves; `evictions`: of that plan. `mends`:
+    workloads, namespace/Kind/name, whose constraints then have less. `proved`: no fewer nodes do, and no more
+    do better. `searched`: nothing was left out for the time it would take. `waiting`: Pending pods, which
+    want room too and are not counted here.
     """
 
+    source: str = ""
     excess: int = 0
     least: int = 0
     nodes: tuple[NewNodes, ...] = ()
     instead: Enlarged | None = None
     left: int = 0
     evictions: int = 0
-    mends: tuple[int, ...] = ()
+    mends: tuple[str, ...] = ()
     proved: bool = True
     searched: bool = True
     waiting: int = 0
@@ -203,10 +204,10 @@ def single_node(
 
     Not proved: other nodes, or more of them, might do better.
     """
-    stays = [(i, c) for i, c in enumerate(made.constraints) if c.in_scope and c.constraint.hard]
-    if not any(r.code is ReasonCode.NO_FEASIBLE_NODE for _, c in stays for r in c.reasons):
+    stays = [c for c in made.constraints if c.in_scope and c.constraint.hard]
+    if not any(r.code is ReasonCode.NO_FEASIBLE_NODE for c in stays for r in c.reasons):
         return None
-    excess = sum(c.residual_excess for _, c in stays)
+    excess = sum(c.residual_excess for c in stays)
     tried = []
     for place, kind in enumerate(every[:_TRIED]):
         if effort.gone:
@@ -221,14 +222,13 @@ def single_node(
         return None
     after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
     return Room(
+        source=snapshot.source,
         excess=excess,
         nodes=(bare_node(snapshot, every[place]),),
         left=left,
         evictions=evictions,
-        mends=tuple(
-            i
-            for i, c in stays
-            if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess
+        mends=_workloads(
+            c for c in stays if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess
         ),
         proved=left == 0,
         waiting=sum(p.waits for p in snapshot.pods),
@@ -322,12 +322,13 @@ _MOST = 40_000
 def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
     """The advice for a snapshot and its plan. It takes a share of what the plan did (`for_advice`), and one
     plan with what it advises."""
-    left = {i: c for i, c in enumerate(made.constraints) if _stays(c)}
-    excess = sum(c.residual_excess for c in left.values())
-    nothing = Room(excess=excess, left=excess, waiting=sum(p.waits for p in snapshot.pods))
+    left = [c for c in made.constraints if _stays(c)]
+    excess = sum(c.residual_excess for c in left)
+    waiting = sum(p.waits for p in snapshot.pods)
+    nothing = Room(source=snapshot.source, excess=excess, left=excess, waiting=waiting)
     if not left:
         return nothing
-    keep = {c.constraint for c in left.values()}
+    keep = {c.constraint for c in left}
     first = Posed(snapshot, options, keep)
     if not first.component.classes:
         # No pod that could move: with any nodes it stays as it is.
@@ -401,12 +402,17 @@ def _useful(
     return [every[place] for place in places]
 
 
-def _mends(left: dict[int, ConstraintResult], posed: Posed, best: Added) -> tuple[int, ...]:
+def _mends(left: Sequence[ConstraintResult], posed: Posed, best: Added) -> tuple[str, ...]:
     """Those that then have less excess than the plan leaves."""
     after: dict[Constraint, int] = defaultdict(int)
     before: dict[Constraint, int] = defaultdict(int)
     for group, excess in zip(posed.component.groups, best.excesses, strict=True):
         after[group.constraint] += excess
-    for c in left.values():
+    for c in left:
         before[c.constraint] += c.residual_excess
-    return tuple(i for i, c in left.items() if after[c.constraint] < before[c.constraint])
+    return _workloads(c for c in left if after[c.constraint] < before[c.constraint])
+
+
+def _workloads(constraints: Iterable[ConstraintResult]) -> tuple[str, ...]:
+    """Each once, as namespace/Kind/name."""
+    return tuple(dict.fromkeys(f"{c.constraint.namespace}/{w}" for c in constraints for w in c.workloads))

@@ -17,8 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import UNSET, Struct
 
 from rebalancer import __version__
+from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
-from rebalancer.report.document import ConstraintReport, Report
+from rebalancer.report.document import Report
 from rebalancer.report.html.drill_picture import picture
 from rebalancer.report.missing_room import section as missing_room
 from rebalancer.report.words import AS_CALLED, Command, beyond_reach, headline, next_steps
@@ -86,7 +87,7 @@ def _box(x: int, y: int, width: int, height: int) -> str:
     return f"M{x} {y}h{width}v{height}h{-width}z"
 
 
-def panels(c: ConstraintReport) -> tuple[Panel, ...]:
+def panels(c: ConstraintResult) -> tuple[Panel, ...]:
     """The picture of the present, and that of the plan if it differs."""
     shown = _shown(c)
     most = max((*c.domains.values(), *c.after.values(), 1))
@@ -99,14 +100,14 @@ def panels(c: ConstraintReport) -> tuple[Panel, ...]:
     return now, _panel("Planned", c.after, c.domains, shown, later, scale)
 
 
-def band(c: ConstraintReport, counts: Mapping[str, int]) -> tuple[int, int]:
+def band(c: ConstraintResult, counts: Mapping[str, int]) -> tuple[int, int]:
     """The counts that a domain may have: from the global minimum (0 with too few domains) to maxSkew above
     it."""
-    low = min(counts.values(), default=0) if len(counts) >= c.min_domains else 0
-    return low, low + c.max_skew
+    low = min(counts.values(), default=0) if len(counts) >= c.constraint.min_domains else 0
+    return low, low + c.constraint.max_skew
 
 
-def _shown(c: ConstraintReport) -> list[str]:
+def _shown(c: ConstraintResult) -> list[str]:
     """The domains to draw, in natural order. Of many domains those that change, or that deviate most."""
     names = list(c.domains)
     if len(names) <= _MOST:
@@ -178,7 +179,7 @@ class Item(Struct, frozen=True):
 
     anchor: str
     name: str
-    constraint: ConstraintReport
+    constraint: ConstraintResult
     slug: str
     panels: tuple[Panel, ...]
     opened: bool
@@ -221,7 +222,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             lead=words.lead(report),
             legend=words.LEGEND,
             overview=not words.at_rest(report),
-            expected={w.wave: w.expected_seconds for w in report.waves},
+            expected={w.wave: w.seconds for w in report.waves},
             out_of_scope=text.out_of_scope(report).replace(": -o wide", ""),
             items=[
                 Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c), i < _FEW)
@@ -244,17 +245,24 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     return page.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def _slug(c: ConstraintReport) -> str:
+def _slug(c: ConstraintResult) -> str:
     """A name for links that stays the same from report to report."""
-    words_ = (c.namespace, *(w.rpartition("/")[2] for w in c.workloads[:1]), text.short_key(c.topology_key))
-    more = hashlib.sha256(f"{c.selector}\0{c.when_unsatisfiable}\0{c.max_skew}".encode()).hexdigest()[:6]
+    words_ = (
+        c.constraint.namespace,
+        *(w.rpartition("/")[2] for w in c.workloads[:1]),
+        text.short_key(c.constraint.topology_key),
+    )
+    more = hashlib.sha256(
+        f"{c.selector}\0{c.constraint.when_unsatisfiable}\0{c.constraint.max_skew}".encode()
+    ).hexdigest()[:6]
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join((*words_, more)))
 
 
 def _stays(report: Report) -> list[Stays]:
     by: dict[tuple[str, str, str], list[str]] = {}
     for b in report.blocked:
-        by.setdefault((b.reason, b.message, b.remedy), []).append(f"{b.namespace}/{b.pod}")
+        why = b.reason.code.value, b.reason.message, b.reason.remedy
+        by.setdefault(why, []).append(b.pod.key)
     return [
         Stays(*why, tuple(pods))
         for why, pods in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -282,6 +290,7 @@ def _environment() -> Environment:
     environment.globals.update(
         leaving=text.leaving,
         landing=text.landing,
+        says=text.says,
         grade_says=words.grade_says,
         workload_name=words.workload_name,
     )

@@ -15,10 +15,9 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import Report
-from rebalancer.report.document import RoomReport, build_room
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster
 from rebalancer.report.text import listing
-from rebalancer.room import LOOKED_FOR_UNASKED, room
+from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.source import Source, full_key
 from rebalancer.runtime.cycle.clock import check_readable
 
@@ -66,16 +65,14 @@ def drilled(
     )
 
 
-# What `room` does, and the report where it is cheap: the nodes that are missing, as a document.
+# What `room` does, and the report where it is cheap: the nodes that are missing.
 
 
-def missing_room(
-    snapshot: Snapshot, options: PlanOptions, plan: Plan, *, asked: bool = False
-) -> RoomReport | None:
+def missing_room(snapshot: Snapshot, options: PlanOptions, plan: Plan, *, asked: bool = False) -> Room | None:
     """None where the plan leaves no excess, or where the cluster is large and nobody asked."""
     if not asked and (not plan.residual_excess or len(snapshot.pods) > LOOKED_FOR_UNASKED):
         return None
-    return build_room(room(snapshot, options, plan), plan.constraints, source=snapshot.source)
+    return room(snapshot, options, plan)
 
 
 # The report of several clusters: by context, or by the files of a directory.

@@ -433,7 +433,7 @@ def _constraint(results: list[ConstraintResult | None]) -> SimulatedConstraint:
     return SimulatedConstraint(
         namespace=one.constraint.namespace,
         workloads=one.workloads,
-        selector=str(one.constraint.selector) if one.constraint.selector is not None else None,
+        selector=one.selector,
         topology_key=one.constraint.topology_key,
         max_skew=one.constraint.max_skew,
         before=before,

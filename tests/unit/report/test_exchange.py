@@ -53,7 +53,9 @@ def test_a_row_for_each_constraint() -> None:
 @pytest.mark.parametrize("name", ['=HYPERLINK("x")', "+1", "-1", "@x", "\tx", "a\x1b[31m"])
 def test_no_cell_is_a_formula_or_acts_on_a_terminal(name: str) -> None:
     report = reported(mended())
-    hostile = replace(report, constraints=(replace(report.constraints[0], namespace=name),))
+    [one] = report.constraints
+    named = replace(one, constraint=replace(one.constraint, namespace=name))
+    hostile = replace(report, constraints=(named,))
     [row] = csv.DictReader(io.StringIO(render(hostile, Format.CSV)))
     assert row["namespace"][0] not in "=+-@\t"
     assert "\x1b" not in row["namespace"]

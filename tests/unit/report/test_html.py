@@ -125,7 +125,8 @@ def test_the_band_and_what_exceeds_it() -> None:
     now, later = panels(report.constraints[0])
     assert [(b.over > 0, b.change) for b in now.bars] == [(True, 0), (False, 0), (False, 0)]
     assert [(b.over > 0, b.change) for b in later.bars] == [(False, -2), (False, 1), (False, 1)]
-    too_few = replace(report.constraints[0], min_domains=4)
+    one = report.constraints[0]
+    too_few = replace(one, constraint=replace(one.constraint, min_domains=4))
     assert band(too_few, {"a": 3, "b": 3}) == (0, 1)
 
 

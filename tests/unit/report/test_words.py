@@ -95,7 +95,7 @@ def test_a_large_plan_is_shown_by_workload_and_ends_with_the_verdict() -> None:
     shown = render(report, Format.TABLE)
     assert len(report.evictions) > 20
     assert "WAVE  WORKLOAD" in shown
-    assert report.evictions[0].pod not in shown
+    assert report.evictions[0].move.pod.name not in shown
     assert shown.rstrip().splitlines()[-1].startswith("12 of 12 constraints violated")
 
 

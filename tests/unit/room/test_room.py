@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.report.document import RoomReport
 from rebalancer.report.missing_room import command, headline, to_buffers
+from rebalancer.room import Room
 from rebalancer.runtime.commands.reports import missing_room
 from tests.support.build import daemon_set, deployment, node, snapshot, workload
 
@@ -16,7 +16,7 @@ SMALL = [node("a-0").zone("a"), node("b-0").zone("b").cpu("150m")]
 LARGE = [node("a-0").zone("a").cpu(8), node("b-0").zone("b").cpu(8)]
 
 
-def found(*things: Any) -> RoomReport:
+def found(*things: Any) -> Room:
     cluster = snapshot(*things)
     made = missing_room(cluster, PlanOptions(), plan(cluster), asked=True)
     assert made is not None
@@ -85,7 +85,7 @@ def test_what_a_node_runs_for_itself_takes_room_of_a_new_one_too() -> None:
     assert not room.excess
     many = workload("web").requests(cpu="200m").spread("zone").placed({"a-0": 3})
     room = found(machines, agent, many)
-    assert (room.nodes, room.missing[0].like, room.left) == (1, "a-0", 0)
+    assert (room.number, room.nodes[0].like, room.left) == (1, "a-0", 0)
 
 
 def test_the_command_tries_the_node_where_it_is_missing() -> None:

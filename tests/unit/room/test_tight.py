@@ -16,7 +16,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.bounds import added_nodes, program
 from rebalancer.planner.plan import Plan
-from rebalancer.report.document import build_room
 from rebalancer.report.missing_room import headline
 from rebalancer.room import room, search
 from rebalancer.room import search as searching
@@ -57,5 +56,5 @@ def test_the_plan_ends_and_its_advice_takes_a_share_of_it(
     assert len(plans) <= 1, "plans with nodes that could be added"
     assert not advice.searched
     assert not advice.proved
-    said = headline(build_room(advice, made.constraints))
+    said = headline(advice)
     assert "not searched to the end" in said or advice.nodes

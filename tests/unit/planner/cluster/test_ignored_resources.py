@@ -125,14 +125,14 @@ def test_room_is_not_missed_for_what_is_ignored() -> None:
     cluster = snapshot(with_gpu("a-0", 4), node("b-0").zone("b"), web(a_0=4))
     for profile, missed in ((BY_NAME, False), (Profile(), True)):
         found = missing_room(cluster, by(profile), plan(cluster, by(profile)), asked=True)
-        assert bool(found and found.missing) is missed
+        assert bool(found and found.nodes) is missed
 
 
 def test_a_node_that_is_to_be_added_needs_none_of_it() -> None:
     cluster = snapshot(with_gpu("a-0", 4), node("b-0").zone("b").pods(0), web(a_0=4))
     found = missing_room(cluster, by(BY_NAME), plan(cluster, by(BY_NAME)), asked=True)
     assert found is not None
-    assert [set(n.free) for n in found.missing] == [{"cpu", "memory", "pods"}]
+    assert [set(n.free) for n in found.nodes] == [{"cpu", "memory", "pods"}]
 
 
 def test_who_could_not_be_replaced_is_asked_by_the_same_rule() -> None:
