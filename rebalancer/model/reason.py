@@ -74,7 +74,6 @@ class ReasonCode(StrEnum):
     NODES_CHANGED = "nodes-changed"
     NOT_CURRENT = "not-current"
     STOPPING = "stopping"
-    JOINT_MOVE = "joint-move"
     # The move would not help, or would harm.
     PINNED_BY_VOLUME = "pinned-by-volume"
     NO_FEASIBLE_NODE = "no-feasible-node"

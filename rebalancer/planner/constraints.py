@@ -7,7 +7,7 @@ constraint, and why an excess stays.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,6 @@ from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.effort import told
 from rebalancer.planner.hard import HardPhase, Planned, Solved
-from rebalancer.planner.joint.search import JointPhase
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
 from rebalancer.planner.plan import ConstraintResult, NewerVersions, PlanOptions, Refusal, reason
 from rebalancer.planner.soft import SoftJudge, SoftPhase
@@ -177,9 +176,8 @@ class HardConstraints(Constraints):
         """The judge of their moves."""
         return HardJudge(self.view.simulation, self.classes, self.order, waiting, self.options.certainty)
 
-    def plan(self, waiting: Waiting, *, late: Collection[int] = ()) -> Planned:
-        """Moves from the simulation's present state on; what was solved before is gone on with. `late`:
-        components, by place, that have none yet."""
+    def plan(self, waiting: Waiting) -> Planned:
+        """Moves from the simulation's present state on; what was solved before is gone on with."""
         self._judge = self.judge(waiting)
         phase = HardPhase(
             self.view.simulation,
@@ -188,35 +186,10 @@ class HardConstraints(Constraints):
             self.violated,
             self.options.effort,
             self.solved,
-            late,
         )
         planned = phase.plan()
         self.solved = planned.solved
         return planned
-
-    def begin(self, known: Mapping[int, Solved]) -> None:
-        """Components, by place, that were solved before and have no moves yet in the present state."""
-        self.solved = {**self.solved, **{i: s.unmoved(self._left(s.groups)) for i, s in known.items()}}
-
-    def joint(self, number: int, *, sure: bool) -> Planned:
-        """The best joint move from the simulation's present state on, after `plan`; see `JointPhase.wave`."""
-        assert self._judge is not None
-        phase = JointPhase(
-            self.view.simulation,
-            self.view.evictable,
-            self.groups,
-            self.classes,
-            self._judge,
-            self.options.joint,
-            self.options.effort,
-        )
-        wave = phase.wave(self.violated, number, sure=sure)
-        with self.view.simulation.after(wave):
-            for i, s in self.solved.items():
-                own = tuple(m for m in wave if m.component.groups == s.groups)
-                if own:
-                    self.solved = {**self.solved, i: s.jointly(own, self._left(s.groups))}
-        return Planned((wave,) if wave else (), phase.refused)
 
     def _left(self, groups: Sequence[Group]) -> int:
         state = self.view.simulation.state
@@ -225,10 +198,6 @@ class HardConstraints(Constraints):
     def excess(self) -> int:
         """In the simulation's present state."""
         return self._left(self.own)
-
-    def stuck(self) -> frozenset[int]:
-        """The components, by place, that the simulation's present state leaves more excess than the least."""
-        return frozenset(i for i, s in self.solved.items() if self._left(s.groups) > s.walk.least)
 
     def ended(self) -> tuple[Solved, ...]:
         """The components that had an excess, with what the simulation's present state leaves of it."""

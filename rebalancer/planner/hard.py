@@ -8,7 +8,7 @@ few components are violated, all of them are searched together, for one may have
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from msgspec import Struct
@@ -191,10 +191,6 @@ class Solved(Struct, frozen=True, eq=False):
             ),
         )
 
-    def unmoved(self, residual: int) -> Solved:
-        """The component with so much excess, before any of its moves."""
-        return replace(self, walk=Walk((), self.walk.least, 0, residual, proved=False))
-
     def further(self, walk: Walk) -> Solved:
         """The component with a walk that goes on from where the first one led."""
         w = self.walk
@@ -208,10 +204,6 @@ class Solved(Struct, frozen=True, eq=False):
             walk.exhausted,
         )
         return replace(self, walk=joined)
-
-    def jointly(self, moves: tuple[JudgedMove, ...], residual: int) -> Solved:
-        """The component after a joint move with these of its pods, which leaves so much."""
-        return self.further(Walk(moves, min(self.walk.least, residual), 0, residual, proved=False))
 
     def figures(self) -> ComponentFigures:
         """What solving it came to."""
@@ -306,8 +298,7 @@ Coupled = tuple[tuple[Group, ...], tuple[PodClass, ...]]
 
 
 class HardPhase(Phase):
-    """`solved`: what was found before, by the component's place in `violated`; this phase goes on from it.
-    `late`: places of components that get no moves yet."""
+    """`solved`: what was found before, by the component's place in `violated`; this phase goes on from it."""
 
     turns = TURNS
 
@@ -319,7 +310,6 @@ class HardPhase(Phase):
         violated: Sequence[Coupled],
         effort: int,
         solved: Mapping[int, Solved],
-        late: Collection[int] = (),
     ) -> None:
         super().__init__(simulation, evictable)
         self._judge = judge
@@ -327,7 +317,6 @@ class HardPhase(Phase):
         self._effort = effort
         self._again = bool(solved)
         self._solved = dict(solved)
-        self._late = late
         self._yields: dict[str, Ints] = {}
 
     def plan(self) -> Planned:
@@ -339,8 +328,6 @@ class HardPhase(Phase):
         if turn == 0:
             self._yields = self._movable()
         for i, (groups, classes) in enumerate(self._violated):
-            if i in self._late:
-                continue
             component = Component(groups, classes, self.simulation)
             if not any(component.excesses(component.start)):
                 continue
@@ -361,7 +348,7 @@ class HardPhase(Phase):
     def improved(self, found: Schedule) -> Schedule:
         """The best of what the turns gave, of that with further moves of all together, and of these alone."""
         waves = found.waves
-        if self._late or not 1 < len(self._violated) <= TOGETHER or not self._may_gain(self.left(waves)):
+        if not 1 < len(self._violated) <= TOGETHER or not self._may_gain(self.left(waves)):
             return found
         ends = (waves, waves + self._together(waves), self._together(()))
         best = min(ends, key=lambda w: objective.rank(sum(self.left(w)), in_order(w), len(w)))

@@ -73,7 +73,6 @@ def least(
     together = _together(simulation, every, groups, in_view, effort)
     if together is not None and together.excess > excess:
         excess, exact = together.excess, together.exact
-    # Joint moves may also move pods that carry no constraint, which are taken to stay here.
     return Least(
         excess=min(excess, left),
         exact=exact and excess <= left,

@@ -19,7 +19,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Landing, Simulation, is_leaving, key_of
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.plan import Certainty, JointMove, Refusal, refused
+from rebalancer.planner.plan import Certainty, Refusal, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
@@ -59,7 +59,7 @@ class JudgedMove(Struct, frozen=True, eq=False):
     earlier moves land. `landed`: the node on which the plan counts with the replacement, -1 as long as none
     is predicted. `open`: the nodes that are surely open, for each way in which earlier replacements of the
     component may have landed that was followed; of these, they may have closed `closed`. `serves`: bool[N],
-    where a move for soft constraints does what it is for. `joint`: the joint move that it is a part of.
+    where a move for soft constraints does what it is for.
     """
 
     candidate: Candidate
@@ -73,7 +73,6 @@ class JudgedMove(Struct, frozen=True, eq=False):
     open: tuple[Rows, ...] = ()
     closed: int = 0
     serves: Bools | None = None
-    joint: JointMove | None = None
 
     @property
     def pod(self) -> Pod:

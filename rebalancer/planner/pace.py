@@ -24,16 +24,13 @@ Chain = Sequence[Move]
 def chains(plan: Plan, moves: Sequence[Move]) -> list[Chain]:
     """Some moves of a plan, apart where they have neither an owner nor a constraint in common.
 
-    A joint move is in one chain. A constraint joins all moves whose pods it counts, carried or not: where
-    one replacement lands changes what the filter leaves to the other. That is a component of the planner, or
-    several of them joined.
+    A constraint joins all moves whose pods it counts, carried or not: where one replacement lands changes
+    what the filter leaves to the other. That is a component of the planner, or several of them joined.
     """
     joined = _Joined()
     counting = _Counting(plan)
     for move in moves:
         first: Hashable = ("owner", move.owner.key)
-        if move.joint is not None:
-            joined.join(first, ("joint", move.joint.number))
         for i in {*move.fixes, *counting.of(move)}:
             joined.join(first, ("constraint", i))
     found: dict[Hashable, list[Move]] = defaultdict(list)

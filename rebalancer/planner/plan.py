@@ -19,20 +19,6 @@ from rebalancer.spread.constraint import Constraint
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
 
 
-class JointMove(Struct, frozen=True):
-    """Evictions that go out together, in this order. `number`: from 1 on, in the plan; `pods`:
-    namespace/name.
-
-    `waiting`: so many replacements find no node if it is broken off in between, 0: every part of it stands
-    alone. `gain`: by so much the excess falls at least, wherever the replacements land.
-    """
-
-    number: int
-    pods: tuple[str, ...]
-    waiting: int
-    gain: int
-
-
 class Move(Struct, frozen=True, eq=False, kw_only=True):
     """Evict one pod; its replacement lands on one of `destinations`.
 
@@ -40,8 +26,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     earlier moves land, the plan ends as it says. Otherwise (`likely`) that rests on the scheduler's scores,
     and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
-    that leaves the move to a later cycle, None if it may be made in this one. `joint`: the joint move that
-    it is a part of, None if it goes alone.
+    that leaves the move to a later cycle, None if it may be made in this one.
     """
 
     pod: Pod
@@ -54,7 +39,6 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     fixes: tuple[int, ...]
     reason: str
     waits: Reason | None = None
-    joint: JointMove | None = None
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
@@ -143,8 +127,7 @@ _WORDS = {
     Cause.NOT_PLACED: "whatever is evicted, the scheduler keeps pods out of where they would have to go, or "
     "another constraint would end worse",
     Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
-    Cause.NOT_WALKABLE: "no order of single evictions was found in which none does harm (planner.joint says "
-    "whether several may go together)",
+    Cause.NOT_WALKABLE: "no order of evictions was found in which none does harm",
     Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",
 }
 
@@ -212,23 +195,11 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
         return max((d.waves for d in self.demands), default=min(1, len(self.moves)))
 
 
-def together(plan: Plan, move: Move) -> list[Move]:
-    """The moves that go out with this one, itself among them, in the order of their evictions."""
-    if move.joint is None:
-        return [move]
-    order = {pod: i for i, pod in enumerate(move.joint.pods)}
-    own = (m for m in plan.moves if m.joint is not None and m.joint.number == move.joint.number)
-    return sorted(own, key=lambda m: order[m.pod.key])
-
-
 # What an operator decides about planning.
 
 Certainty = Literal["certain", "likely"]
 SoftConstraints = Literal["ignore", "predicted"]
 NewerVersions = Literal["likely", "refuse"]
-Joint = Literal["never", "exchange", "all"]
-"""Which joint moves are planned: none; those that leave one pod waiting at most if they are broken off, and
-where an autoscaler is at work none; or all."""
 
 
 class PlanOptions(Struct, frozen=True, kw_only=True):
@@ -237,7 +208,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
     that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
     `newer_versions`: what is done where the scheduler is a minor release newer than all known rules.
-    `joint`: which joint moves are planned. `effort`: candidate moves that the search tries per component
+    `effort`: candidate moves that the search tries per component
     before it settles for less. `on_progress` is called again and again while a plan is made, many times a
     second; what it raises ends the planning.
     """
@@ -246,7 +217,6 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     certainty: Certainty = "certain"
     soft: SoftConstraints = "ignore"
     newer_versions: NewerVersions = "likely"
-    joint: Joint = "never"
     scheduler: SchedulerConfig | None = None
     effort: int = 2000
     on_progress: OnProgress = unwatched

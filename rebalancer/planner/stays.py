@@ -294,9 +294,7 @@ def shown_move(
         source = g.names[g.domain_of[node]] if g.domain_of[node] >= 0 else "no domain"
         parts.append(f"{g.constraint.topology_key}: from {source} to {where}")
     reason = "; ".join(dict.fromkeys(parts)) or "makes way for the constraints of its neighbours"
-    if move.joint is not None:
-        reason += _together(move)
-    elif move.fixes and not any(g.constraint.hard for g in move.fixes):
+    if move.fixes and not any(g.constraint.hard for g in move.fixes):
         reason += "; rests on the scheduler's scores, as the constraint is soft"
     elif not move.certain:
         reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
@@ -311,17 +309,4 @@ def shown_move(
         fixes=tuple(position[id(g)] for g in move.fixes),
         reason=reason,
         waits=waits,
-        joint=move.joint,
     )
-
-
-def _together(move: JudgedMove) -> str:
-    """With whom it goes, and what is left if that is broken off."""
-    joint = move.joint
-    assert joint is not None
-    others = ", ".join(p for p in joint.pods if p != move.pod.key)
-    left = ""
-    if joint.waiting:
-        number = "1 replacement waits" if joint.waiting == 1 else f"{joint.waiting} replacements wait"
-        left = f"; if it is broken off in between, {number} for a node"
-    return f"; together with {others}{left}"

@@ -18,7 +18,7 @@ from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, WorkloadLoss
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.planner.pace import WavePace
-from rebalancer.planner.plan import Between, ConstraintResult, JointMove, Move, Refusal
+from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
 from rebalancer.report.formats import API_VERSION, quantities, rfc3339
 from rebalancer.room.search import Enlarged, ForPods, NewNodes, Room
@@ -357,21 +357,10 @@ SHAPES: dict[type, Shape] = dict(
             ("leastExcess", int | UnsetType, lambda c: UNSET if c.least_excess is None else c.least_excess),
         ),
         _shape(
-            JointMove,
-            "JointReport",
-            """Evictions that go out together, in this order (namespace/name). `waitingIfBrokenOff`: so many
-    replacements find no node if not all of them go; `gain`: by so much the excess falls at least.""",
-            "number",
-            "pods",
-            ("waitingIfBrokenOff", int, lambda j: j.waiting),
-            "gain",
-        ),
-        _shape(
             EvictionReport,
             "EvictionReport",
             """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
-    Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does. `joint`: the joint
-    move that it is a part of; there only where it is.""",
+    Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does.""",
             ("namespace", str, lambda e: e.move.pod.namespace),
             ("pod", str, lambda e: e.move.pod.name),
             ("uid", str, lambda e: e.move.pod.uid),
@@ -386,7 +375,6 @@ SHAPES: dict[type, Shape] = dict(
             "fixes",
             ("reason", str, lambda e: e.move.reason),
             ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
-            ("joint", JointMove | UnsetType, lambda e: e.move.joint or UNSET),
         ),
         _shape(
             Refusal,

@@ -41,6 +41,7 @@ _SERVICE_LINK = re.compile(
 REMOVED = {
     "evictions.api": "is gone: pods are evicted by the Eviction API; delete the line",
     "policyReports": "is gone: rebalancer report -o openreports prints the same for kubectl apply",
+    "planner.joint": "is gone: moves are made one by one; delete the line",
 }
 """Settings of earlier versions, and what to do about them."""
 
@@ -371,7 +372,6 @@ def plan_options(settings: Settings) -> PlanOptions:
         policy=policy_options(settings),
         certainty=planner.certainty,
         soft=planner.soft_constraints,
-        joint=planner.joint,
         newer_versions=planner.newer_versions,
         scheduler=scheduler_config(planner.scheduler_config) if planner.scheduler_config else None,
         effort=planner.effort,

@@ -17,7 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from rebalancer.planner.plan import Certainty, Joint, NewerVersions, SoftConstraints
+from rebalancer.planner.plan import Certainty, NewerVersions, SoftConstraints
 from rebalancer.policy.options import Limit
 from rebalancer.prevention.scale_in import ScaleInMode
 from rebalancer.settings.field_types import (
@@ -457,13 +457,6 @@ class Planner(Group):
     """ignore: constraints with ScheduleAnyway are neither listed nor acted on. predicted: they are acted on
     after the hard ones, and a pod is moved if the simulated scores put its replacement into a better domain.
     ignore, because the scheduler may place a pod against a soft constraint at any time."""
-    joint: Joint = "never"
-    """Joint moves: up to four evictions in one wave that are better together although none of them may go
-    alone, say two full zones that each hold a pod too many of the other's workload. Until all of them have
-    gone, replacements may wait for a node. never: none is planned. exchange: only those of which one pod
-    waits at most if the set is broken off; where Karpenter or cluster-autoscaler is seen at work, for which
-    a waiting pod is a reason to add a node, only those of which none does. all: also those of which several
-    wait. never, because a waiting pod is a risk that somebody has to accept."""
     newer_versions: NewerVersions = "likely"
     """What is done on a cluster newer than the last release whose scheduler rules are known.
 

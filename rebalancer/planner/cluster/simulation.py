@@ -138,19 +138,6 @@ def candidates(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))
 
 
-def autoscaled(nodes: Iterable[Node]) -> bool:
-    """Whether the nodes show that an autoscaler is at work: a pod that waits may buy one.
-
-    cluster-autoscaler marks nothing until it means to remove a node.
-    """
-    return any(
-        NODEPOOL in n.labels
-        or any(t.key == CANDIDATE_TAINT or t.key in LEAVING_TAINTS for t in n.spec.taints)
-        or any(t.key.startswith(STARTING_PREFIXES[1:]) for t in n.spec.taints)
-        for n in nodes
-    )
-
-
 class Landing(Struct, frozen=True, eq=False):
     """Where the filter lets a replacement go, bool[N].
 

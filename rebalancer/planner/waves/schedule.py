@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -263,34 +263,24 @@ def _owner(moves: Sequence[JudgedMove], evictable: Evictable) -> str:
 def waiting_moves(caps: Caps, owners: Owners, moves: Iterable[JudgedMove]) -> dict[int, Reason]:
     """By the place of a move in `moves`: why it waits for a later cycle.
 
-    A component's moves build on each other, so after one that waits no other of its owners follows. A joint
-    move is made as a whole or not at all.
+    A component's moves build on each other, so after one that waits no other of its owners follows.
     """
     waits: dict[int, Reason] = {}
     ended: dict[str, Reason] = {}
     known: dict[int, tuple[Component, frozenset[str]]] = {}
-    for places, members in _entries(moves):
-        mine: set[str] = set()
-        for move in members:
-            component = move.component
-            if id(component) not in known:
-                known[id(component)] = component, _owners(component, owners)
-            mine |= known[id(component)][1]
+    for place, move in enumerate(moves):
+        component = move.component
+        if id(component) not in known:
+            known[id(component)] = component, _owners(component, owners)
+        mine = known[id(component)][1]
         reason = next((ended[o] for o in sorted(mine & ended.keys())), None)
-        for move in members if reason is None else ():
+        if reason is None:
             left = [_domain(g, move.candidate.node) for g in move.fixes]
-            reason = caps.spend(move.pod, [d for d in left if d]) or reason
+            reason = caps.spend(move.pod, [d for d in left if d])
         if reason is not None:
-            waits.update(dict.fromkeys(places, reason))
+            waits[place] = reason
             ended.update(dict.fromkeys(mine, reason))
     return waits
-
-
-def _entries(moves: Iterable[JudgedMove]) -> Iterator[tuple[list[int], list[JudgedMove]]]:
-    """What is made as a whole: a single move, or those of a joint one; with their places."""
-    for _, entry in groupby(enumerate(moves), lambda m: m[1].joint.number if m[1].joint else -1 - m[0]):
-        members = list(entry)
-        yield [i for i, _ in members], [m for _, m in members]
 
 
 def _owners(component: Component, owners: Owners) -> frozenset[str]:

@@ -20,76 +20,12 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, MoveStatus, Observer, Outcome, Result
 from rebalancer.planner.pace import chains
-from rebalancer.planner.plan import Move, Plan, together
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.runtime.cycle.clock import Clock, domains_left
 from rebalancer.runtime.cycle.gates import PASSING, FreshLook, Gate, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import Flight, Replacements, Untried, controller_of
-
-# A joint move as it is carried out: rehearsed by the server, sent in one go, or broken off.
-
-_FRESH = 1.0
-"""Seconds that the server's dry runs may take before the first eviction."""
-_TRIES = 3
-
-
-def refused_by_server(members: Sequence[Move], rehearsal: Evictor | None, clock: Clock) -> Reason | None:
-    """Why the API server would not let one of the pods go; None if it would, as of less than a second ago.
-
-    It judges each eviction by itself: whether budgets have room for all of them is the plan's question, and
-    the last look's before each.
-    """
-    if rehearsal is None:
-        return None
-    for _ in range(_TRIES):
-        began = clock.monotonic()
-        for m in members:
-            would = rehearsal.evict(m.pod, m.reason)
-            if would.result is not Result.WOULD_EVICT:
-                return Reason(
-                    ReasonCode.JOINT_MOVE,
-                    f"the joint move of {_named(members)} is not begun: {would.message}",
-                )
-        if clock.monotonic() - began <= _FRESH:
-            return None
-    return Reason(
-        ReasonCode.JOINT_MOVE,
-        f"the joint move of {_named(members)} is not begun: the API server took more than {_FRESH:.0f} s to "
-        "say that it would let them go",
-        {},
-        "look at the latency of the API server",
-    )
-
-
-def too_many(members: Sequence[Move], most: int) -> Reason:
-    """Why a joint move of so many pods is not begun where fewer may go together now."""
-    return Reason(
-        ReasonCode.JOINT_MOVE,
-        f"{_named(members)} go together or not at all, and only {max(0, most)} may go now",
-        {"pods": len(members), "most": max(0, most)},
-        "the canary (evictions.canary) or the limit of the cycle is over later",
-    )
-
-
-def broken_off(sent: Sequence[Move], why: str) -> Reason:
-    """Why the rest of a joint move stays. `sent`: those that went; `why` the next one did
-    not, if it is known."""
-    left = ""
-    if sent and (joint := sent[0].joint) is not None and joint.waiting:
-        left = f"; the replacements of {_named(sent)} may wait for a node until a later cycle finds them one"
-    return Reason(ReasonCode.JOINT_MOVE, f"its joint move was broken off{': ' if why else ''}{why}{left}")
-
-
-def unsent(move: Move, why: Reason) -> Outcome:
-    """A pod that stays."""
-    say = f"{move.pod.key} was not evicted: {why.message}"
-    return Outcome(move=move, status=MoveStatus.SKIPPED, message=say, reason=why)
-
-
-def _named(members: Sequence[Move]) -> str:
-    return " and ".join(m.pod.key for m in members)
-
 
 # What a cycle is made of.
 
@@ -116,8 +52,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
 
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
-    `rehearsal`: the server's dry run of an eviction; None: there is none. `dry`: nothing is evicted, so
-    gates and the circuit breaker are not asked.
+    `dry`: nothing is evicted, so gates and the circuit breaker are not asked.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -126,7 +61,6 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     replacements: Callable[[Snapshot], Replacements]
     limited: Callable[[Snapshot], WatchedLimits]
     evictor: Evictor
-    rehearsal: Evictor | None = None
     clock: Clock
     observer: Observer
     limits: CycleLimits = _DEFAULTS
@@ -329,24 +263,17 @@ class CarryingOut:
         if room <= 0:
             return []
         # One pod of each owner first, so that few in flight tell of many.
-        if any(o.move.joint is not None for o in self.flight.flying.values()):
-            # A joint move is in flight alone.
-            return []
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
         allowed = [m for m in waiting if self._allowed(m)]
         first = next((m for m in allowed if self._beside(m)), None)
         if first is None:
             return []
-        if first.joint is not None:
-            return together(self._plan, first)
         alike = [m for m in allowed if m is not first and m.wave == first.wave]
         return [first, *alike][:room]
 
     def _allowed(self, move: Move) -> bool:
         """Whether budgets, quotas and a domain that is not tried yet have room for it beside what is in
         flight."""
-        if move.joint is not None and self.flight.flying:
-            return False
         if not self._untried.admits(move, self.flight.flying.values()):
             return False
         if not (self._limits.allow(move) or self._impatient()):
@@ -372,38 +299,28 @@ class CarryingOut:
     # -- what is done
 
     def _evict(self, turn: Sequence[Move]) -> None:
-        """The first of these moves, and with it all of its joint move."""
-        members = together(self._plan, turn[0])
-        if not self._begun(turn, members):
+        """The first of these moves."""
+        move, p = turn[0], self._parts
+        if not self._begun(turn):
             return
-        if len(members) > 1 and (why := self._why_not_together(members)) is not None:
-            self._end([unsent(m, why) for m in members])
+        outcome = self._evicting.evict(move, self.flight.in_flight(controller_of(move)))
+        now = p.clock.monotonic()
+        if outcome is None:
+            return
+        if outcome.eviction is not None and p.limits.per_second:
+            self._next_at = now + 1 / p.limits.per_second
+        if outcome.status is MoveStatus.EVICTED:
+            self._evicted += 1
+            self._quiet_since = now
+            self.flight.started(outcome)
+        elif self._may_try_again(outcome):
+            self._limits.refused(move)
         else:
-            self._evict_together(members)
+            self._end([outcome])
 
-    def _evict_together(self, members: Sequence[Move]) -> None:
-        """One after the other without a pause. The first that does not go ends it: the rest stays."""
-        for n, move in enumerate(members):
-            if self._sent(move, of=len(members)):
-                continue
-            again = not n and self.flight.waits(move)
-            rest = [m for m in members[n:] if self.flight.waits(m)]
-            if rest and not again and not self._parts.clock.stopping():
-                why = self.outcomes[-1].message if rest[0] is not move else ""
-                self._end([unsent(m, broken_off(members[:n], why)) for m in rest])
-            return
-
-    def _why_not_together(self, members: Sequence[Move]) -> Reason | None:
-        """Why a joint move is not begun: it is too large for what may go now, or the API server would refuse
-        one of its evictions."""
-        most = min(self._memory.most_in_flight or LARGEST, self._most - self._evicted)
-        if not self._parts.dry and len(members) > most:
-            return too_many(members, most)
-        return refused_by_server(members, self._parts.rehearsal, self._parts.clock)
-
-    def _begun(self, turn: Sequence[Move], first: Sequence[Move]) -> bool:
-        """Tells of the moves that are about to start, and writes them down; whether the `first` may."""
-        p, move = self._parts, first[0]
+    def _begun(self, turn: Sequence[Move]) -> bool:
+        """Tells of the moves that are about to start, and writes them down; whether the first may."""
+        p, move = self._parts, turn[0]
         if move.wave not in self._open_waves:
             members = [m for m in self._plan.allowed if m.wave == move.wave]
             self._open_waves[move.wave] = {m.pod.uid for m in members}
@@ -416,33 +333,12 @@ class CarryingOut:
             self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
             return False
         try:
-            for m in first:
-                if not self.flight.in_flight(controller_of(m)):
-                    self._replacements.before(m)
+            if not self.flight.in_flight(controller_of(move)):
+                self._replacements.before(move)
         except KubeError as e:
-            self._end([self._evicting.unseen(m, e) for m in first])
+            self._end([self._evicting.unseen(move, e)])
             return False
         return True
-
-    def _sent(self, move: Move, of: int) -> bool:
-        """Evicts a pod, one of so many that go together; whether it went."""
-        p = self._parts
-        outcome = self._evicting.evict(move, self.flight.in_flight(controller_of(move)))
-        now = p.clock.monotonic()
-        if outcome is None:
-            return False
-        if outcome.eviction is not None and p.limits.per_second:
-            self._next_at = now + of / p.limits.per_second
-        if outcome.status is MoveStatus.EVICTED:
-            self._evicted += 1
-            self._quiet_since = now
-            self.flight.started(outcome)
-            return True
-        if self._may_try_again(outcome):
-            self._limits.refused(move)
-        else:
-            self._end([outcome])
-        return p.dry and outcome.status is MoveStatus.RECORDED
 
     def _may_try_again(self, outcome: Outcome) -> bool:
         """Whether it was refused for what may pass soon."""

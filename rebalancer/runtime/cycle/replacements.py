@@ -272,7 +272,7 @@ class Replacements:
             seen = {}
         outcomes = []
         for evicted in flying:
-            outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop, _others_end(evicted, flying))
+            outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop)
             if outcome is None:
                 continue
             if outcome.status is MoveStatus.FAILED and self._to_be_checked(evicted.move.pod.uid):
@@ -303,8 +303,7 @@ class Replacements:
                 seen[m.pod.uid] = _Seen(m.pod.uid not in there, given.get(m.pod.uid), live)
         return seen
 
-    def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool, others_end: float) -> Outcome | None:
-        """`others_end`: seconds for which it may wait for room that others of its joint move still hold."""
+    def _judge(self, evicted: Outcome, seen: _Seen | None, stop: bool) -> Outcome | None:
         move, since = evicted.move, evicted.at
         now = self._clock.monotonic()
         pod = seen.pod if seen is not None else None
@@ -340,7 +339,7 @@ class Replacements:
         waits = (pod.unschedulable or held) if pod is not None and not pod.node_name else ""
         if seen is not None and seen.gone and pod is not None and waits:
             first = self._unschedulable.setdefault(pod.uid, now)
-            if now - first >= self.limits.pending + others_end:
+            if now - first >= self.limits.pending:
                 return ended(MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {waits}")
         grace = move.pod.grace_seconds
         if self._until is not None and now >= self._until and now - since < grace and not _gone(seen):
@@ -414,13 +413,6 @@ def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
                 given[move.pod.uid] = found
                 left.remove(found)
     return given
-
-
-def _others_end(evicted: Outcome, flying: Sequence[Outcome]) -> float:
-    """The longest grace period of those that went with it."""
-    joint = evicted.move.joint
-    graces = [o.move.pod.grace_seconds for o in flying if joint is not None and o.move.joint == joint]
-    return max(graces, default=0.0)
 
 
 def _gone(seen: _Seen | None) -> bool:

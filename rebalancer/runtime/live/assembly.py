@@ -184,7 +184,6 @@ def live_parts(
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
         evictor=_evictor(connection, objects, options, clock, dry=not options.execute),
-        rehearsal=_evictor(connection, objects, options, clock, dry=True) if options.execute else None,
         clock=clock,
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),

@@ -154,7 +154,7 @@ WRONG_FILES = [
     (
         "a word for a group",
         "planner: fast",
-        "planner: a mapping with certainty, softConstraints, joint, newerVersions, ",
+        "planner: a mapping with certainty, softConstraints, newerVersions, ",
     ),
     (
         "a number for a name",
@@ -341,7 +341,6 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
         "planner": {
             "certainty": "likely",
             "softConstraints": "predicted",
-            "joint": "exchange",
             "newerVersions": "refuse",
             "effort": 10,
             "schedulerConfig": str(written(tmp_path, SCHEDULER)),

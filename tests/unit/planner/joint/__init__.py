@@ -1,1 +1,0 @@
-"""Tests of joint moves."""
