@@ -117,7 +117,7 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     by then, its holder is gone."""
 
     until: float
-    term: int = 0
+    term: Annotated[int, Meta(ge=0, lt=2**31)] = 0  # leaseTransitions is an int32
     made: float = 0.0
 
 
@@ -380,22 +380,28 @@ def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, 
     for field in msgspec.structs.fields(Ledger):
         if (raw := parts.get(field.name)) is not None:
             try:
-                found[field.name] = (
-                    _entries(raw, aside) if field.name == "entries" else _part(raw, field.type)
-                )
+                match field.name:
+                    case "entries":
+                        each = dict(enumerate(_part(raw, list[Raw])))
+                        found["entries"] = tuple(_each(field.name, each, Entry, aside).values())
+                    case "claims":
+                        found["claims"] = _each(field.name, _part(raw, dict[str, Raw]), Claim, aside)
+                    case name:
+                        found[name] = _part(raw, field.type)
             except ValueError as e:
                 aside(field.name, str(e))
     return Ledger(**found)
 
 
-def _entries(raw: bytes | Raw, aside: Callable[[str, str], None]) -> tuple[Entry, ...]:
-    found = []
-    for n, one in enumerate(_part(raw, list[Raw])):
+def _each(name: str, raw: Mapping[Any, Raw], of: Any, aside: Callable[[str, str], None]) -> dict[Any, Any]:
+    """Those that can be right."""
+    found = {}
+    for key, one in raw.items():
         try:
-            found.append(_part(one, Entry))
+            found[key] = _part(one, of)
         except ValueError as e:
-            aside(f"entries[{n}]", str(e))
-    return tuple(found)
+            aside(f"{name}[{key}]", str(e))
+    return found
 
 
 def _part(data: bytes | str | Raw, of: Any) -> Any:
@@ -571,7 +577,12 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
     return replace(
         ledger,
         unread=unread if unread > (now if earliest is None else earliest) else 0.0,
-        circuit=replace(circuit, opened=now) if circuit.opened > latest else circuit,
+        # What is to be closed only later has not been closed.
+        circuit=replace(
+            circuit,
+            opened=now if circuit.opened > latest else circuit.opened,
+            closed=circuit.closed if circuit.closed <= latest else 0.0,
+        ),
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.policy.ledger import Claim, Count, Entry, Ledger, as_of
+from rebalancer.policy.ledger import Circuit, Claim, Count, Entry, Ledger, as_of, decode, merged
 
 NOW = 1_000_000.0
 
@@ -42,3 +42,18 @@ def test_what_is_in_the_future_is_now() -> None:
     assert max(c.at for c in found.counted["o"]) <= NOW + 5
     assert found.claims["a"].until == NOW + 60
     assert found.claims["b"].until == NOW + 100
+
+
+def test_a_breaker_that_is_closed_only_in_the_future_has_not_been_closed() -> None:
+    edited = as_of(Ledger(circuit=Circuit(closed=NOW + 10_800)), NOW, 60.0)
+    mine = Ledger(circuit=Circuit(until=NOW + 600, trips=1, opened=NOW - 5))
+    assert merged(edited, mine).circuit == mine.circuit
+
+
+def test_a_claim_of_a_term_that_no_lease_can_have_is_put_aside_and_no_other() -> None:
+    told = list[str]()
+    text = (
+        '{"version": 1, "claims": {"ghost": {"until": 2e6, "term": 1125899906842624}, "a": {"until": 2e6}}}'
+    )
+    assert list(decode(text, lambda part, _: told.append(part)).claims) == ["a"]
+    assert told == ["claims[ghost]"]
