@@ -24,6 +24,7 @@ from tests.mutation.sample import CLOSEST, EQUIVALENT, ROOT, all_mutants, sample
 _AT_ONCE = 2
 _TIMEOUT = 240.0
 """Seconds; tests that take longer have seen the mistake."""
+_QUICK = ("-m", "not slow", "-k", "not random_cluster")
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info")
 
 
@@ -89,7 +90,7 @@ def _tried(chosen: list[Mutant], folder: Path) -> Counter[str]:
 def _failed(tree: Path, tests: tuple[str, ...]) -> str | None:
     """The first test that failed there; None if none did."""
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "-m", "not slow", *tests],
+        [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", *_QUICK, *tests],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,

@@ -15,34 +15,25 @@ LEAST = 4
 """So many of each file at least."""
 
 _POLICY = ("tests/unit/policy",)
-_LOOK = (
-    "tests/unit/runtime/last_look",
-    "tests/sandbox/cycle/last_look/test_last_look.py",
-    "tests/sandbox/cycle/last_look/test_held.py",
-    "tests/sandbox/cycle/limits/test_health.py",
-    "tests/sandbox/cycle/limits/test_irreplaceable.py",
-)
+_MEMORY = ("tests/unit/runtime/cycle/memory", "tests/property/test_damaged_ledger.py")
+_LOOK = ("tests/unit/runtime/last_look", "tests/sandbox/cycle/last_look/test_last_look.py")
 CLOSEST = {
-    "rebalancer/planner/objective.py": ("tests/unit/planner/test_objective.py", "tests/unit/planner"),
+    "rebalancer/planner/objective.py": (
+        "tests/unit/planner/test_objective.py",
+        "tests/unit/planner/search",
+        "tests/unit/planner/moves",
+    ),
     "rebalancer/policy/budgets.py": _POLICY,
     "rebalancer/policy/caps.py": _POLICY,
     "rebalancer/policy/circuit_breaker.py": (
         *_POLICY,
-        "tests/unit/runtime/last_look",
-        "tests/unit/runtime/cycle/memory",
-        "tests/sandbox/cycle/limits/test_health.py",
-        "tests/sandbox/cycle/limits/test_memory.py",
+        *_MEMORY,
+        "tests/unit/runtime/last_look/test_health.py",
     ),
     "rebalancer/policy/evictable.py": _POLICY,
-    "rebalancer/policy/ledger.py": (
-        *_POLICY,
-        "tests/unit/runtime/cycle/memory",
-        "tests/property/test_damaged_ledger.py",
-        "tests/sandbox/cycle/limits/test_memory.py",
-        "tests/sandbox/cycle/limits/test_fence.py",
-    ),
+    "rebalancer/policy/ledger.py": (*_POLICY, *_MEMORY),
     "rebalancer/policy/owners.py": (*_POLICY, "tests/sandbox/cycle/limits/test_owners.py"),
-    "rebalancer/policy/waits.py": (*_POLICY, "tests/unit/runtime/cycle/memory"),
+    "rebalancer/policy/waits.py": (*_POLICY, *_MEMORY),
     "rebalancer/policy/windows.py": _POLICY,
     "rebalancer/kube/evictor.py": (
         "tests/sandbox/kube/test_evict.py",
@@ -55,21 +46,18 @@ CLOSEST = {
         "tests/sandbox/cycle/last_look/test_held.py",
     ),
     "rebalancer/runtime/cycle/memory.py": (
-        "tests/unit/runtime/cycle/memory",
-        "tests/property/test_damaged_ledger.py",
+        *_MEMORY,
         "tests/sandbox/cycle/limits/test_memory.py",
         "tests/sandbox/cycle/limits/test_fence.py",
-        "tests/sandbox/cycle/limits/test_lost_ledger.py",
     ),
-    **dict.fromkeys(
-        (
-            "rebalancer/runtime/last_look/cluster_now.py",
-            "rebalancer/runtime/last_look/health.py",
-            "rebalancer/runtime/last_look/look.py",
-            "rebalancer/runtime/last_look/room.py",
-        ),
-        _LOOK,
+    "rebalancer/runtime/last_look/cluster_now.py": _LOOK,
+    "rebalancer/runtime/last_look/health.py": (
+        "tests/unit/runtime/last_look/test_health.py",
+        "tests/sandbox/cycle/limits/test_health.py",
+        "tests/sandbox/cycle/limits/test_irreplaceable.py",
     ),
+    "rebalancer/runtime/last_look/look.py": (*_LOOK, "tests/sandbox/cycle/limits/test_owners.py"),
+    "rebalancer/runtime/last_look/room.py": _LOOK,
     "rebalancer/runtime/last_look/watch_age.py": (
         "tests/sandbox/cycle/last_look/test_stale.py",
         "tests/sandbox/cycle/last_look/test_last_look.py",

@@ -220,6 +220,11 @@ def test_what_is_said_on_the_namespace_after_the_plan_is_heard(
     assert world.code() is code
 
 
+def test_a_namespace_that_is_gone_has_changed(world: World) -> None:
+    world.server.faults.add(Reply(404), verb="get", resource="namespaces")
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
 def test_an_allowance_that_the_namespace_takes_back_is_taken_back(world: World) -> None:
     world.patch("Namespace", "default", {"metadata": {"annotations": {"rebalancer.io/evict": None}}})
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.policy.circuit_breaker import judged_since
+from rebalancer.model.reason import ReasonCode
+from rebalancer.policy.circuit_breaker import judged_since, silent
 
 POD = Pod("x", "default", "u", PodTemplate("default", {}, {}), created=100.0)
 BOUND = replace(POD, node_name="a-0", judged=True)
@@ -38,3 +39,14 @@ CASES = {
 def test_a_scheduler_works_if_a_younger_pod_is_its_work(case: str) -> None:
     pod, works = CASES[case]
     assert judged_since([pod], 99.0) is works
+
+
+def test_the_reason_names_the_scheduler_and_the_pod_that_waits_longest() -> None:
+    reason = silent("fast", [replace(POD, name="younger", created=200.0), POD])
+    assert reason.code is ReasonCode.SCHEDULER_SILENT
+    assert reason.message.startswith(
+        "2 pods wait for scheduler fast, which has not looked at default/x for 30 s"
+    )
+    assert reason.numbers == {"pods": 2}
+    assert "whether scheduler fast runs" in reason.remedy
+    assert silent("fast", [POD]).message.startswith("a pod waits for scheduler fast")

@@ -49,11 +49,12 @@ def asked(time: FakeTime, look: Look, gate: Gate | None = None) -> tuple[ReasonC
     return (reason.code if reason is not None else None), permission
 
 
-def test_a_quick_look_that_finds_nothing_permits() -> None:
-    time = FakeTime()
-    look = Look(time, 0.9)
+@pytest.mark.parametrize(("takes", "looks"), [(0.9, 1), (1.0, 1), (1.1, 2)])
+def test_a_look_of_no_more_than_a_second_that_finds_nothing_permits(takes: float, looks: int) -> None:
+    time = FakeTime(at=0.0)
+    look = Look(time, takes)
     assert asked(time, look)[0] is None
-    assert look.looks == 1
+    assert look.looks == looks
 
 
 def test_a_slow_look_is_taken_again() -> None:

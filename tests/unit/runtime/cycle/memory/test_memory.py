@@ -8,11 +8,13 @@ from msgspec.structs import replace
 from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
-from rebalancer.planner.plan import Plan
+from rebalancer.planner import plan
+from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Fate, owner_id
+from rebalancer.policy.ledger import Fate, Ledger, constraint_id, owner_id
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.memory import Memory, young
+from tests.support.build import NOW, OwnerBuilder, nodes, snapshot, workload
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import WEB, evicted, left, move
 
@@ -201,3 +203,43 @@ def test_without_limits_there_is_no_breaker() -> None:
     memory = Memory(FakeTime(), HistoryRules())
     assert memory.trip("anything") is None
     assert memory.circuit_open() is None
+
+
+def web() -> OwnerBuilder:
+    return workload("web").placed({"a-0": 3})
+
+
+HARD, SOFT = web().spread("zone"), web().spread("zone", soft=True)
+BOTH = web().spread("zone").spread("hostname", soft=True)
+OLD, UNSEEN, SEEN = (9000, 9000, 9000), Ledger(), Ledger(looked=NOW - 1)
+# Who is spread how, how many seconds ago its pods were made (None: unknown), the ledger, whether hard
+# constraints have been violated for long, whether the owner waits.
+VIOLATIONS: dict[str, tuple[OwnerBuilder, tuple[int | None, ...], Ledger, bool, bool]] = {
+    "where nobody has looked it is as old as the youngest pod": (
+        HARD,
+        (9000, 9000, 181),
+        UNSEEN,
+        False,
+        False,
+    ),
+    "which may be young": (HARD, (9000, 9000, 179), UNSEEN, False, True),
+    "or of unknown age": (HARD, (9000, 9000, None), UNSEEN, False, True),
+    "one that was not there when somebody looked is new": (HARD, OLD, SEEN, False, True),
+    "one that was is not": (HARD, OLD, SEEN, True, False),
+    "of a soft constraint too": (SOFT, OLD, SEEN, False, True),
+    "a soft one beside a hard one that lasts holds nobody back": (BOTH, OLD, SEEN, True, False),
+}
+
+
+@pytest.mark.parametrize("case", VIOLATIONS)
+def test_an_owner_waits_while_its_violation_is_young(case: str) -> None:
+    spread, ages, ledger, lasting, waits = VIOLATIONS[case]
+    seen = snapshot(*nodes(a=2, b=1), spread)
+    made = (NOW - age if age is not None else None for age in ages)
+    pods = tuple(replace(pod, created=at) for pod, at in zip(seen.pods, made, strict=True))
+    seen = replace(seen, pods=pods)
+    planned = plan(seen, PlanOptions(soft="predicted"))
+    hard = {constraint_id(c.constraint): 1.0 for c in planned.constraints if c.constraint.hard}
+    ledger = replace(ledger, violated=hard if lasting else {})
+    _, found = young(seen, planned, ledger, HistoryRules(stabilization=180), now=NOW, latest=NOW)
+    assert set(found) == ({"ReplicaSet/default/web"} if waits else set())

@@ -1,0 +1,74 @@
+"""From how many nodes, Pending pods and late replacements on nothing is evicted; and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.circuit_breaker import (
+    CircuitLimits,
+    too_many_displaced,
+    too_many_late,
+    too_many_not_ready,
+)
+from rebalancer.policy.options import Limit
+from tests.support.build import node, nodes, snapshot
+
+CLUSTER = snapshot(nodes(a=8), node("b-0").not_ready(), node("b-1").not_ready())
+"""Two of ten nodes are NotReady."""
+
+
+def names(many: int) -> dict[str, str]:
+    return {f"shop/web-{i}": "ImagePullBackOff" for i in range(many)}
+
+
+def not_ready(limit: Limit) -> Reason | None:
+    return too_many_not_ready(CLUSTER.nodes, CircuitLimits(not_ready=limit))
+
+
+# What is found, what it says; None: evicting goes on.
+FOUND: dict[str, tuple[Reason | None, str | None]] = {
+    "as many NotReady nodes as may be": (not_ready(Limit(percent=20)), None),
+    "more of them": (not_ready(Limit(percent=10)), "2 of 10 nodes are NotReady, at most 1 may be"),
+    "by number": (not_ready(Limit(number=1)), "2 of 10 nodes are NotReady"),
+    "as many displaced pods as may be": (too_many_displaced(names(3), 3), None),
+    "more of them, the first by name": (too_many_displaced(names(4), 3), "4 pods are Pending, at most 3"),
+    "fewer late replacements than stop it": (too_many_late(names(2), 3), None),
+    "as many": (
+        too_many_late(names(3), 3),
+        "do not start in time: shop/web-0 (ImagePullBackOff), shop/web-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_so_many_are_too_many(case: str) -> None:
+    reason, says = FOUND[case]
+    if says is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert reason.code is ReasonCode.CLUSTER_UNWELL
+        assert says in reason.message
+        assert reason.remedy
+
+
+@pytest.mark.parametrize(
+    ("limit", "pods", "most"),
+    [
+        (Limit(percent=1), 1000, 10),
+        (Limit(percent=1), 100, 3),
+        (Limit(number=1), 1000, 1),
+        (Limit(number=0), 9, 0),
+    ],
+    ids=str,
+)
+def test_a_percentage_of_a_small_cluster_means_three_displaced_pods(
+    limit: Limit, pods: int, most: int
+) -> None:
+    assert CircuitLimits(displaced=limit).most_displaced(pods) == most
+
+
+@pytest.mark.parametrize(("trips", "seconds"), [(0, 60), (1, 60), (2, 120), (3, 240), (4, 480), (5, 480)])
+def test_the_pause_doubles_three_times(trips: int, seconds: float) -> None:
+    assert CircuitLimits(pause=60.0).pause_after(trips) == seconds
