@@ -296,7 +296,7 @@ class Shape(Struct, frozen=True):
     fields: tuple[Field, ...]
 
 
-def _shape(
+def shape(
     kind: type[_T], name: str, says: str, *fields: str | tuple[str, Any, Callable[[_T], object]]
 ) -> tuple[type[_T], Shape]:
     """A field that is a string is an attribute of that name, with the type that it has there."""
@@ -312,7 +312,7 @@ def _camel(name: str) -> str:
 
 SHAPES: dict[type, Shape] = dict(
     (
-        _shape(
+        shape(
             Reason,
             "Why",
             """A reason with its figures.""",
@@ -321,7 +321,7 @@ SHAPES: dict[type, Shape] = dict(
             "numbers",
             "remedy",
         ),
-        _shape(
+        shape(
             Between,
             "BetweenReport",
             """How much excess stays that some placement would not have, for one cause: "not-placed",
@@ -330,7 +330,7 @@ SHAPES: dict[type, Shape] = dict(
             "excess",
             ("message", str, lambda b: b.cause.words),
         ),
-        _shape(
+        shape(
             ConstraintResult,
             "ConstraintReport",
             """A constraint now and after the plan. `selector` is in kubectl's -l syntax, None if absent.
@@ -356,7 +356,7 @@ SHAPES: dict[type, Shape] = dict(
             "in_scope",
             ("leastExcess", int | UnsetType, lambda c: UNSET if c.least_excess is None else c.least_excess),
         ),
-        _shape(
+        shape(
             EvictionReport,
             "EvictionReport",
             """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
@@ -376,7 +376,7 @@ SHAPES: dict[type, Shape] = dict(
             ("reason", str, lambda e: e.move.reason),
             ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
         ),
-        _shape(
+        shape(
             Refusal,
             "BlockedReport",
             """A pod that could have been evicted and is not.""",
@@ -386,7 +386,7 @@ SHAPES: dict[type, Shape] = dict(
             ("message", str, lambda b: b.reason.message),
             ("remedy", str, lambda b: b.reason.remedy),
         ),
-        _shape(
+        shape(
             Finding,
             "FindingReport",
             """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in
@@ -401,7 +401,7 @@ SHAPES: dict[type, Shape] = dict(
             ("numbers", Mapping[str, int] | UnsetType, lambda f: f.numbers or UNSET),
             ("since", str | UnsetType, lambda f: UNSET if f.since is None else rfc3339(f.since)),
         ),
-        _shape(
+        shape(
             WavePace,
             "WaveReport",
             """One wave. `expected_seconds`: until its last replacement is Ready, as its workloads' pods were
@@ -410,7 +410,7 @@ SHAPES: dict[type, Shape] = dict(
             "evictions",
             ("expectedSeconds", int, lambda w: w.seconds),
         ),
-        _shape(
+        shape(
             WorkloadLoss,
             "LossReport",
             """A workload (Kind/namespace/name) and what it loses. `pods`: how many ran; `lost` = `replaced` +
@@ -426,7 +426,7 @@ SHAPES: dict[type, Shape] = dict(
             "why",
             "counts_dead",
         ),
-        _shape(
+        shape(
             Breach,
             "BudgetReport",
             """A PodDisruptionBudget that is breached: its healthy pods when the nodes fail (`healthy`), and
@@ -436,14 +436,14 @@ SHAPES: dict[type, Shape] = dict(
             "after",
             "needed",
         ),
-        _shape(
+        shape(
             ForPods,
             "PodsReport",
             """Pods that would go to a new node. `workload` is Kind/namespace/name.""",
             "workload",
             "pods",
         ),
-        _shape(
+        shape(
             NewNodes,
             "NewNodesReport",
             """Equal new nodes. `domains`: their labels by topology key. `like`: a node that has the shape.
@@ -458,14 +458,14 @@ SHAPES: dict[type, Shape] = dict(
             "unlike",
             "pods",
         ),
-        _shape(
+        shape(
             Enlarged,
             "InsteadReport",
             """What would do as well: any one of `nodes` with so much `more`.""",
             "nodes",
             ("more", Mapping[str, str], lambda i: quantities(i.more)),
         ),
-        _shape(
+        shape(
             Room,
             "RoomReport",
             """What room is missing, over all workloads together. `excess`: what the plan leaves. `missing`:

@@ -85,14 +85,6 @@ PRE_FILTER = "PreFilter"
 NEW = "does not exist yet; judged as if it were created now"
 
 
-class PluginRefusal(Struct, frozen=True, rename="camel"):
-    """Why one plugin rejects a node: upstream's status code and reasons."""
-
-    plugin: str
-    code: str
-    reasons: tuple[str, ...]
-
-
 class NodeVerdict(Struct, frozen=True, rename="camel"):
     """One node.
 
@@ -103,7 +95,7 @@ class NodeVerdict(Struct, frozen=True, rename="camel"):
     node: str
     domains: dict[str, str]
     fits: bool
-    rejections: tuple[PluginRefusal, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
     scores: dict[str, int] = {}
     score: int | None = None
 
@@ -302,7 +294,7 @@ class _Explained:
         keys = (c.topology_key for c in constraints)
         return tuple(dict.fromkeys(keys)) or ("topology.kubernetes.io/zone",)
 
-    def _refusals(self, diagnosis: Diagnosis, row: int) -> Iterator[PluginRefusal]:
+    def _refusals(self, diagnosis: Diagnosis, row: int) -> Iterator[Rejection]:
         first = diagnosis.prefilter or diagnosis.nodes[row]
         if first is None:
             return
@@ -310,17 +302,13 @@ class _Explained:
             reasons = tuple(
                 f"node(s) didn't satisfy plugin(s) [{' '.join(diagnosis.narrowed_by)}]" for _ in first.reasons
             )
-            yield PluginRefusal(PRE_FILTER, first.code, reasons)
+            yield Rejection(PRE_FILTER, first.code, reasons)
         else:
-            yield _refusal(first)
+            yield first
         for name in self._framework.profile.filters:
             found = diagnosis.by_plugin[name].get(row)
             if found is not None and name != first.plugin:
-                yield _refusal(found)
-
-
-def _refusal(rejection: Rejection) -> PluginRefusal:
-    return PluginRefusal(rejection.plugin, rejection.code, rejection.reasons)
+                yield found
 
 
 class Rejected(Struct, frozen=True):
@@ -513,7 +501,7 @@ def _rejecting(p: Placement, wide: bool) -> list[str]:
     return ["", "Rejects it", *columns(rows, figures_right=True)] if groups else []
 
 
-def _said(refusals: Sequence[PluginRefusal]) -> str:
+def _said(refusals: Sequence[Rejection]) -> str:
     return "; ".join(f"{r.plugin}: {', '.join(r.reasons)}" for r in refusals)
 
 

@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from rebalancer import __version__
 from rebalancer.month import Lived, Variant
+from rebalancer.outcome import CycleReport, Outcome
 from rebalancer.report import text
+from rebalancer.report.document import SHAPES, shape
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.text import clean, columns, counts, listing, percent, plural, short_key
 
@@ -49,32 +51,11 @@ class SimulatedConstraint(Struct, frozen=True, rename="camel"):
     reasons: tuple[str, ...]
 
 
-class SimulatedMove(Struct, frozen=True, rename="camel"):
-    """One eviction and how it ended. `expected`: whether the replacement landed on one of its destinations;
-    None if there was no replacement. `wave`: number of the wave in the last plan."""
+class SimulatedMove(Struct, frozen=True):
+    """How a move ended, and in which cycle."""
 
     cycle: int
-    wave: int
-    namespace: str
-    pod: str
-    source: str
-    predicted: str
-    replacement: str
-    landed: str
-    expected: bool | None
-    status: str
-    message: str
-
-
-class SimulatedCycle(Struct, frozen=True, rename="camel"):
-    """One cycle, as `rebalancer once --execute` would report it."""
-
-    end: str
-    message: str
-    plans: int
-    evicted: int
-    failed: int
-    mispredicted: int
+    outcome: Outcome
 
 
 class SimulationReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -89,10 +70,42 @@ class SimulationReport(Struct, frozen=True, kw_only=True, rename="camel"):
     before: State
     changed: State
     after: State
-    cycles: tuple[SimulatedCycle, ...]
+    cycles: tuple[CycleReport, ...]
     moves: tuple[SimulatedMove, ...]
     constraints: tuple[SimulatedConstraint, ...]
     assumptions: tuple[str, ...]
+
+
+SHAPES |= (
+    shape(
+        CycleReport,
+        "SimulatedCycle",
+        "One cycle, as `rebalancer once --execute` would report it.",
+        "end",
+        "message",
+        "plans",
+        "evicted",
+        "failed",
+        "mispredicted",
+    ),
+    shape(
+        SimulatedMove,
+        "SimulatedMove",
+        "One eviction and how it ended. `expected`: whether the replacement landed on one of its "
+        "destinations, null if there was none. `wave`: number of the wave in the last plan.",
+        "cycle",
+        ("wave", int, lambda m: m.outcome.move.wave),
+        ("namespace", str, lambda m: m.outcome.move.pod.namespace),
+        ("pod", str, lambda m: m.outcome.move.pod.name),
+        ("source", str, lambda m: m.outcome.move.pod.node_name),
+        ("predicted", str, lambda m: m.outcome.move.predicted),
+        ("replacement", str, lambda m: m.outcome.replacement),
+        ("landed", str, lambda m: m.outcome.node),
+        ("expected", bool | None, lambda m: m.outcome.expected),
+        ("status", str, lambda m: m.outcome.status.value),
+        ("message", str, lambda m: m.outcome.message),
+    ),
+)
 
 
 def to_table(s: SimulationReport) -> str:
@@ -137,9 +150,9 @@ def _cycles(s: SimulationReport) -> list[str]:
         lines.append(f"Cycle {number}: {c.end}: {c.message} ({figures}{trouble})")
     rows = [["EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED"]]
     for m in s.moves[:_MOST]:
-        planned = m.status if m.expected is None else "yes" if m.expected else f"no, {m.predicted}"
-        name = m.replacement.rpartition("/")[2]
-        rows.append([f"{m.namespace}/{m.pod}", m.source, name, m.landed, planned])
+        o, pod = m.outcome, m.outcome.move.pod
+        planned = o.status if o.expected is None else "yes" if o.expected else f"no, {o.move.predicted}"
+        rows.append([pod.key, pod.node_name, o.replacement.rpartition("/")[2], o.node, planned])
     if len(rows) > 1:
         lines += ["", *columns(rows)]
     if len(s.moves) > _MOST:

@@ -33,7 +33,6 @@ from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.report.simulated import (
     MonthReport,
     SimulatedConstraint,
-    SimulatedCycle,
     SimulatedMove,
     SimulationReport,
     State,
@@ -370,11 +369,12 @@ def document(simulated: Simulated) -> SimulationReport:
         before=_state(simulated.before),
         changed=_state(simulated.changed),
         after=_state(simulated.after),
-        cycles=tuple(
-            SimulatedCycle(c.end.value, c.message, c.plans, c.evicted, c.failed, c.mispredicted)
-            for c in simulated.cycles
+        cycles=simulated.cycles,
+        moves=tuple(
+            SimulatedMove(number, o)
+            for number, cycle in enumerate(simulated.cycles, 1)
+            for o in cycle.outcomes
         ),
-        moves=tuple(_moves(simulated)),
         constraints=tuple(_constraints(moments)),
         assumptions=(*_REST, *simulated.before.snapshot.warnings),
     )
@@ -390,26 +390,6 @@ def _state(standing: Standing) -> State:
         excess=standing.plan.excess,
         worst_loss=max((c.worst_domain_loss for c in in_scope), default=0.0),
     )
-
-
-def _moves(simulated: Simulated) -> list[SimulatedMove]:
-    return [
-        SimulatedMove(
-            cycle=number,
-            wave=o.move.wave,
-            namespace=o.move.pod.namespace,
-            pod=o.move.pod.name,
-            source=o.move.pod.node_name,
-            predicted=o.move.predicted,
-            replacement=o.replacement,
-            landed=o.node,
-            expected=o.expected,
-            status=o.status.value,
-            message=o.message,
-        )
-        for number, cycle in enumerate(simulated.cycles, 1)
-        for o in cycle.outcomes
-    ]
 
 
 def _constraints(moments: tuple[Standing, ...]) -> list[SimulatedConstraint]:
