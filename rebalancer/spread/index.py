@@ -284,8 +284,8 @@ class SpreadIndex:
         """Whether the rules have been asked about so many pods that are gone that new ones (`move`) pay."""
         return self._where.asked > 2 * sum(s.templates for s in self._namespaces.values()) + _WORN
 
-    def put(self, pod: Pod) -> None:
-        """A pod that is new, or as it is now."""
+    def put(self, pod: Pod) -> Pod | None:
+        """A pod that is new, or as it is now. Returns what it was before."""
         space = self._namespaces[pod.namespace]
         before = space.pods.get(pod.name)
         if before is None or not _alike(before, pod):
@@ -293,14 +293,17 @@ class SpreadIndex:
                 self._take(space, before)
             self._shift(space, pod, 1)
         space.pods[pod.name] = pod
+        return before
 
-    def drop(self, namespace: str, name: str) -> None:
-        """A pod is gone; nothing happens if it is not known."""
+    def drop(self, namespace: str, name: str) -> Pod | None:
+        """A pod is gone: what it was; None if it was not known."""
         space = self._namespaces.get(namespace)
-        if space is not None and (before := space.pods.get(name)) is not None:
-            self._take(space, before)
-            if not space.pods:
-                del self._namespaces[namespace]
+        if space is None or (before := space.pods.get(name)) is None:
+            return None
+        self._take(space, before)
+        if not space.pods:
+            del self._namespaces[namespace]
+        return before
 
     def move(self, rules: Rules, changed: Collection[str]) -> None:
         """There are other nodes now, or they have other labels or taints.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rebalancer.engine.agreement import Comparison
+from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.errors import UserError
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.connection import Backoff, Connection, retriable
@@ -25,10 +26,11 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner.pace import Gait
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.daemon.events import Events
+from rebalancer.runtime.daemon.early import Early
 from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
+from rebalancer.runtime.last_look.health import HealthGate
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
 from rebalancer.runtime.live.cached import LastPlan
@@ -252,8 +254,13 @@ class Service:
             clock,
         )
         self._newest = reloader.newest(self._options)
-        self._events = Events(self.cache, self.spread.violated, lambda: self._live.planning)
-        self._observers += self._events.observers
+
+        def well() -> bool:
+            config = self._live.planning.scheduler or DEFAULT_CONFIG
+            return HealthGate(self.cache, self.memory, clock, config, None).unwell() is None
+
+        self._early = Early(self.cache, self.spread, lambda: self._live.planning, well)
+        self._observers.append(self._early)
         self._daemon = Daemon(
             self._run_one,
             trigger=trigger_of(settings),
@@ -269,13 +276,11 @@ class Service:
         try:
             self.cache.start()
             self.agreement.start()
-            self.spread.start()
             self.steering.start()
             self._stand_for_election()
             self._daemon.run()
         finally:
             self.agreement.stop()
-            self.spread.stop()
             self.steering.join()
             self.memory.leave()
             if self.elector is not None:
@@ -350,23 +355,32 @@ class Service:
                 # waits for this thread to end.
                 self._heart.rest(None)
 
-    def _react(self) -> None:
-        """Starts a cycle if something has happened that makes one worth while."""
-        if why := self._events.due(self._reloader.settings.schedule):
-            log.info("%s: a cycle starts before the interval is over", why)
-            self._daemon.run_now()
+    def _react(self, between: bool) -> None:
+        """Follows the spread; between two cycles, starts one if something has happened that makes it worth
+        while. No eviction depends on it, so what goes wrong there must not end the process."""
+        try:
+            self.spread.look()
+            if between and (why := self._early.due(self._reloader.settings.schedule)):
+                log.info("%s: a cycle starts before the interval is over", why)
+                self._daemon.run_now()
+        except Exception:
+            log.exception("what happens between cycles could not be followed")
+            self.spread.forget()
 
     def _idle(self) -> None:
         """Called about once a second, in the main thread."""
         self._reloader.look()
         # Between two cycles; one at work takes over what is new when the next begins.
-        if self._at_work.acquire(blocking=False):
-            try:
+        between = self._at_work.acquire(blocking=False)
+        try:
+            if between:
                 self._take_over()
-                self._react()
+            self._react(between)
+            if between:
                 due = self._daemon.next_run()
                 self._heart.rest(None if due is None else time.monotonic() + max(0.0, due - time.time()))
-            finally:
+        finally:
+            if between:
                 self._at_work.release()
 
     def _take_over(self) -> None:

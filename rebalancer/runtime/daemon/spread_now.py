@@ -1,13 +1,13 @@
 """How much of the spread is violated now, as the watches tell of it: known between cycles, too.
 
-A thread of its own follows pods and nodes (`spread.index`). A pod costs microseconds. When labels or taints
-of nodes change, each constraint is asked once more which nodes count.
+The daemon follows pods and nodes (`spread.index`) about once a second. A pod costs microseconds. When labels
+or taints of nodes change, each constraint is asked once more which nodes count.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -19,23 +19,12 @@ from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.runtime.live.cached import Follower
+from rebalancer.planner.cluster.simulation import is_leaving
 from rebalancer.spread.constraint import SELECTING, Constraint
 from rebalancer.spread.index import SpreadIndex
 
-_POLL = 0.25
 _SHARE = 10
 """What is made anew is made again at the earliest after so many times what it took."""
-
-_NodeFacts = dict[str, tuple[object, object]]
-
-
-class Violations(Struct, frozen=True):
-    """What is violated at one moment. `excess`: by namespace, of those with constraints; `by_constraint`: of
-    each constraint that has an excess."""
-
-    excess: Mapping[str, int]
-    by_constraint: Mapping[Constraint, int]
 
 
 class Spread(Struct, frozen=True):
@@ -52,8 +41,12 @@ class Spread(Struct, frozen=True):
         return any(c.when_unsatisfiable in kinds for p in profiles for c in p.default_constraints)
 
 
-class SpreadNow(Follower):
-    """`now` is what is violated; None as long as that is not known. `rules` gives what is set now."""
+class SpreadNow:
+    """What is violated as of the last `look`. `rules` gives what is set now.
+
+    `touched`: namespaces of which pods may have changed, `freed`: nodes on which pods may have ended, until
+    somebody clears them.
+    """
 
     def __init__(
         self,
@@ -62,31 +55,34 @@ class SpreadNow(Follower):
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(cache, name="spread", poll=_POLL)
-        self.now: Violations | None = None
+        self.touched = set[str]()
+        self.freed = set[str]()
+        self._now: Mapping[str, Mapping[Constraint, int]] | None = None
+        self._cache = cache
+        self._feed = cache.follow_pods()
         self._asked = rules
         self._monotonic = monotonic
         self._index: SpreadIndex | None = None
         self._rules = Spread()
         self._nodes: tuple[Node, ...] = ()
-        self._facts: _NodeFacts = {}
+        self._facts: dict[str, tuple[object, ...]] = {}
         self._selecting: tuple[int, ...] = ()
         self._not_before = 0.0
 
-    def violated(self) -> Mapping[Constraint, int] | None:
-        """The constraints with an excess; None where that is not known."""
-        return self.now.by_constraint if self.now is not None else None
+    def violated(self) -> list[Constraint]:
+        """The constraints with an excess, as far as known."""
+        return [c for of in (self._now or {}).values() for c in of]
 
     def excess(self, in_view: Callable[[str], bool]) -> dict[str, int] | None:
-        """The excess by namespace, of those in view; None where it is not known."""
-        now = self.now
-        return None if now is None else {n: excess for n, excess in now.excess.items() if in_view(n)}
+        """The excess by namespace, of those in view that have constraints; None where it is not known."""
+        now = self._now
+        return None if now is None else {n: sum(of.values()) for n, of in now.items() if in_view(n)}
 
     def look(self) -> None:
         """Takes over what has happened since the last look."""
         changes, lost = self._feed.take()
         if lost:
-            self._index = self.now = None
+            self.forget()
         changed = self._take(changes)
         try:
             self._cache.check()
@@ -96,13 +92,14 @@ class SpreadNow(Follower):
                 changed |= self._move()
         except CacheNotReadyError:
             # What comes meanwhile is not lost, and nothing is said until all of it is there.
-            self.now = None
+            self._now = None
             return
-        if changed or self.now is None:
-            self._tell()
+        if self._index is not None and (changed or self._now is None):
+            self._now = self._index.excess()
 
-    def _forget(self) -> None:
-        self._index = self.now = None
+    def forget(self) -> None:
+        """Begins anew at the next look."""
+        self._index = self._now = None
 
     def _build(self) -> bool:
         """Counts all pods. What changes meanwhile is told once more by the feed; that does no harm."""
@@ -112,10 +109,14 @@ class SpreadNow(Follower):
         self._rules = self._asked()
         self._selecting = self._generations()
         self._nodes = self._cache.nodes()
-        self._facts = _facts(self._nodes)
+        self._facts = facts_of(self._nodes)
         index = SpreadIndex(self._state(), soft=self._rules.soft)
-        for pod in self._cache.pods().values():
+        pods = self._cache.pods()
+        for pod in pods.values():
             index.put(pod)
+        if self._index is None:
+            self.touched.update(namespace for namespace, *_ in pods)
+            self.freed.update(self._facts)
         self._index = index
         self._rest(began)
         return True
@@ -123,11 +124,12 @@ class SpreadNow(Follower):
     def _take(self, changes: list[Change]) -> bool:
         if self._index is None:
             return False
-        for identity, pod, _ in changes:
-            if isinstance(pod, Pod):
-                self._index.put(pod)
-            else:
-                self._index.drop(identity[0], identity[1])
+        for (namespace, name, *_), pod, _ in changes:
+            there = isinstance(pod, Pod) and not pod.finished and pod.node_name
+            before = self._index.put(pod) if isinstance(pod, Pod) else self._index.drop(namespace, name)
+            self.touched.add(namespace)
+            if before is not None and before.node_name and before.node_name != there:
+                self.freed.add(before.node_name)
         return bool(changes)
 
     def _move(self) -> bool:
@@ -137,7 +139,7 @@ class SpreadNow(Follower):
         nodes = self._cache.nodes()
         if (nodes is self._nodes and not index.worn) or self._monotonic() < self._not_before:
             return False
-        began, facts = self._monotonic(), _facts(nodes)
+        began, facts = self._monotonic(), facts_of(nodes)
         self._nodes = nodes
         changed = {n for n in facts.keys() | self._facts.keys() if facts.get(n) != self._facts.get(n)}
         if not changed and not index.worn:
@@ -168,16 +170,7 @@ class SpreadNow(Follower):
     def _generations(self) -> tuple[int, ...]:
         return tuple(self._cache.generation(kind) for kind in SELECTING) if self._rules.defaults else ()
 
-    def _tell(self) -> None:
-        if self._index is None:
-            return
-        found = self._index.excess()
-        self.now = Violations(
-            {namespace: sum(of.values()) for namespace, of in found.items()},
-            {c: n for of in found.values() for c, n in of.items()},
-        )
 
-
-def _facts(nodes: tuple[Node, ...]) -> _NodeFacts:
-    """What decides which nodes are eligible; heartbeats change nothing of it."""
-    return {n.name: (n.labels, n.spec.taints) for n in nodes}
+def facts_of(nodes: Iterable[Node]) -> dict[str, tuple[object, ...]]:
+    """What a plan rests on of each node; heartbeats change nothing of it."""
+    return {n.name: (n.ready, is_leaving(n), n.labels, sorted(map(str, n.spec.taints))) for n in nodes}

@@ -240,7 +240,7 @@ class HealthGate(Gate):
                 silence = self._silence()
             self._silent = {s.scheduler: s.silent for s in silence if s.silent is not None}
             ours = (r for name, r in sorted(self._silent.items()) if not name or self._config.places(name))
-            return next(ours, None) or self._unwell()
+            return next(ours, None) or self.unwell()
         except CacheNotReadyError as e:
             say = f"how well the cluster is cannot be seen: {e.message}"
             return Reason(ReasonCode.NOT_CURRENT, say, remedy=e.remedy)
@@ -307,21 +307,23 @@ class HealthGate(Gate):
         own = self._memory.limits if self._memory is not None else None
         return (own, *self._also()) if own is not None else ()
 
-    def _unwell(self) -> Reason | None:
-        if self._memory is None or not self._limits:
+    def unwell(self) -> Reason | None:
+        """Why nothing is evicted, whatever the schedulers do. Raises CacheNotReadyError."""
+        limits = self._all_limits()
+        if self._memory is None or not limits:
             return None
         nodes = self._watched.nodes()
-        reason = next((r for x in self._limits if (r := too_many_not_ready(nodes, x)) is not None), None)
+        reason = next((r for x in limits if (r := too_many_not_ready(nodes, x)) is not None), None)
         if reason is not None:
             return reason
         pods, now = self._watched.pods(), self._clock.now()
         left = unresolved(self._memory.ledger.entries, pods.values(), now)
-        most = min(x.late for x in self._limits)
+        most = min(x.late for x in limits)
         if may_be_late(left, pods.values(), now) >= most:
             reason = too_many_late(late(self._watched.snapshot(now), left, now), most)
             if reason is not None:
                 return reason
-        most = min(x.most_displaced(len(pods)) for x in self._limits)
+        most = min(x.most_displaced(len(pods)) for x in limits)
         if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:
             return None
         alive = {p.uid for p in pods.values() if not p.terminating}

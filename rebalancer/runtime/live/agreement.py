@@ -7,8 +7,11 @@ disagreement counts as unclear. Where it would cost too much, pods are left out:
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -18,8 +21,9 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
-from rebalancer.runtime.live.cached import Follower
 from rebalancer.spread.constraint import SELECTING
+
+log = logging.getLogger(__name__)
 
 _POLL = 0.5
 _BUDGET = 0.2
@@ -41,11 +45,11 @@ _READ_BY_FILTERS = (
 )
 
 
-class AgreementWatch(Follower):
+class AgreementWatch:
     """Tells of every comparison, in its own thread between `start` and `stop`.
 
     `config`: the scheduler's as it is set now, None for its defaults. Nothing is compared while the cache is
-    not ready.
+    not ready. No eviction depends on it: an error is logged, and it begins anew.
     """
 
     def __init__(
@@ -57,7 +61,10 @@ class AgreementWatch(Follower):
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(cache, name="agreement", poll=_POLL)
+        self._cache = cache
+        self._feed = cache.follow_pods()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agreement", daemon=True)
         self._config = config
         self._tell = tell
         self._now = now
@@ -66,6 +73,18 @@ class AgreementWatch(Follower):
         self._built_from: tuple[tuple[Node, ...], tuple[int, ...], SchedulerConfig | None] = ((), (), None)
         self._next_build = 0.0
         self._busy_at = 0.0
+
+    def start(self) -> Self:
+        """Begins."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends within a moment."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+        self._cache.forget(self._feed)
 
     def look(self) -> None:
         """Compares what has happened since the last look."""
@@ -84,8 +103,13 @@ class AgreementWatch(Follower):
             self._build()
         self._rest()
 
-    def _forget(self) -> None:
-        self._agreement = None
+    def _run(self) -> None:
+        while not self._stop.wait(_POLL):
+            try:
+                self.look()
+            except Exception:
+                log.exception("what the scheduler does could not be compared")
+                self._agreement = None
 
     def _follow(self, changes: list[Change], stale: bool) -> None:
         agreement = self._agreement

@@ -6,9 +6,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.policy.ledger import Entry, Fate, Ledger
 from tests.support.build import node, nodes, objects, pod, workload
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Reply
+from tests.support.servers.api import connected
 from tests.support.waiting import until
 
 SELDOM = BRISK.replace("interval: 1s", "interval: 1h, react: 1s, nodeSettle: 2s").replace(
@@ -55,3 +58,57 @@ def test_a_scale_down_that_breaks_the_spread_is_mended_when_it_has_ended(tmp_pat
         until(lambda: evictions(server) > 0)
     assert "ReplicaSet/default/web violates its spread, and may be evicted from now" in d.said()
     assert d.said().count("a cycle starts before the interval is over") == 1
+
+
+SKEWED = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+
+
+def test_a_kind_that_can_be_read_again_starts_a_cycle(tmp_path: Path) -> None:
+    settings = SELDOM.replace("stabilization: 10m", "stabilization: 0s")
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(403), resource="replicasets", verb="list")
+        server.faults.add(Reply(403), resource="replicasets", verb="watch")
+        with daemon(server, tmp_path / "d", settings) as d:
+            until(lambda: 'rebalancer_cycles_total{end="unknown"} 1.0' in get(d.port, "/metrics")[1])
+            server.faults.clear()
+            until(lambda: evictions(server) > 0)
+    assert "ReplicaSet objects can be read now: a cycle starts" in d.said()
+
+
+def test_the_end_of_late_replacements_starts_a_cycle(tmp_path: Path) -> None:
+    """An earlier process evicted three pods, and no registry gives the image of their replacements."""
+    settings = SELDOM.replace("stabilization: 10m", "stabilization: 0s")
+    waiting = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
+    now = datetime.now(UTC)
+    evicted = [
+        Entry(
+            at=now.timestamp() - 60,
+            cycle="earlier",
+            namespace="default",
+            pod=f"old-{i}",
+            uid=f"old-{i}",
+            owner="ReplicaSet/default/late",
+            node="a-0",
+            predicted="b-0",
+            fate=Fate.FAILED,
+        )
+        for i in range(3)
+    ]
+    things = objects(*SKEWED, workload("late").placed({"b-0": 3}).unready(0, 1, 2))
+    for o in things:
+        if o["kind"] == "Pod" and o["metadata"]["name"].startswith("late"):
+            o["metadata"]["creationTimestamp"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            o["status"].update(phase="Pending", containerStatuses=waiting)
+    with ApiServer(things) as server:
+        with connected(server) as c:
+            store = Ledgers(c, Place("default", "rebalancer-ledger"), writer="earlier", wait=lambda _: False)
+            store.save(Ledger(entries=tuple(evicted)))
+        with daemon(server, tmp_path / "d", settings) as d:
+            until(lambda: "replacements do not start in time" in d.said())
+            until(lambda: 'rebalancer_cycles_total{end="held"} 1.0' in get(d.port, "/metrics")[1])
+            assert evictions(server) == 0
+            for pod in server.store.list("Pod"):
+                if pod["metadata"]["name"].startswith("late"):
+                    server.store.delete("Pod", pod["metadata"]["name"], "default")
+            until(lambda: evictions(server) > 0)
+    assert "the cluster is well enough again: a cycle starts" in d.said()

@@ -1,0 +1,346 @@
+"""Starts a cycle early, once something has changed that the last plan rests on.
+
+`Early` is asked about once a second between cycles. It takes down what the last plan could not do, and looks
+at that again where the watches have brought something that it depends on. `Debounce` says when a cycle
+starts for what was found, and how often that may be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from rebalancer.engine.config import DEFAULT_CONFIG
+from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.kinds import WORKLOADS
+from rebalancer.model.node import Node
+from rebalancer.model.pod import PodTemplate
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.outcome import Observer, Outcome
+from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.owners import topmost
+from rebalancer.runtime.cycle.gates import PASSING
+from rebalancer.runtime.daemon.spread_now import SpreadNow, facts_of
+from rebalancer.settings.settings import Schedule
+from rebalancer.spread.arrays import Bools
+from rebalancer.spread.constraint import Constraint
+
+_OVERDUE = 2
+"""What never stops changing is told of after so many times the seconds that it should have to settle."""
+_PLANNING_SHARE = 4
+"""Between two cycles that start early lies so many times what the last plan took: on a large cluster with
+much going on, planning takes a fifth of the time at most."""
+_LONGEST = 600.0
+"""Seconds until what was of no use before may start a cycle again; after that it counts as new."""
+
+
+class Debounce:
+    """Starts at most one cycle every `react` seconds, whatever is noted and how often.
+
+    What has started a cycle, and is noted again, waits twice as long each time. So what no plan can use (a
+    crash loop, say, that looks like the end of a rollout again and again) starts fewer and fewer.
+    `planning`: seconds that the last plan took.
+    """
+
+    def __init__(self) -> None:
+        self.react = 10.0
+        self.planning = 0.0
+        self._noted: dict[Hashable, tuple[float, float, str]] = {}
+        self._started: dict[Hashable, tuple[float, int]] = {}
+        self._settled = self._last = float("-inf")
+
+    def note(self, key: Hashable, what: str, now: float, settle: float | None = None) -> None:
+        """Something has happened: what, in words; `key`: equal for what is the same again.
+
+        `settle`: more of it mostly follows. Nothing starts until none has come for so many seconds.
+        """
+        first, since, _ = self._noted.get(key, (now, now, ""))
+        if settle is not None:
+            self._settled = since = min(now + settle, first + _OVERDUE * settle)
+        elif key not in self._noted and key in self._started:
+            at, times = self._started[key]
+            since = max(now, at + min(_LONGEST, self.react * 2.0**times))
+        self._noted[key] = first, since, what
+
+    def forget(self) -> None:
+        """All that was noted is in the cluster as it is read now."""
+        self._noted, self._settled = {}, float("-inf")
+
+    def due(self, now: float) -> str:
+        """Why a cycle starts now, "" if none does; told once."""
+        self._started = {k: s for k, s in self._started.items() if now - s[0] < _LONGEST}
+        pause = max(self.react, _PLANNING_SHARE * self.planning)
+        due = {key: what for key, (_, since, what) in self._noted.items() if since <= now}
+        if not due or now < self._settled or now - self._last < pause:
+            return ""
+        for key in due:
+            self._started[key] = now, self._started.get(key, (now, 0))[1] + 1
+        self.forget()
+        self._last = now
+        return "; ".join(list(due.values())[:3])
+
+
+_ENDS = PASSING | {
+    ReasonCode.ROLLOUT_IN_PROGRESS,
+    ReasonCode.ON_DELETE,
+    ReasonCode.PAUSED,
+    ReasonCode.MULTIPLE_PDBS,
+    ReasonCode.QUOTA,
+    ReasonCode.NODE_NOT_READY,
+    ReasonCode.NOT_RUNNING,
+}
+"""Reasons to leave a pod alone that end when something happens to its workload, budget or node."""
+_ENDS_BY_THE_CLOCK = frozenset({ReasonCode.STABILIZING, ReasonCode.COOL_DOWN})
+"""Reasons that say in how many `seconds` they are over."""
+_ENDS_WITH_A_POD = frozenset(
+    {ReasonCode.NO_FEASIBLE_NODE, ReasonCode.NEEDS_PREEMPTION, ReasonCode.PENDING_PODS}
+)
+"""Reasons that may end when a pod goes away."""
+_POLICY_READS = ("PodDisruptionBudget", "ResourceQuota", *sorted(WORKLOADS))
+_MOST_TEMPLATES = 20
+"""Templates for which room is waited for; more of them hardly fit anywhere else."""
+_LATER = 1.0
+"""Seconds are told without their fractions."""
+_EVERY, _SHARE = 1.0, 20
+"""Seconds between two looks at pods at least, and so many times what a look took."""
+
+_Found = Iterator[tuple[Hashable, str]]
+
+
+class Early(Observer):
+    """`spread`: what is violated now, and where pods have changed. `planning`: as it is set now. `well`:
+    whether the cluster is well enough to evict. `wall`: seconds of the epoch."""
+
+    def __init__(
+        self,
+        cache: WatchCache,
+        spread: SpreadNow,
+        planning: Callable[[], PlanOptions],
+        well: Callable[[], bool],
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache = cache
+        self._spread = spread
+        self._planning = planning
+        self._well = well
+        self._wall = wall
+        self._monotonic = monotonic
+        self._debounce = Debounce()
+        self._told = set[Hashable]()
+        self._read = self._not_before = 0.0
+        self._unwell = False
+        self._unread: frozenset[str] = frozenset()
+        self._nodes: tuple[Node, ...] | None = None
+        self._facts: dict[str, tuple[object, ...]] = {}
+        self._waits_until: float | None = None
+        # What the plan could not do: for want of room; and because of the state that workloads are in.
+        self._full: list[tuple[PodTemplate, frozenset[str]]] = []
+        self._planned: Snapshot | None = None
+        self._constraints: tuple[ConstraintResult, ...] = ()
+        self._known: frozenset[Constraint] | None = None
+        self._closed = set[tuple[Constraint, str]]()
+        self._seen: object = None
+
+    # -- a cycle
+
+    def on_reading(self) -> None:
+        """What has happened so far is in the cluster as it is read now."""
+        self._debounce.forget()
+        self._spread.touched.clear()
+        self._spread.freed.clear()
+        self._read, self._unwell = self._monotonic(), False
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """What changes from then on is news."""
+        self._nodes, self._facts = snapshot.nodes, facts_of(snapshot.nodes)
+        self._unread = frozenset(r.kind for r in snapshot.reads if not r.known)
+
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Takes down what the plan could not do, and what may change that."""
+        self._debounce.planning = self._monotonic() - self._read
+        self._told, self._seen = set(), None
+        self._constraints = plan.constraints
+        violated = [c.constraint for c in plan.constraints if c.in_scope and c.excess]
+        self._known = frozenset(violated)
+        left = [c for c in plan.constraints if c.in_scope and c.residual_excess]
+        waits, full = list[int](), dict[int, tuple[PodTemplate, frozenset[str]]]()
+        moved = {m.owner.key for m in plan.moves}
+        closed, other = set[tuple[Constraint, str]](), set[str]()
+        for b in plan.blocked:
+            code, template = b.reason.code, b.pod.template
+            if code in _ENDS_BY_THE_CLOCK and "seconds" in b.reason.numbers:
+                waits.append(b.reason.numbers["seconds"])
+            if code in _ENDS_WITH_A_POD and id(template) not in full and len(full) < _MOST_TEMPLATES:
+                lowest = [c for c in left if c.constraint.counts(b.pod.namespace, template.labels)]
+                full[id(template)] = template, frozenset(_lowest(snapshot.nodes, lowest))
+            owner = topmost(snapshot, b.pod)
+            if owner is None or owner.key in moved:
+                continue
+            if code in _ENDS:
+                counting = (c for c in violated if c.counts(b.pod.namespace, template.labels))
+                closed |= {(c, owner.key) for c in counting}
+            else:
+                other.add(owner.key)
+        # Where others of its pods may go, and do not for reasons of their own, nothing is waited for.
+        self._closed = {key for key in closed if key[1] not in other}
+        self._waits_until = snapshot.now + min(waits) + _LATER if waits else None
+        self._full = list(full.values())
+        self._planned = snapshot if full else None
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """A move that the last look put off for a reason that passes waits, too."""
+        if outcome.reason is not None and outcome.reason.code in PASSING and not outcome.evicted:
+            owner = outcome.move.owner.key
+            self._closed |= {(self._constraints[i].constraint, owner) for i in outcome.move.fixes}
+
+    def on_held(self, reason: Reason) -> None:
+        """Where the cluster was not well enough, a cycle starts once it is."""
+        self._unwell = reason.code is ReasonCode.CLUSTER_UNWELL
+
+    # -- between cycles
+
+    def due(self, schedule: Schedule) -> str:
+        """Why a cycle starts now, "" if none does; told once."""
+        if schedule.cron or not schedule.react:
+            return ""
+        now, self._debounce.react = self._monotonic(), schedule.react
+        try:
+            if self._nodes_changed():
+                self._debounce.note("nodes", "nodes have changed", now, schedule.node_settle)
+            for key, what in self._found(now):
+                if key not in self._told:
+                    self._told.add(key)
+                    self._debounce.note(key, what, now)
+        except CacheNotReadyError:
+            return ""
+        return self._debounce.due(now)
+
+    def _found(self, now: float) -> _Found:
+        """What is otherwise than the last plan saw it."""
+        if self._waits_until is not None and self._wall() >= self._waits_until:
+            yield ("waits", self._waits_until), "what had to be waited for is over"
+        if self._unread:
+            readable = {s.kind for s in self._cache.status() if s.synced and not s.denied} & self._unread
+            for kind in sorted(readable):
+                yield ("readable", kind), f"{kind} objects can be read now"
+        if now < self._not_before:
+            return
+        began = self._monotonic()
+        if self._unwell and self._well():
+            yield "well", "the cluster is well enough again"
+        yield from self._may_go()
+        yield from self._has_room()
+        self._not_before = now + max(_EVERY, _SHARE * (self._monotonic() - began))
+
+    def _nodes_changed(self) -> bool:
+        """Whether nodes came, went, became Ready or not, or changed in labels, taints, or whether they leave:
+        heartbeats change them all the time."""
+        nodes = self._cache.nodes()
+        if nodes is self._nodes:
+            return False
+        first, before = self._nodes is None, self._facts
+        self._nodes, facts = nodes, facts_of(nodes)
+        if facts == before:
+            return False
+        self._facts = facts
+        return not first
+
+    def _may_go(self) -> _Found:
+        """Workloads that violate a constraint, may be evicted now, and could not in the last plan: it did not
+        hold the constraint for violated, or left them alone for a reason that ends."""
+        if self._known is None:
+            return
+        waiting, policy = {c for c, _ in self._closed}, self._planning().policy
+        asked: dict[str, list[Constraint]] = {}
+        for c in self._spread.violated():
+            if policy.in_view(c.namespace) and (c in waiting or c not in self._known):
+                asked.setdefault(c.namespace, []).append(c)
+        seen = (asked, self._facts, *(self._cache.generation(kind) for kind in _POLICY_READS))
+        if not asked or (seen == self._seen and not self._spread.touched & asked.keys()):
+            return
+        self._seen = seen
+        self._spread.touched.clear()
+        snapshot = _within(self._cache.snapshot(self._wall()), asked.keys())
+        evictable = Evictable(snapshot, policy)
+        counting: dict[int, list[Constraint]] = {}
+        for pod in snapshot.pods:
+            t = pod.template
+            if id(t) not in counting:
+                counting[id(t)] = [c for c in asked[pod.namespace] if c.counts(t.namespace, t.labels)]
+            if not counting[id(t)] or (owner := topmost(snapshot, pod)) is None:
+                continue
+            every = ((c, owner.key) for c in counting[id(t)])
+            keys = {key for key in every if key[0] not in self._known or key in self._closed}
+            if not keys <= self._told and evictable.why_not(pod) is None:
+                for key in keys:
+                    yield key, f"{owner.key} violates its spread, and may be evicted from now"
+
+    def _has_room(self) -> _Found:
+        """Templates for which the last plan found no node and that fit onto one now, by the scheduler's own
+        filters: a pod has ended there."""
+        waited_for = frozenset[str]().union(*(names for _, names in self._full))
+        freed = self._spread.freed & waited_for
+        self._spread.freed.clear()
+        if not freed or self._planned is None:
+            return
+        snapshot, config = self._cache.snapshot(self._wall()), self._planning().scheduler or DEFAULT_CONFIG
+        nodes = tuple(n for n in snapshot.nodes if n.name in freed)
+
+        def state(moment: Snapshot) -> ClusterState:
+            pods = tuple(p for p in moment.pods if p.node_name in freed and not p.finished)
+            return ClusterState.of(replace(snapshot, nodes=nodes, pods=pods), config)
+
+        then, now = state(self._planned), state(snapshot)
+        for template, names in self._full:
+            fits = _alone(now, template) & ~_alone(then, template)
+            found = (n for n, fit in zip(now.table.names, fits.tolist(), strict=True) if fit and n in names)
+            if (node := next(found, "")) != "":
+                key = (template.namespace, template.controller or id(template))
+                yield key, f"there is room on {node}, for which a move waits"
+
+
+def _lowest(nodes: Iterable[Node], violated: Iterable[ConstraintResult]) -> Iterator[str]:
+    """The nodes of the domains with the fewest pods: where a pod would have to go."""
+    lowest: dict[str, set[str]] = defaultdict(set)
+    for c in violated:
+        fewest = min(c.after.values(), default=0)
+        lowest[c.constraint.topology_key] |= {d for d, n in c.after.items() if n == fewest}
+    for node in nodes:
+        if any(node.labels.get(key) in domains for key, domains in lowest.items()):
+            yield node.name
+
+
+def _alone(state: ClusterState, template: PodTemplate) -> Bools:
+    """bool[N]: nodes that would take the pod, but for its spread: that is for the plan to say."""
+    profile = state.config.profile(template.scheduler_name)
+    skipped = "PodTopologySpread"
+    return Framework(
+        state,
+        replace(
+            profile,
+            filters=tuple(f for f in profile.filters if f != skipped),
+            pre_filters=tuple(f for f in profile.pre_filters if f != skipped),
+        ),
+    ).feasible(template)
+
+
+def _within(snapshot: Snapshot, namespaces: Iterable[str]) -> Snapshot:
+    """What policy asks of some namespaces: the rest is left out, as it may be a hundred times as much."""
+    wanted = frozenset(namespaces)
+    return replace(
+        snapshot,
+        pods=tuple(p for p in snapshot.pods if p.namespace in wanted),
+        workloads=tuple(w for w in snapshot.workloads if w.namespace in wanted),
+        budgets=tuple(b for b in snapshot.budgets if b.metadata.namespace in wanted),
+        quotas=tuple(q for q in snapshot.quotas if q.metadata.namespace in wanted),
+    )
