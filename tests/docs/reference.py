@@ -9,13 +9,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "report-json.md"
-_FIRST = ("Report", "Summary", "FleetReport", "FleetSummary")
+_SHOWN = (
+    *("Report", "Summary", "ConstraintReport", "EvictionReport", "BlockedReport", "FindingReport"),
+    *("FleetReport", "FleetSummary"),
+)
 _HEAD = """\
 # The report as JSON
 
 What `report -o json` and `-o yaml` write, and what `once --plan` reads. Names belong to `rebalancer/v1`: fields may be
 added, but are never renamed ([versions](versioning.md)). [report.schema.json](report.schema.json) says the same to
-programs; this page is made from it. Fields stand after their type; one with a `?` may be missing.
+programs, with the smaller parts that are not described here; this page is made from it. Fields stand after their
+type; one with a `?` may be missing.
 
 ```sh
 rebalancer report -o json | jq '.constraints[] | select(.excess > 0) | {namespace, workloads, domains, after}'
@@ -29,8 +33,7 @@ Only `generatedAt` and `summary.seconds` do not follow from cluster, settings an
 def reference() -> str:
     """The page."""
     kinds = json.loads((ROOT / "docs" / "report.schema.json").read_text())["$defs"]
-    names = [*_FIRST, *sorted(kinds.keys() - set(_FIRST))]
-    return _HEAD + "".join(_section(name, kinds[name]) for name in names if "properties" in kinds[name])
+    return _HEAD + "".join(_section(name, kinds[name]) for name in _SHOWN)
 
 
 def _section(name: str, kind: dict[str, Any]) -> str:
@@ -46,7 +49,7 @@ def _section(name: str, kind: dict[str, Any]) -> str:
 def _type(of: dict[str, Any]) -> str:
     if "$ref" in of:
         name = of["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})" if name not in ("Severity", "Status") else name.lower()
+        return f"[{name}](#{name.lower()})" if name in _SHOWN else name
     if "anyOf" in of:
         return " or ".join(_type(one) for one in of["anyOf"])
     if of.get("type") == "array":
