@@ -107,8 +107,9 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
 
     `message` is a sentence. `replacement`, `node`: the pod that replaced the victim and its node, "" if none
     was seen. `gates`: scheduling gates that it had and its template has not. `expected`: whether the node is
-    one of the planned destinations; None: not known. `at`: monotonic time of the eviction. `seconds`: from
-    then until the replacement was Ready; `scheduled`: until it was first seen on a node, None if it was not.
+    one of the planned destinations; None: not known, or it was not waited for and is not Ready. `at`:
+    monotonic time of the eviction. `seconds`: from then until the replacement was Ready; `scheduled`: until
+    it was first seen on a node, None if it was not.
     """
 
     move: Move

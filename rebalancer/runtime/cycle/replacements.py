@@ -316,6 +316,8 @@ class Replacements:
 
         def ended(status: MoveStatus, message: str) -> Outcome:
             node = pod.node_name if pod is not None else ""
+            # One that was not waited for says nothing of the plan before it is Ready: it may never start.
+            known = bool(node) and (status is MoveStatus.FAILED or (pod is not None and pod.ready))
             return replace(
                 evicted,
                 status=status,
@@ -323,7 +325,7 @@ class Replacements:
                 replacement=pod.key if pod is not None else "",
                 node=node,
                 gates=gates,
-                expected=node in move.destinations if node else None,
+                expected=node in move.destinations if known else None,
                 # It may have run before, for another move of its owner.
                 scheduled=max(0.0, self._placed[pod.uid] - since) if pod is not None and node else None,
                 seconds=now - since,

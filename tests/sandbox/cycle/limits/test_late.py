@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Fate
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload
@@ -124,6 +125,28 @@ def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_
         m.hands.ready_after = 1
         m.hands.step()
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - first.report.evicted
+
+
+def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
+    """A rollout of the rebalancer itself, again and again: each time it begins with what did not start."""
+    with clusters(*SERVICES[:10], THERE, usual=5.0) as m:
+        m.hands.ready_after = 10**9
+        for evicted in (2, 4):
+            time = FakeTime(at=m.time.at)
+
+            def stop(_: float, time: FakeTime = time, until: float = time.at + 1) -> None:
+                time.stop = time.at >= until
+
+            m.time.during = stop
+            run = m.cycle(options=PACED, limits=LIMITS, time=time)
+            assert run.report.end is End.STOPPED, run.report.message
+            assert (run.evictions(), m.ledger().totals.in_a_row) == (evicted, 0)
+        assert {e.fate for e in m.ledger().entries} == {Fate.UNSEEN}
+        m.time.at += 60
+        unwell(m.cycle(options=PACED, limits=LIMITS))
+        m.hands.ready_after = 1
+        m.hands.step()
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 6
 
 
 @pytest.mark.parametrize(
