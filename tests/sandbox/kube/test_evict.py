@@ -176,7 +176,7 @@ def test_an_answer_lost_after_the_server_acted_is_read_back(server: ApiServer, t
         outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
     assert outcome.result is Result.EVICTED
     assert outcome.read_back
-    assert "read back" in outcome.message
+    assert outcome.message.startswith("default/web-00000 is terminating, read back after:")
     assert outcome.posts == posts(server) == 1
 
 

@@ -56,7 +56,12 @@ def pods(snapshot: Snapshot, name: str = "") -> list[Pod]:
 def judged(*things: Any, options: PolicyOptions | None = None, pod: str = "web") -> Reason | None:
     """What policy says of the first pod whose name starts with `pod`."""
     snapshot = cluster(*things)
-    return Evictable(snapshot, options or PolicyOptions()).why_not(pods(snapshot, pod)[0])
+    reason = Evictable(snapshot, options or PolicyOptions()).why_not(pods(snapshot, pod)[0])
+    if reason is not None:
+        assert isinstance(reason.message, str)
+        assert isinstance(reason.remedy, str)
+        assert all(isinstance(figure, int) for figure in reason.numbers.values())
+    return reason
 
 
 def code(*things: Any, options: PolicyOptions | None = None, pod: str = "web") -> ReasonCode | None:

@@ -362,6 +362,13 @@ def test_a_pending_replacement_blocks_its_running_siblings() -> None:
     assert code(things) is ReasonCode.REPLACEMENT_NOT_READY
 
 
+def test_a_reason_says_how_many_are_waited_for_before_the_next_may_start() -> None:
+    reason = judged(db().unready(1))
+    assert reason is not None
+    assert "starts its pods in order and 1 not Ready" in reason.message
+    assert reason.numbers == {"notReady": 1}
+
+
 def test_a_reason_names_the_pod_that_is_waited_for() -> None:
     reason = judged(born(OLD, NEW, things=web().unready(1)))
     assert reason is not None

@@ -1,0 +1,111 @@
+"""How old the watch may be, and what is read to find out that it hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from rebalancer.kube.lists import HeadMeta
+from rebalancer.model.reason import ReasonCode
+from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
+
+NODE, POD = HeadMeta("a-0", "", "7"), HeadMeta("web", "shop", "8")
+
+
+class Watch:
+    """Knows kinds as of `known`, and has brought these objects."""
+
+    def __init__(self, *brought: tuple[str, str, str, str], known: float = 0.0) -> None:
+        self.now, self.known, self.brought = 100.0, known, set(brought)
+        self.followed: set[str] = set()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def follow_closely(self, kinds: Collection[str], seconds: float) -> None:
+        assert seconds >= 30
+        self.followed |= set(kinds)
+
+    def wait_current(
+        self,
+        kinds: Collection[str],
+        as_of: float,
+        patience: float,  # noqa: ARG002
+        stopping: Callable[[], bool],  # noqa: ARG002
+    ) -> str:
+        assert set(kinds) <= self.followed
+        return "" if self.known >= as_of else f"{', '.join(kinds)}: {self.now - self.known:.0f} s"
+
+    def has_come_to(self, kind: str, namespace: str, name: str, version: str) -> bool:
+        return (kind, namespace, name, version) in self.brought
+
+    def wait_for(
+        self,
+        condition: Callable[[], bool],
+        patience: float,  # noqa: ARG002
+        stopping: Callable[[], bool],  # noqa: ARG002
+    ) -> bool:
+        return condition()
+
+
+class Reads:
+    def newest(self, kind: str, fields: str) -> HeadMeta | None:
+        return {"metadata.name=a-0": NODE, "spec.nodeName=a-0": POD}[fields] if kind else None
+
+
+# Seconds since the cycle began and since the watch was confirmed, whether that is enough.
+AGES = {
+    "confirmed after the cycle began": (3.0, 2.0, True),
+    "confirmed before it began, however fresh": (1.0, 2.0, False),
+    "five seconds old later in the cycle": (60.0, 5.0, True),
+    "older than that": (60.0, 5.1, False),
+}
+
+
+@pytest.mark.parametrize("case", AGES)
+def test_a_watch_is_current_that_was_confirmed_in_this_cycle_and_within_five_seconds(case: str) -> None:
+    since, old, enough = AGES[case]
+    watch = Watch()
+    age = WatchAge(watch, lambda: False)
+    watch.now += since
+    watch.known = watch.now - old
+    reason = age.why_not()
+    assert (reason is None) is enough
+    if reason is not None:
+        assert reason.code is ReasonCode.NOT_CURRENT
+        assert "Node, Pod" in reason.message
+
+
+@pytest.mark.parametrize(
+    ("server", "pods", "read"),
+    [
+        ("1.30.4", 5000, True),
+        ("1.30.4", 5001, False),
+        ("1.31.0", 5001, True),
+        ("", 5001, False),
+        ("", 9, True),
+    ],
+)
+def test_the_pods_of_a_node_are_read_where_that_costs_little(server: str, pods: int, read: bool) -> None:
+    check = SpotCheck(Reads(), Watch(), lambda: False, server=server, pods=pods)
+    assert check.node("a-0") == NODE
+    assert check.pod_on("a-0") == (POD if read else None)
+
+
+@pytest.mark.parametrize(
+    ("brought", "believed"),
+    [
+        ([("Node", "", "a-0", "7"), ("Pod", "shop", "web", "8")], True),
+        ([("Node", "", "a-0", "7")], False),
+        ([("Pod", "shop", "web", "8")], False),
+    ],
+)
+def test_a_watch_is_believed_that_has_brought_all_that_was_read(
+    brought: list[tuple[str, str, str, str]], believed: bool
+) -> None:
+    check = SpotCheck(Reads(), Watch(*brought), lambda: False, server="1.36.2", pods=9)
+    assert check.behind(NODE, [POD]) is not believed
+    reason = check.why_not(NODE, [POD])
+    assert (reason is None) is believed
+    assert reason is None or reason.code is ReasonCode.NOT_CURRENT
