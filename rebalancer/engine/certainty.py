@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rebalancer.admission.pod_security import enforced
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import LIMIT_PREFIX
 from rebalancer.engine.state.cluster import ClusterState
@@ -56,6 +57,7 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
         *_version(state, template),
         *_queued(state, template),
         *_pod(template),
+        *_admitted(state, template),
         *_hidden(state, profile, template),
     )
 
@@ -210,6 +212,17 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "the pod has tolerations with Lt or Gt, which depend on a feature gate"
     if any(v.kind == "ephemeral" and not v.claim for v in template.volumes):
         yield "the pod's ephemeral volumes are made only after it"
+
+
+def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    """Pod Security judges the pod with all that admission has added, of which only the rest is known."""
+    namespace = state.snapshot.namespaces.get(template.namespace)
+    level = enforced(namespace.metadata.labels)[0] if namespace is not None and template.injected else ""
+    if level:
+        yield (
+            f"namespace {template.namespace} enforces Pod Security level {level}, and admission adds "
+            "containers to the pod that are not judged"
+        )
 
 
 def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:

@@ -166,8 +166,9 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `held`: what it takes of its node, where its status says something else than its spec; and then
-    `by_spec`: the template without that, which its replacement has.
+    made. `injected`: admission adds containers that its owner's template lacks. `held`: what it takes of its
+    node, where its status says something else than its spec; and then `by_spec`: the template without that,
+    which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -201,6 +202,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     autosized: bool = False
+    injected: bool = False
     held: Held | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None

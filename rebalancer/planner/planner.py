@@ -20,6 +20,7 @@ from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
 from rebalancer.policy.caps import Caps
+from rebalancer.policy.owners import not_looked_at
 
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
@@ -94,6 +95,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
     # With an excess left, another order of several components might have left less; and of what rests on
     # scores, a soft excess that stays among it, nothing is proved.
     searched = all(s.walk.proved for s in solved) and not given_up and (len(solved) <= 1 or not left)
+    whole = _moves(view, options, waves, results)
     return Plan(
         constraints=tuple(
             replace(c, least_excess=bound.by_group[g.index])
@@ -101,7 +103,7 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
             else c
             for c, g in zip(constraints, (g for r in results for g in r.groups), strict=True)
         ),
-        moves=_moves(view, options, waves, results),
+        moves=whole,
         blocked=_blocked(moves, results),
         lower_bound=lower_bound,
         optimal=not view.simulation.state.version.newer_by
@@ -109,7 +111,11 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         and not late
         and (fewest or searched)
         and not any(c.residual_excess for r in results[1:] for c in r.constraints),
-        assumptions=(*view.simulation.assumptions(), *((_RESTS_ON_SCORES,) if soft is not None else ())),
+        assumptions=(
+            *view.simulation.assumptions(),
+            *((_RESTS_ON_SCORES,) if soft is not None else ()),
+            *not_looked_at(m.owner for m in whole),
+        ),
         components=tuple(s.figures() for s in solved),
         demands=demands(waves, view.evictable, wave_limits(view.simulation, view.evictable)),
         least_excess=bound.excess,

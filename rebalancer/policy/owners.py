@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -236,7 +236,7 @@ class Owners:
         return Reason(
             ReasonCode.REPLACEMENT_REFUSED,
             f"namespace {owner.namespace} enforces Pod Security level {level}, which the template of {name} "
-            f"does not keep ({found[0]}{more}): no new pod would be admitted",
+            f"does not keep ({found[0]}{more}): no new pod is admitted unless something adds what is missing",
             {"violations": len(found)},
             f"correct the template, or the label {ENFORCE} of the namespace",
         )
@@ -383,6 +383,22 @@ def gone(owner: str, kind: str, name: str) -> Reason:
         {},
         f"create the {kind}, or correct the template",
     )
+
+
+def named(owner: Workload) -> Iterator[tuple[str, str]]:
+    """Kind and name of what the owner's template names and a snapshot does not have. The ServiceAccount
+    `default` is made again by itself."""
+    if owner.service_account not in ("", "default"):
+        yield "ServiceAccount", owner.service_account
+    if owner.runtime_class:
+        yield "RuntimeClass", owner.runtime_class
+
+
+def not_looked_at(owners: Iterable[Workload]) -> tuple[str, ...]:
+    """What a plan that moves pods of these owners assumes of what their templates name, in a sentence."""
+    kinds = sorted({kind for owner in owners for kind, _ in named(owner)})
+    say = f"whether each {' and '.join(kinds)} that a template names exists was not looked at"
+    return (say,) if kinds else ()
 
 
 def topmost(snapshot: Snapshot, pod: Pod) -> Workload | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from rebalancer.policy.annotations import paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, PolicyOptions
-from rebalancer.policy.owners import failing, gone, queue_of
+from rebalancer.policy.owners import failing, gone, named, queue_of
 from rebalancer.policy.quota import Quotas
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
@@ -167,7 +167,7 @@ _AT_ONCE = 8
 
 def why_not(owner: Workload, exists: Exists) -> Reason | None:
     """Why no new pod of the owner would be admitted; None if it would be, or if that cannot be seen."""
-    for kind, name in _named(owner):
+    for kind, name in named(owner):
         if exists(kind, owner.namespace, name) is False:
             return gone(f"{owner.kind} {owner.name}", kind, name)
     return None
@@ -177,7 +177,7 @@ def missing(owners: Iterable[Workload], exists: Exists) -> tuple[dict[str, Reaso
     """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and the kinds that could not be
     asked for. Each object is asked for once."""
     owners = tuple(owners)
-    by_name = dict.fromkeys((kind, o.namespace, name) for o in owners for kind, name in _named(o))
+    by_name = dict.fromkeys((kind, o.namespace, name) for o in owners for kind, name in named(o))
 
     def ask(key: tuple[str, str, str]) -> bool | None:
         try:
@@ -193,14 +193,6 @@ def missing(owners: Iterable[Workload], exists: Exists) -> tuple[dict[str, Reaso
         if (reason := why_not(owner, lambda *key: found[key])) is not None
     }
     return refused, tuple(sorted({kind for (kind, _, _), there in found.items() if there is None}))
-
-
-def _named(owner: Workload) -> Iterator[tuple[str, str]]:
-    """Kinds and names. The ServiceAccount `default` is made again by itself."""
-    if owner.service_account not in ("", "default"):
-        yield "ServiceAccount", owner.service_account
-    if owner.runtime_class:
-        yield "RuntimeClass", owner.runtime_class
 
 
 class Reads(Protocol):

@@ -26,6 +26,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Approved
+from rebalancer.policy.owners import not_looked_at
 from rebalancer.policy.windows import Window
 from rebalancer.runtime.cycle.carrying_out import CycleLimits, Parts
 from rebalancer.runtime.cycle.clock import Clock, Heed, check_namespaces, check_readable, warned
@@ -170,7 +171,6 @@ def live_parts(
     planning = replace(options.planning, on_progress=Heed(clock))
     newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
     watched = (*watched, *newest)
-    named = objects.exists if options.execute else None
     health = _health(connection, options, clock, around, newest)
     alone = [DeschedulerGate(cache)] if cache is not None and not options.beside_descheduler else []
     gate = _gate(brakes, options, clock, around, [*health, *alone, *newest])
@@ -179,7 +179,7 @@ def live_parts(
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
-        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings, named),
+        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings, objects.exists),
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
@@ -208,7 +208,7 @@ def remembering(
     exists: Exists | None = None,
 ) -> Planning:
     """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
-    is there; None: nobody evicts, and nobody is asked.
+    is there; None: nobody can be asked, and the plan says so.
 
     Whether a violation is too young, or something is missing, is only seen in a plan. If it touches such
     owners, a second plan is made without them.
@@ -229,9 +229,13 @@ def remembering(
         away = {**refused, **memory.unsettled(snapshot, made)}
         if movers.keys() & away.keys():
             made = without(snapshot, approved, {**away, **resting})
-        if unseen:
-            say = f"whether each {' and '.join(unseen)} that a template names exists could not be seen"
-            made = replace(made, assumptions=(*made.assumptions, say))
+        if exists is not None:
+            asked = not_looked_at(movers.values())
+            rests = tuple(a for a in made.assumptions if a not in asked)
+            if unseen:
+                say = f"whether each {' and '.join(unseen)} that a template names exists could not be seen"
+                rests = (*rests, say)
+            made = replace(made, assumptions=rests)
         more = undone(snapshot, made, memory.undone_moves(), memory.today)
         found = (*memory.dated(made.findings, planning.policy.in_view), *more)
         return replace(made, findings=found) if found != made.findings else made

@@ -7,10 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from rebalancer.admission.pod_security import ENFORCE
 from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.planner import PlanOptions, plan
-from tests.support.build import claim, node, nodes, pod, snapshot, volume, workload
+from tests.support.build import (
+    claim,
+    decoded,
+    deployment,
+    node,
+    nodes,
+    objects,
+    pod,
+    snapshot,
+    volume,
+    workload,
+)
 from tests.unit.engine.judge import Asked
 
 
@@ -32,6 +44,18 @@ def test_what_is_not_modelled_is_named(field: str, value: object, text: str) -> 
     new = pod("new")
     new._spec[field] = value
     assert text in Asked(nodes(a=1), new).doubts
+
+
+@pytest.mark.parametrize("level", ["", "baseline"])
+def test_what_admission_adds_to_a_pod_is_not_judged_by_pod_security(level: str) -> None:
+    labels = {ENFORCE: level} if level else {}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+    things = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}), space)
+    assert all(m.certain for m in plan(decoded(things)).moves)
+    for one in things:
+        if one["kind"] == "Pod":
+            one["spec"]["initContainers"] = [{"name": "mesh", "image": "mesh"}]
+    assert bool(plan(decoded(things)).moves) is not bool(level)
 
 
 def test_features_that_a_node_must_declare_are_named() -> None:

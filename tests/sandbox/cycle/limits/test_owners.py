@@ -8,8 +8,10 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.planner import plan
 from rebalancer.policy.waits import HistoryRules
-from tests.support.build import deployment, nodes, objects
+from rebalancer.runtime.live.assembly import LiveOptions
+from tests.support.build import decoded, deployment, nodes, objects
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Reply
@@ -161,6 +163,15 @@ def test_what_a_template_names_must_exist(account: str, runtime: str, evicted: i
     if not evicted:
         (reason,) = {b.reason.message for b in run.story.plans[-1].blocked}
         assert "gone, which does not exist" in reason
+
+
+def test_a_dry_run_asks_too_and_a_plan_of_a_file_says_that_nobody_was_asked() -> None:
+    things = named(SKEWED, "gone")
+    with ApiServer(things) as server:
+        run = Run(server, LiveOptions(), time=later())
+    assert not run.story.plans[-1].moves
+    assert any("was not looked at" in a for a in plan(decoded(things)).assumptions)
+    assert not any("was not looked at" in a for a in plan(decoded(objects(SKEWED))).assumptions)
 
 
 def test_what_is_deleted_after_the_plan_is_missed_by_the_last_look() -> None:
