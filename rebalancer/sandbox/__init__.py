@@ -3,7 +3,7 @@
 api          resources, objects, selectors, refusals
 storage      objects with their history
 registry     what the API server asks of each change: admission, defaults, validation, deletion, eviction
-kubectl      discovery and tables, for a visiting kubectl
+kubectl      discovery, for a visiting kubectl
 server       the API over HTTP
 controllers  what a cluster does by itself
 cluster      all of it together; outage: the cluster of the demo

@@ -163,16 +163,12 @@ class Cluster:
 
     def fail_domain(self, key: str, value: str) -> list[str]:
         """The nodes with that label stop answering: unreachable, their pods not Ready and, after `patience`,
-        deleted and stuck Terminating. The nodes' names; `restore_domain` ends it."""
-        return self._set_ready(
+        deleted and stuck Terminating. The nodes' names."""
+        return self._answer(
             key, value, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."
         )
 
-    def restore_domain(self, key: str, value: str) -> list[str]:
-        """The nodes with that label answer again."""
-        return self._set_ready(key, value, "True", "KubeletReady", "kubelet is posting ready status")
-
-    def _set_ready(self, key: str, value: str, status: str, reason: str, message: str) -> list[str]:
+    def _answer(self, key: str, value: str, status: str, reason: str, message: str) -> list[str]:
         def change(obj: Object) -> None:
             now = self.store.now()
             verdict = {"type": "Ready", "status": status, "reason": reason, "message": message}
@@ -204,7 +200,3 @@ class Cluster:
             self.store.create(node)
             names.append(name)
         return names
-
-    def remove_node(self, name: str) -> None:
-        """The node and its pods are gone; ApiError 404 where there is no such node."""
-        self.store.delete(NODES, name)

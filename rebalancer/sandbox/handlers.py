@@ -11,7 +11,7 @@ import yaml
 
 from rebalancer.sandbox import listing, registry
 from rebalancer.sandbox.deletion import Deletion
-from rebalancer.sandbox.listing import Bell, Form, Page, encode, stream
+from rebalancer.sandbox.listing import Bell, Form, encode, stream
 from rebalancer.sandbox.objects import Object, wrong
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import (
@@ -246,8 +246,6 @@ def _list(call: Call) -> Answer:
 
 def _get(call: Call) -> Answer:
     record = call.store.record(call.resource, call.name, call.namespace)
-    if call.target.subresource == "scale":
-        return 200, encode(registry.scale_of(record.obj))
     return 200, call.form.one(record)
 
 
@@ -277,10 +275,6 @@ def _create(call: Call) -> Answer:
 
 
 def _update(call: Call) -> Answer:
-    if call.target.subresource == "scale":
-        body = call.decoded("Scale")
-        check_place(body, call.name, call.namespace or "")
-        return 200, encode(registry.set_scale(call.store, call.resource, body, dry_run=call.dry_run))
     obj = call.decoded()
     check_kind(obj, call.resource)
     check_place(obj, call.name, call.namespace or "")
@@ -333,34 +327,12 @@ def _delete(call: Call) -> Answer:
     return 200, encode(success(details=details))
 
 
-def _delete_collection(call: Call) -> Answer:
-    wanted = _deletion(call)
-    with call.store.lock:
-        page = listing.page(call.store, call.resource, call.namespace, call.options())
-        for record in page.records:
-            metadata = record.obj["metadata"]
-            try:
-                call.store.delete(
-                    call.resource,
-                    metadata["name"],
-                    metadata.get("namespace"),
-                    grace=wanted.grace,
-                    propagation=wanted.propagation,
-                    dry_run=wanted.dry_run,
-                )
-            except ApiError as error:
-                if error.code != 404:  # gone with its owner
-                    raise
-    return 200, call.form.page(Page(page.records, page.metadata))
-
-
 VERBS: Mapping[str, Handler] = {
     "get": _get,
     "list": _list,
     "create": _create,
     "update": _update,
     "delete": _delete,
-    "deletecollection": _delete_collection,
 }
 """What answers to each of the authorizer's verbs; a watch is a stream, and no answer."""
 

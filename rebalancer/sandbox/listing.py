@@ -6,14 +6,14 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from rebalancer.sandbox import kubectl, objects
+from rebalancer.sandbox import objects
 from rebalancer.sandbox.objects import FieldTest, LabelSelector, Object, matches, parse_fields, parse_labels
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import (
@@ -226,13 +226,12 @@ def _more(
     return Page(records, metadata)
 
 
-# The forms that one object or list can be asked for in: JSON, metadata only, Table.
+# The forms that one object or list can be asked for in: whole, or metadata only.
 
 encode = msgspec.json.Encoder().encode
-PLAIN, PARTIAL, TABLE = "json", "partial", "table"
+PLAIN, PARTIAL = "json", "partial"
 _AS = {
     "": PLAIN,
-    "Table": TABLE,
     "PartialObjectMetadata": PARTIAL,
     "PartialObjectMetadataList": PARTIAL,
 }
@@ -254,20 +253,13 @@ def negotiate(accept: str) -> str:
 
 
 class Form:
-    """One way of writing objects of one resource. `include`: what a table's rows carry (`None`,
-    `Metadata`, `Object`); `clock` gives the now that ages are counted to."""
+    """One way of writing objects of one resource."""
 
-    def __init__(self, kind: str, resource: Resource, clock: Callable[[], float], include: str = "") -> None:
+    def __init__(self, kind: str, resource: Resource) -> None:
         self.kind = kind
         self.resource = resource
-        self._clock = clock
-        self._include = include or "Metadata"
-        self._defined = False
 
     def one(self, record: Record) -> bytes:
-        if self.kind == TABLE:
-            version = record.obj["metadata"].get("resourceVersion", "")
-            return self._table([record], {"resourceVersion": version})
         if self.kind == PARTIAL:
             return encode(_partial(record.obj))
         if self.resource.group == "events.k8s.io":
@@ -279,8 +271,6 @@ class Form:
         return self.one(Record("", obj, 0))
 
     def page(self, page: Page) -> bytes:
-        if self.kind == TABLE:
-            return self._table(page.records, page.metadata)
         if self.kind == PARTIAL:
             items: list[bytes] = [encode(_partial(record.obj)) for record in page.records]
             kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
@@ -295,12 +285,7 @@ class Form:
 
     def event(self, kind: str, record: Record) -> bytes:
         """One line of a watch."""
-        if self.kind == TABLE:
-            version = record.obj["metadata"].get("resourceVersion", "")
-            body = self._table([record], {"resourceVersion": version}, defined=self._defined)
-            self._defined = True
-        else:
-            body = self.one(record)
+        body = self.one(record)
         return b"".join((b'{"type":"', kind.encode(), b'","object":', body.rstrip(), b"}\n"))
 
     def bookmark(self, rv: int, *, end_of_initial: bool = False) -> bytes:
@@ -311,26 +296,9 @@ class Form:
         zero: Object = {**kind, "metadata": metadata}
         if self.kind == PARTIAL:
             zero |= {"kind": "PartialObjectMetadata", **_META}
-        elif self.kind == TABLE:
-            zero |= {"kind": "Table", **_META, "columnDefinitions": None, "rows": []}
         else:
             zero |= self.resource.zero
         return encode({"type": "BOOKMARK", "object": zero}) + b"\n"
-
-    def _table(self, records: Iterable[Record], metadata: dict[str, Any], *, defined: bool = False) -> bytes:
-        now = self._clock()
-        layout = kubectl.layout(self.resource)
-        rows: list[dict[str, Any]] = []
-        for record in records:
-            row: dict[str, Any] = {"cells": layout.cells(record.obj, now)}
-            if self._include == "Object":
-                row["object"] = record.obj
-            elif self._include == "Metadata":
-                row["object"] = _partial(record.obj)
-            rows.append(row)
-        table: Object = {"kind": "Table", **_META, "metadata": metadata}
-        table |= {"columnDefinitions": None if defined else layout.definitions(), "rows": rows}
-        return encode(table)
 
 
 def _partial(obj: Object) -> Object:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
@@ -119,16 +119,16 @@ _ROWS: tuple[tuple[str, str, str, str, bool, str, str, str], ...] = (
     ("", "v1", "Pod", "pods", True, "po", "all", "status generation"),
     ("", "v1", "PodTemplate", "podtemplates", True, "", "", "generation"),
     ("", "v1", "ReplicationController", "replicationcontrollers", True, "rc", "all",
-     "status scale generation"),
+     "status generation"),
     ("", "v1", "ResourceQuota", "resourcequotas", True, "quota", "", "status"),
     ("", "v1", "Secret", "secrets", True, "", "", ""),
     ("", "v1", "ServiceAccount", "serviceaccounts", True, "sa", "", ""),
     ("", "v1", "Service", "services", True, "svc", "all", "status"),
     ("apps", "v1", "ControllerRevision", "controllerrevisions", True, "", "", ""),
     ("apps", "v1", "DaemonSet", "daemonsets", True, "ds", "all", "status generation"),
-    ("apps", "v1", "Deployment", "deployments", True, "deploy", "all", "status scale generation"),
-    ("apps", "v1", "ReplicaSet", "replicasets", True, "rs", "all", "status scale generation"),
-    ("apps", "v1", "StatefulSet", "statefulsets", True, "sts", "all", "status scale generation"),
+    ("apps", "v1", "Deployment", "deployments", True, "deploy", "all", "status generation"),
+    ("apps", "v1", "ReplicaSet", "replicasets", True, "rs", "all", "status generation"),
+    ("apps", "v1", "StatefulSet", "statefulsets", True, "sts", "all", "status generation"),
     ("events.k8s.io", "v1", "Event", "events", True, "ev", "", ""),
     ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False, "", "",
      "createonly"),
@@ -166,15 +166,11 @@ def _resource(row: tuple[str, str, str, str, bool, str, str, str]) -> Resource:
     if kind == "Pod":
         subs.append(Subresource("binding", "Binding", ("create",)))
         subs.append(Subresource("eviction", "Eviction", ("create",), "policy", "v1"))
-    if "scale" in traits:
-        subs.append(Subresource("scale", "Scale", group="autoscaling", version="v1"))
     if "status" in traits:
         subs.append(Subresource("status", kind))
     verbs: tuple[str, ...] = ALL_VERBS
     if "createonly" in traits:
         verbs = ("create",)
-    elif kind == "Namespace":
-        verbs = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
     return Resource(
         group=group,
         version=version,
@@ -334,10 +330,6 @@ def bad_request(message: str) -> ApiError:
 def method_not_allowed(resource: Resource, what: str) -> ApiError:
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message, {"kind": what or resource.plural})
-
-
-def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:

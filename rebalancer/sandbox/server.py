@@ -32,7 +32,7 @@ from rebalancer.sandbox.resources import ApiError, unknown_path
 CACHE = {"cache-control": "no-cache, private"}
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _GZIP_FROM = 128 * 1024  # as the server: small answers are not worth it
-_WRITES = ("create", "update", "patch", "delete", "deletecollection")
+_WRITES = ("create", "update", "patch", "delete")
 
 
 class Api:
@@ -84,12 +84,7 @@ class Api:
             raise unknown_path()
         if target.resource == "selfsubjectaccessreviews":
             return await self._review(request)
-        form = listing.Form(
-            listing.negotiate(request.headers.get("accept", "")),
-            resource,
-            self.store.clock,
-            request.query_params.get("includeObject", ""),
-        )
+        form = listing.Form(listing.negotiate(request.headers.get("accept", "")), resource)
         call = handlers.Call(self.store, resource, target, request.query_params, form, request.headers)
         if target.verb == "watch":
             lines = handlers.watch(

@@ -203,14 +203,11 @@ def test_patches_of_three_kinds(server: ApiServer) -> None:
     assert merged["metadata"]["generation"] == 2
 
 
-def test_the_client_patches_and_scales(api: client.ApiClient, server: ApiServer) -> None:
+def test_the_client_patches(api: client.ApiClient, server: ApiServer) -> None:
     apps = client.AppsV1Api(api)
     apps.patch_namespaced_deployment("web", "default", {"metadata": {"labels": {"a": "b"}}})
     assert apps.read_namespaced_deployment("web", "default").metadata.labels == {"a": "b"}
-    scale = apps.read_namespaced_deployment_scale("web", "default")
-    scale.spec.replicas = 7
-    apps.replace_namespaced_deployment_scale("web", "default", scale)
-    apps.patch_namespaced_deployment_scale("web", "default", {"spec": {"replicas": 8}})
+    apps.patch_namespaced_deployment("web", "default", {"spec": {"replicas": 8}})
     assert server.store.get("Deployment", "web", "default")["spec"]["replicas"] == 8
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.registry import Store
-from rebalancer.sandbox.resources import ApiError, unauthorized
+from rebalancer.sandbox.resources import ApiError
 
 
 class User(NamedTuple):
@@ -117,7 +117,7 @@ class Authority:
         if text.lower().startswith("bearer "):
             found = self.tokens.get(text[7:].strip())
             if found is None:
-                raise unauthorized()
+                raise ApiError(401, "Unauthorized", "Unauthorized")
             user = User(found.name, tuple(dict.fromkeys((*found.groups, "system:authenticated"))))
         else:
             user = ANONYMOUS if self.authenticate else ADMIN

@@ -8,6 +8,7 @@ from typing import Any
 
 from rebalancer import sandbox
 from rebalancer.sandbox.objects import Object
+from rebalancer.sandbox.resources import NODES
 from tests.support.sandbox.api_server import ApiServer
 from tests.support.sandbox.faults import Faults
 
@@ -28,3 +29,11 @@ class Cluster(sandbox.Cluster):
     def kubeconfig(self, path: str | Path, *, token: str | None = None) -> Path:
         """As `ApiServer.kubeconfig`."""
         return self.server.kubeconfig(path, token=token)
+
+    def restore_domain(self, key: str, value: str) -> list[str]:
+        """The nodes with that label, which failed (`fail_domain`), answer again. Their names."""
+        return self._answer(key, value, "True", "KubeletReady", "kubelet is posting ready status")
+
+    def remove_node(self, name: str) -> None:
+        """The node and its pods are gone; ApiError 404 where there is no such node."""
+        self.store.delete(NODES, name)

@@ -1,4 +1,4 @@
-"""PATCH: what kubectl's apply, label, annotate, cordon and scale send."""
+"""PATCH: what kubectl's apply, label, annotate and cordon send."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import yaml
 
-from rebalancer.sandbox import objects, registry
+from rebalancer.sandbox import objects
 from rebalancer.sandbox.handlers import Answer, Call, check_place, media, stored, unsupported
-from rebalancer.sandbox.listing import encode
 from rebalancer.sandbox.objects import Object, copied
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import bad_request, conflict, modified, resolve
@@ -18,7 +17,7 @@ from tests.support.sandbox.patch import APPLY, JSON, MERGE, STRATEGIC, apply
 
 
 def patch(call: Call) -> Answer:
-    """PATCH of an object, of its status or of its scale. Raises ApiError."""
+    """PATCH of an object or of its status. Raises ApiError."""
     kind = media(call.content_type)
     if kind not in (JSON, MERGE, STRATEGIC, APPLY):
         raise unsupported((JSON, MERGE, STRATEGIC, APPLY))
@@ -28,10 +27,6 @@ def patch(call: Call) -> Answer:
         raise bad_request(f"error decoding patch: {error}") from None
     store, resource, sub = call.store, call.resource, call.target.subresource
     with store.lock:
-        if sub == "scale":
-            old = registry.scale_of(store.get(resource, call.name, call.namespace))
-            new = registry.set_scale(store, resource, apply(kind, old, change), dry_run=call.dry_run)
-            return 200, encode(new)
         if kind == APPLY and store.find(resource, call.name, call.namespace) is None:
             check_place(change, call.name, call.namespace or "")
             made = store.create(change, namespace=call.namespace, resource=resource, dry_run=call.dry_run)
