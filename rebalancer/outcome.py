@@ -13,6 +13,7 @@ from rebalancer.errors import UserError
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.ledger import Fate as Fate
 from rebalancer.prevention.steering import CostChange, Steering
 
 # What came of the request to evict one pod.
@@ -87,21 +88,6 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
         return self.posts > 0 or self.result is Result.WOULD_EVICT
 
 
-class MoveStatus(StrEnum):
-    """How a move ended."""
-
-    EVICTED = "evicted"
-    """Evicted; what comes of it is not known yet. No observer sees this one."""
-    DONE = "done"
-    """Evicted; the replacement is Ready, or was not waited for."""
-    RECORDED = "recorded"
-    """Dry run: it would have been evicted."""
-    SKIPPED = "skipped"
-    """Not evicted, because it was no longer valid; `reason` says why."""
-    FAILED = "failed"
-    """The eviction failed, or its replacement did not become Ready in time."""
-
-
 class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     """What became of one move.
 
@@ -113,7 +99,7 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     """
 
     move: Move
-    status: MoveStatus
+    status: Fate
     message: str
     reason: Reason | None = None
     eviction: Eviction | None = None
@@ -133,7 +119,7 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def as_planned(self) -> bool:
         """Whether the replacement runs on the node that the rest of the plan counts on."""
-        return self.status is MoveStatus.DONE and self.node == self.move.predicted
+        return self.status is Fate.DONE and self.node == self.move.predicted
 
     @property
     def prediction(self) -> str:
@@ -196,7 +182,7 @@ class CycleReport(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def failed(self) -> int:
         """Moves that failed."""
-        return sum(o.status is MoveStatus.FAILED for o in self.outcomes)
+        return sum(o.status is Fate.FAILED for o in self.outcomes)
 
     @property
     def mispredicted(self) -> int:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, End, Eviction, MoveStatus, Observer, Outcome, SteeringReport
+from rebalancer.outcome import CycleReport, End, Eviction, Fate, Observer, Outcome, SteeringReport
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.text import clean, plural, short_key
 from rebalancer.report.words import steering_lines
@@ -154,7 +154,7 @@ class Board(Observer):
 
     def on_outcome(self, outcome: Outcome) -> None:
         """What became of a move."""
-        if outcome.status is MoveStatus.DONE:
+        if outcome.status is Fate.DONE:
             where = f"{outcome.replacement} is Ready on {outcome.node}"
             self.say(f"restored {where}, after {outcome.seconds:.1f} s", "green")
         else:

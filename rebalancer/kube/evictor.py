@@ -20,8 +20,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec.structs import replace
 
+from rebalancer.errors import UserError
 from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait
 from rebalancer.kube.errors import (
@@ -84,40 +85,31 @@ class Attempt:
         """Seconds before the next request."""
         return self._backoff.delay(self.posts, getattr(e, "retry_after", None))
 
-    def done(self, result: Result, message: str, status: int) -> Eviction:
-        """It was accepted."""
-        return Eviction(
-            result=result, message=message, posts=self.posts, status=status, failed=tuple(self._failed)
-        )
-
-    def not_sent(
-        self, result: Result, message: str, error: KubeError | None, reason: Reason | None
+    def ended(
+        self,
+        result: Result,
+        message: str,
+        e: UserError | None = None,
+        *,
+        status: int = 0,
+        read_back: bool = False,
+        reason: Reason | None = None,
     ) -> Eviction:
-        """The first, or a further request was not sent, for this reason or because of that error."""
-        return Eviction(
-            result=result,
-            message=message,
-            posts=self.posts,
-            status=_status(error) if error is not None else 0,
-            failed=tuple(self._failed),
-            error=error,
-            reason=reason,
-        )
-
-    def ended(self, result: Result, message: str, e: KubeError, *, read_back: bool = False) -> Eviction:
-        """It came to this by an error, which was not the pod's last word where it was read back."""
+        """It came to this: by an error, which was not the pod's last word where it was read back, or for a
+        reason."""
         return Eviction(
             result=result,
             message=message,
             read_back=read_back,
             posts=self.posts,
-            status=_status(e),
+            status=status or _status(e),
             failed=tuple(self._failed),
             error=e,
+            reason=reason,
         )
 
 
-def _status(e: KubeError) -> int:
+def _status(e: UserError | None) -> int:
     return e.code if isinstance(e, StatusError | ResponseError) else 0
 
 
@@ -136,22 +128,15 @@ def unasked() -> Reason | None:
     return None
 
 
-class Forbidden(Struct, frozen=True):
-    """Why the last look forbids a request: a reason, or an error that kept it from looking; in words."""
-
-    result: Result
-    say: str
-    error: KubeError | None = None
-    reason: Reason | None = None
-
-
-def forbidden(may_not: Question) -> Forbidden | None:
+def forbidden(may_not: Question) -> Eviction | None:
     """What the last look says now; None if the request may be sent."""
     try:
         why = may_not()
     except KubeError as e:
-        return Forbidden(Result.FAILED, f"the cluster cannot be looked at: {e.message}", error=e)
-    return Forbidden(Result.HELD, why.message, reason=why) if why is not None else None
+        return Eviction(
+            result=Result.FAILED, message=f"the cluster cannot be looked at: {e.message}", error=e
+        )
+    return Eviction(result=Result.HELD, message=why.message, reason=why) if why is not None else None
 
 
 class Evictor(Protocol):
@@ -175,12 +160,8 @@ class RecordingEvictor(Evictor):
 
     def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:  # noqa: ARG002
         """Records the pod."""
-        try:
-            why = may_not()
-        except KubeError as e:
-            return Eviction(result=Result.FAILED, message=f"{pod.key}: {e.message}", error=e)
-        if why is not None:
-            return Eviction(result=Result.HELD, message=f"{pod.key}: {why.message}", reason=why)
+        if (no := forbidden(may_not)) is not None:
+            return replace(no, message=f"{pod.key}: {no.message}")
         self.pods.append(pod)
         return Eviction(result=Result.WOULD_EVICT, message=f"{pod.key} would be evicted")
 
@@ -268,8 +249,8 @@ class LiveEvictor(Evictor):
                 continue
             if self._dry_run:
                 say = f"{pod.key} would be evicted, says the API server"
-                return attempt.done(Result.WOULD_EVICT, say, status)
-            return attempt.done(Result.EVICTED, f"{pod.key} evicted", status)
+                return attempt.ended(Result.WOULD_EVICT, say, status=status)
+            return attempt.ended(Result.EVICTED, f"{pod.key} evicted", status=status)
 
     def _forbidden(
         self, pod: Pod, attempt: Attempt, last: KubeError | None, may_not: Question
@@ -279,9 +260,11 @@ class LiveEvictor(Evictor):
             return None
         error = no.error or last
         if last is None:
-            return attempt.not_sent(no.result, f"{pod.key} was not evicted: {no.say}", error, no.reason)
-        say = f"{pod.key} was not evicted: {last.message}; it is not tried again: {no.say}"
-        return self._earlier(pod, last, attempt) or attempt.not_sent(no.result, say, error, no.reason)
+            return attempt.ended(
+                no.result, f"{pod.key} was not evicted: {no.message}", error, reason=no.reason
+            )
+        say = f"{pod.key} was not evicted: {last.message}; it is not tried again: {no.message}"
+        return self._earlier(pod, last, attempt) or attempt.ended(no.result, say, error, reason=no.reason)
 
     def _post(self, pod: Pod, reason: str) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
@@ -356,7 +339,7 @@ class LiveEvictor(Evictor):
         if EVACUATION in e.text:
             if self._dry_run:
                 say = f"{pod.key} would be moved by its controller, says the API server"
-                return attempt.done(Result.WOULD_EVICT, say, e.code)
+                return attempt.ended(Result.WOULD_EVICT, say, status=e.code)
             return attempt.ended(Result.MIGRATING, f"{pod.key} is moved by its controller: {e.text}", e)
         if _WEBHOOK in e.text:
             return attempt.ended(Result.REFUSED, str(e), e)

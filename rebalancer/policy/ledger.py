@@ -191,11 +191,16 @@ OwnerKey = Annotated[str, Meta(pattern=r"^[^/]+/[^/]*/[^/]+$")]
 
 
 class Fate(StrEnum):
-    """What became of an eviction."""
+    """What became of a move. `RECORDED` and `SKIPPED` evict nothing and are not in the ledger; only there
+    `DONE` is told apart from `ASTRAY` and `UNSEEN`, and `UNKNOWN` from `FAILED`."""
 
     INTENDED = "intended"
-    """Written before the request is sent. If it stays so, the process was killed, and the next cycle finds
-    out from the pod what happened."""
+    """On its way. The ledger has it before the request is sent. If it stays so, the process was killed, and
+    the next cycle finds out from the pod what happened."""
+    RECORDED = "recorded"
+    """Dry run: it would have been evicted."""
+    SKIPPED = "skipped"
+    """Not evicted, because it was no longer valid."""
     UNKNOWN = "unknown"
     """The pod is gone. Whether this eviction was the cause, and where the replacement went, was not seen."""
     DONE = "done"
@@ -203,7 +208,7 @@ class Fate(StrEnum):
     ASTRAY = "astray"
     """Its replacement runs on a node that is not a planned destination."""
     FAILED = "failed"
-    """Its replacement did not become Ready in time."""
+    """The eviction failed, or its replacement did not become Ready in time."""
     UNSEEN = "unseen"
     """It was evicted, and nobody waited for the replacement."""
 
@@ -425,7 +430,10 @@ def _json(ledger: Ledger) -> bytes:
 # Two accounts of one ledger as one: what two processes have written, or what a process remembers and what
 # it finds in the cluster, which somebody may have deleted, cut, edited or restored from a backup.
 
-_KNOWN = (Fate.INTENDED, Fate.UNSEEN, Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED)
+_KNOWN = (
+    *(Fate.INTENDED, Fate.RECORDED, Fate.SKIPPED, Fate.UNSEEN),
+    *(Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED),
+)
 """Of two fates of one eviction the later of these holds: it says more, or forbids more."""
 
 

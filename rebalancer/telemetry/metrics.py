@@ -16,16 +16,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import (
-    CostResult,
-    CycleReport,
-    End,
-    Eviction,
-    MoveStatus,
-    Observer,
-    Outcome,
-    SteeringReport,
-)
+from rebalancer.outcome import CostResult, CycleReport, End, Eviction, Fate, Observer, Outcome, SteeringReport
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.telemetry.gauges import State, register
 
@@ -230,7 +221,7 @@ class CycleMetrics(Observer):
             self._predictions.add(1, {"prediction": hit})
         if outcome.scheduled is not None:
             self._scheduled_seconds.record(outcome.scheduled)
-        if outcome.status is MoveStatus.FAILED:
+        if outcome.status is Fate.FAILED:
             self._replacements_failed.add(1)
         elif outcome.node:
             self._ready_seconds.record(outcome.seconds)

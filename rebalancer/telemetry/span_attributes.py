@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import KindRead, Snapshot
-from rebalancer.outcome import CycleReport, Eviction, MoveStatus, Outcome
+from rebalancer.outcome import CycleReport, Eviction, Fate, Outcome
 from rebalancer.planner.plan import ComponentFigures, ConstraintResult, Move, Plan, Refusal
 from rebalancer.policy.budgets import Budgets
 
@@ -252,7 +252,7 @@ def of_replacement(outcome: Outcome) -> Attributes:
         found[NODE] = outcome.node
     if outcome.scheduled is not None:
         found[own("seconds.scheduled")] = round(outcome.scheduled, 3)
-    if outcome.status is MoveStatus.DONE and outcome.node:
+    if outcome.status is Fate.DONE and outcome.node:
         found[own("seconds.ready")] = round(outcome.seconds, 3)
     return found
 

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, Eviction, MoveStatus, Observer, Outcome, Result
+from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.budgets import Budgets
 from rebalancer.telemetry import span_attributes
@@ -165,7 +165,7 @@ class CycleSpans(Observer):
                 span.add_event(
                     "scheduled", {span_attributes.NODE: outcome.node}, at + int(outcome.scheduled * _NS)
                 )
-            if outcome.status is MoveStatus.FAILED:
+            if outcome.status is Fate.FAILED:
                 span.set_status(StatusCode.ERROR, outcome.message)
             span.end()
             self._enter(span)
@@ -173,7 +173,7 @@ class CycleSpans(Observer):
             self._move.set_attributes({own("result"): outcome.status.value, own("message"): outcome.message})
             if outcome.reason is not None:
                 self._move.set_attribute(own("skipped"), outcome.reason.code.value)
-            if outcome.status is MoveStatus.FAILED:
+            if outcome.status is Fate.FAILED:
                 self._move.set_status(StatusCode.ERROR, outcome.message)
             self._end_move()
 

@@ -14,7 +14,7 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
+from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import PolicyOptions
@@ -74,7 +74,7 @@ class Town:
             self.pods[m.pod.node_name] -= 1
             self.pods[m.predicted] = self.pods.get(m.predicted, 0) + 1
         memory.landed([
-            Outcome(move=m, status=MoveStatus.DONE, message="", eviction=EVICTED, node=m.predicted,
+            Outcome(move=m, status=Fate.DONE, message="", eviction=EVICTED, node=m.predicted,
                     expected=True)
             for m in moves
         ])  # fmt: skip

@@ -18,7 +18,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.kube.evictor import Evictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import Eviction, MoveStatus, Observer, Outcome, Result
+from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
@@ -139,16 +139,14 @@ class Evicting:
         self._observer.on_eviction(move, eviction)
         if eviction.evicted:
             now = replace(move, destinations=self._look.destinations(move))
-            return Outcome(
-                move=now, status=MoveStatus.EVICTED, message=eviction.message, eviction=eviction, at=at
-            )
+            return Outcome(move=now, status=Fate.INTENDED, message=eviction.message, eviction=eviction, at=at)
         return self._not_evicted(move, eviction)
 
     def unseen(self, move: Move, e: UserError | None) -> Outcome:
         """The cluster could not be looked at."""
         self.obstacles.unwell = True
         self.obstacles.fatal = f"the cluster cannot be looked at: {e.message if e is not None else ''}"
-        return Outcome(move=move, status=MoveStatus.FAILED, message=f"{move.pod.key} was not evicted: {e}")
+        return Outcome(move=move, status=Fate.FAILED, message=f"{move.pod.key} was not evicted: {e}")
 
     def _untried(self, move: Move, eviction: Eviction) -> Outcome | None:
         """A move for which no request was sent."""
@@ -163,13 +161,13 @@ class Evicting:
     def _not_evicted(self, move: Move, eviction: Eviction) -> Outcome:
         """A request that came to nothing, or may have."""
         result, say = eviction.result, eviction.message
-        status, reason = MoveStatus.FAILED, None
+        status, reason = Fate.FAILED, None
         if result is Result.WOULD_EVICT:
-            status = MoveStatus.RECORDED
+            status = Fate.RECORDED
         elif result is Result.HELD:
-            status, reason = MoveStatus.SKIPPED, eviction.reason
+            status, reason = Fate.SKIPPED, eviction.reason
         elif result in _SKIPPED:
-            status, reason = MoveStatus.SKIPPED, Reason(_SKIPPED[result], say)
+            status, reason = Fate.SKIPPED, Reason(_SKIPPED[result], say)
         elif result is not Result.REFUSED:
             self.obstacles.fatal = f"{_FATAL[result]}: {say}"
             self.obstacles.unwell = result is not Result.FORBIDDEN
@@ -178,7 +176,7 @@ class Evicting:
 
 def _skipped(move: Move, reason: Reason) -> Outcome:
     say = f"{move.pod.key} was not evicted: {reason.message}"
-    return Outcome(move=move, status=MoveStatus.SKIPPED, message=say, reason=reason)
+    return Outcome(move=move, status=Fate.SKIPPED, message=say, reason=reason)
 
 
 log = logging.getLogger(__name__)
@@ -309,7 +307,7 @@ class CarryingOut:
             return
         if outcome.eviction is not None and p.limits.per_second:
             self._next_at = now + 1 / p.limits.per_second
-        if outcome.status is MoveStatus.EVICTED:
+        if outcome.status is Fate.INTENDED:
             self._evicted += 1
             self._quiet_since = now
             self.flight.started(outcome)

@@ -33,7 +33,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, End, MoveStatus, Outcome
+from rebalancer.outcome import CycleReport, End, Fate, Outcome
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts
@@ -105,7 +105,7 @@ def after_plan(
     `mine`: outcomes of this plan, `every`: of the cycle so far. `rests`: some moves rest on where others
     landed.
     """
-    failed = [o for o in every if o.evicted and o.status is MoveStatus.FAILED]
+    failed = [o for o in every if o.evicted and o.status is Fate.FAILED]
     if obstacles.fatal:
         return NextStep(end=End.ABORTED, message=obstacles.fatal, trips=obstacles.unwell)
     if len(failed) > max_failed:
@@ -117,11 +117,11 @@ def after_plan(
         return held(obstacles.held)
     if (say := strays(every)) != "":
         return NextStep(end=End.UNSTABLE, message=say)
-    unplanned = [o for o in mine if o.evicted and (o.status is MoveStatus.FAILED or o.expected is not True)]
+    unplanned = [o for o in mine if o.evicted and (o.status is Fate.FAILED or o.expected is not True)]
     if unplanned:
         return NextStep(again=unplanned[0].message, counted=True)
-    recorded = dry or any(o.status is MoveStatus.RECORDED for o in mine)
-    refused = [o for o in mine if not o.evicted and o.status is not MoveStatus.RECORDED]
+    recorded = dry or any(o.status is Fate.RECORDED for o in mine)
+    refused = [o for o in mine if not o.evicted and o.status is not Fate.RECORDED]
     if refused and not recorded:
         moved = any(o.reason is not None and o.reason.code in _MOVED for o in mine)
         why = refused[0].reason.message if refused[0].reason is not None else refused[0].message
@@ -284,7 +284,7 @@ class Cycle:
 
     def _enough(self, mine: Sequence[Outcome]) -> bool:
         """Whether these outcomes, with those of earlier plans, forbid to evict more by this plan."""
-        failed = sum(o.evicted and o.status is MoveStatus.FAILED for o in (*self._outcomes, *mine))
+        failed = sum(o.evicted and o.status is Fate.FAILED for o in (*self._outcomes, *mine))
         return failed > self._parts.limits.max_failed or any(o.expected is False for o in mine)
 
 

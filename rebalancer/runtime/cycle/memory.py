@@ -22,7 +22,7 @@ from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import MoveStatus, Outcome, Result
+from rebalancer.outcome import Outcome, Result
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -75,7 +75,7 @@ def fate_of(outcome: Outcome) -> Fate | None:
     if not outcome.evicted:
         unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
         return Fate.UNKNOWN if unknown else None
-    if outcome.status is MoveStatus.FAILED:
+    if outcome.status is Fate.FAILED:
         return Fate.FAILED
     if outcome.expected is None:
         return Fate.UNSEEN

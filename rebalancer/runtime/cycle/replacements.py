@@ -19,7 +19,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
-from rebalancer.outcome import MoveStatus, Outcome, Result
+from rebalancer.outcome import Fate, Outcome, Result
 from rebalancer.planner.pace import Chain
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.owners import added_gates
@@ -117,7 +117,7 @@ class Flight:
             return
         # The last look may have found more destinations: no harm, but not what the plan goes on from.
         planned = self._planned[uid].destinations
-        if not (outcome.status is MoveStatus.DONE and outcome.node in planned):
+        if not (outcome.status is Fate.DONE and outcome.node in planned):
             self._last[n] = min(self._last.get(n, wave), _NO_WAVE if outcome.evicted else wave)
         if not outcome.as_planned:
             self._differs = min(self._differs or wave, wave)
@@ -164,7 +164,7 @@ class Untried:
 
     def ended(self, outcome: Outcome) -> None:
         """Where a replacement is Ready, others will be."""
-        if outcome.status is MoveStatus.DONE:
+        if outcome.status is Fate.DONE:
             self._tried.update(self._of(outcome.node))
 
     def _of(self, node: str) -> list[tuple[str, str]]:
@@ -275,7 +275,7 @@ class Replacements:
             outcome = self._judge(evicted, seen.get(evicted.move.pod.uid), stop)
             if outcome is None:
                 continue
-            if outcome.status is MoveStatus.FAILED and self._to_be_checked(evicted.move.pod.uid):
+            if outcome.status is Fate.FAILED and self._to_be_checked(evicted.move.pod.uid):
                 continue
             outcomes.append(outcome)
         self._forget(flying, outcomes, seen)
@@ -314,7 +314,7 @@ class Replacements:
         gates = self._gates.get(move.pod.uid, ())
         held = f"held by {', '.join(gates)}" if gates else ""
 
-        def ended(status: MoveStatus, message: str) -> Outcome:
+        def ended(status: Fate, message: str) -> Outcome:
             node = pod.node_name if pod is not None else ""
             # One that was not waited for says nothing of the plan before it is Ready: it may never start.
             known = bool(node) and (status is MoveStatus.FAILED or (pod is not None and pod.ready))
@@ -333,22 +333,22 @@ class Replacements:
 
         if seen is not None and seen.gone and pod is not None and pod.node_name and pod.ready:
             landed = "as predicted" if pod.node_name == move.predicted else f"{move.predicted} was predicted"
-            return ended(MoveStatus.DONE, f"its replacement {pod.name} is Ready on {pod.node_name}, {landed}")
+            return ended(Fate.DONE, f"its replacement {pod.name} is Ready on {pod.node_name}, {landed}")
         if stop:
-            return ended(MoveStatus.DONE, "stopped without waiting for its replacement")
+            return ended(Fate.DONE, "stopped without waiting for its replacement")
         if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
-            return ended(MoveStatus.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
+            return ended(Fate.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
         waits = (pod.unschedulable or held) if pod is not None and not pod.node_name else ""
         if seen is not None and seen.gone and pod is not None and waits:
             first = self._unschedulable.setdefault(pod.uid, now)
             if now - first >= self.limits.pending:
-                return ended(MoveStatus.FAILED, f"its replacement {pod.name} stays Pending: {waits}")
+                return ended(Fate.FAILED, f"its replacement {pod.name} stays Pending: {waits}")
         grace = move.pod.grace_seconds
         if self._until is not None and now >= self._until and now - since < grace and not _gone(seen):
             say = f"it may take {grace:.0f} s to end, and the cycle's time is over: it is not waited for"
-            return ended(MoveStatus.DONE, say)
+            return ended(Fate.DONE, say)
         if now - since >= self._patience(evicted):
-            return ended(MoveStatus.FAILED, _late(seen, now - since))
+            return ended(Fate.FAILED, _late(seen, now - since))
         return None
 
     def _patience(self, evicted: Outcome) -> float:

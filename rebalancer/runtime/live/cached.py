@@ -18,7 +18,7 @@ from rebalancer.kube.errors import CacheNotReadyError, KubeError
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import MoveStatus, Observer, Outcome
+from rebalancer.outcome import Fate, Observer, Outcome
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.evictable import next_change
@@ -57,7 +57,7 @@ class CachedReader(Observer):
     def on_outcome(self, outcome: Outcome) -> None:
         if outcome.evicted:
             self._seen.append(outcome)
-        elif outcome.status is MoveStatus.SKIPPED:
+        elif outcome.status is Fate.SKIPPED:
             self._doubted = True
 
     def snapshot(self) -> Snapshot:
@@ -129,8 +129,8 @@ class CachedReader(Observer):
         try:
             there = self._cache.pod(victim.namespace, victim.name)
             if there is not None and there.uid == victim.uid:
-                return there.terminating and outcome.status is not MoveStatus.DONE
-            if outcome.status is not MoveStatus.DONE or not outcome.replacement:
+                return there.terminating and outcome.status is not Fate.DONE
+            if outcome.status is not Fate.DONE or not outcome.replacement:
                 return True
             namespace, _, name = outcome.replacement.partition("/")
             new = self._cache.pod(namespace, name)

@@ -12,15 +12,7 @@ from rebalancer.errors import UserError
 from rebalancer.kube.events import EventRecorder, Regarding
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import (
-    CostResult,
-    CycleReport,
-    Eviction,
-    MoveStatus,
-    Observer,
-    Outcome,
-    SteeringReport,
-)
+from rebalancer.outcome import CostResult, CycleReport, Eviction, Fate, Observer, Outcome, SteeringReport
 from rebalancer.planner.plan import Move, Plan
 
 log = logging.getLogger(__name__)
@@ -120,7 +112,7 @@ class LogObserver(Observer):
         )
 
     def on_outcome(self, outcome: Outcome) -> None:
-        level = logging.WARNING if outcome.status is MoveStatus.FAILED else logging.INFO
+        level = logging.WARNING if outcome.status is Fate.FAILED else logging.INFO
         log.log(
             level,
             "%s: %s",
@@ -264,7 +256,7 @@ class EventObserver(Observer):
         """A replacement that went elsewhere or failed, an eviction that was refused."""
         if not self._failures:
             return
-        failed = outcome.status is MoveStatus.FAILED
+        failed = outcome.status is Fate.FAILED
         if failed or outcome.expected is False:
             self._recorder.record(
                 _owner(outcome.move),

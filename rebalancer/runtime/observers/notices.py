@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, End, MoveStatus, Observer, Outcome
+from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome
 from rebalancer.planner.plan import Plan
 from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import clean, duration, plural
@@ -89,7 +89,7 @@ class NoticeObserver(Observer):
 
     def on_report(self, report: CycleReport) -> None:
         stuck = (report.end.value, _code(report.reason)) if _is_stuck(report) else None
-        moved = [o for o in report.outcomes if o.evicted or o.status is MoveStatus.FAILED]
+        moved = [o for o in report.outcomes if o.evicted or o.status is Fate.FAILED]
         before, self._stuck = self._stuck, stuck
         if not moved and stuck == before:
             return

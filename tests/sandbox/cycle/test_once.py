@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import End, MoveStatus, Observer
+from rebalancer.outcome import End, Fate, Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
@@ -42,7 +42,7 @@ def test_without_execute_the_plan_is_gone_through_at_once_and_nothing_is_sent() 
     assert run.report.seconds < 60
     assert run.report.end is End.RECORDED
     assert run.report.ok
-    assert {o.status for o in run.report.outcomes} == {MoveStatus.RECORDED}
+    assert {o.status for o in run.report.outcomes} == {Fate.RECORDED}
     assert len(run.report.outcomes) == len(run.story.plans[0].moves)
     assert not any(a.verb not in ("get", "list") for a in run.server.accesses)
     assert sum(a.resource == "pods" for a in run.server.accesses) == 1, "read once, whatever the plan has"
@@ -66,7 +66,7 @@ def test_budgets_that_lag_behind_their_pods_are_waited_for() -> None:
         run = Run(server, hands=Hands(server, budgets_every=7))
     assert run.report.end is End.COMPLETE
     assert run.zones() == [2, 2, 2]
-    assert {o.status for o in run.report.outcomes} == {MoveStatus.DONE}
+    assert {o.status for o in run.report.outcomes} == {Fate.DONE}
 
 
 def test_a_stateful_set_comes_back_under_its_name() -> None:
@@ -109,7 +109,7 @@ def test_a_replacement_that_stays_pending_is_a_failure_and_a_second_one_the_end(
         run = Run(server, hands=Hands(server, choose=lambda _pod, _nodes: None))
     assert run.report.end is End.ABORTED
     assert not run.report.ok
-    failed = [o for o in run.report.outcomes if o.status is MoveStatus.FAILED]
+    failed = [o for o in run.report.outcomes if o.status is Fate.FAILED]
     assert "stays Pending: 0 nodes fit" in failed[0].message
 
 

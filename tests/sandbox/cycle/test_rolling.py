@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome import End, MoveStatus
+from rebalancer.outcome import End, Fate
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.eviction_cost import EVICTIONS, cost
 from tests.support.runs.one_cycle import EXECUTE, Run, once
@@ -48,7 +48,7 @@ def test_a_stuck_replacement_holds_back_its_own_workload_only() -> None:
         run = Run(server, hands=Hands(server, choose=never("web")))
     first = [o for o in run.story.outcomes if o.evicted][:6]
     assert [o.move.owner.name for o in first] == ["db"] * 5 + ["web"]
-    assert first[-1].status is MoveStatus.FAILED
+    assert first[-1].status is Fate.FAILED
 
 
 def test_one_plan_lasts_and_one_more_sees_that_nothing_is_left() -> None:
@@ -90,7 +90,7 @@ def test_a_budget_that_somebody_else_uses_up_is_waited_for() -> None:
 
         run = Run(server, hands=Hands(server, budgets_every=4), after_plan=take)
     assert (run.report.end, run.report.plans) == (End.COMPLETE, 2)
-    assert [o.status for o in run.report.outcomes] == [MoveStatus.DONE] * 2
+    assert [o.status for o in run.report.outcomes] == [Fate.DONE] * 2
 
 
 def test_a_budget_that_stays_exhausted_is_the_end_and_says_so() -> None:
@@ -113,7 +113,7 @@ def test_a_victim_that_may_take_an_hour_to_end_does_not_hold_the_cycle_beyond_it
         run = Run(server, options, hands=Hands(server, ends_after=100_000), time=time)
     assert time.at - began < 70
     assert run.report.end is End.CAPPED
-    assert [o.status for o in run.report.outcomes if o.evicted] == [MoveStatus.DONE]
+    assert [o.status for o in run.report.outcomes if o.evicted] == [Fate.DONE]
     assert "4000 s to end" in run.report.outcomes[0].message
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalancer.outcome import End, MoveStatus
+from rebalancer.outcome import End, Fate
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer
@@ -25,7 +25,7 @@ def test_a_broken_cluster_is_mended_as_predicted(name: str, seed: int) -> None:
         assert run.report.evicted == run.evictions() == SCENARIOS[name].evictions
         assert run.report.last is not None
         assert run.report.last.residual_excess == SCENARIOS[name].residual
-        assert {o.status for o in run.report.outcomes} <= {MoveStatus.DONE}
+        assert {o.status for o in run.report.outcomes} <= {Fate.DONE}
         assert all(o.expected for o in run.report.outcomes)
         assert all(node_of(p) for p in server.store.list("Pod"))
         assert hands.broken_budgets == []

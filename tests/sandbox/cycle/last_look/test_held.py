@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.ledger_store import Place
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome import End, MoveStatus
+from rebalancer.outcome import End, Fate
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.waits import HistoryRules
@@ -50,7 +50,7 @@ def test_a_lease_that_is_lost_after_a_try_that_failed_means_no_second_try(failur
         assert asked(server) == 1
         assert run.evictions() == 0
     assert run.report.end is End.HELD
-    assert run.report.outcomes[0].status is MoveStatus.SKIPPED
+    assert run.report.outcomes[0].status is Fate.SKIPPED
     assert "not tried again: this instance is not the leader any more" in run.report.outcomes[0].message
 
 

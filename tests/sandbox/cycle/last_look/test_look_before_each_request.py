@@ -26,8 +26,8 @@ from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeE
 from rebalancer.kube.evictor import Evictor, LiveEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason
-from rebalancer.outcome import MoveStatus
 from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.ledger import Fate
 from rebalancer.runtime.cycle import gates
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import SystemClock
@@ -237,7 +237,7 @@ def test_what_changes_while_an_eviction_waits_for_its_second_try_stops_it(
         run = Run(server, time=meanwhile.time)
     assert meanwhile.done
     assert run.evictions() == 0
-    assert {o.status for o in run.report.outcomes} <= {MoveStatus.SKIPPED, MoveStatus.FAILED}
+    assert {o.status for o in run.report.outcomes} <= {Fate.SKIPPED, Fate.FAILED}
 
 
 @every_answer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome import End, MoveStatus
+from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -329,7 +329,7 @@ def test_a_window_that_closes_ends_the_cycle_between_two_evictions() -> None:
         run = m.cycle(options=slow)
     assert run.report.end is End.HELD
     assert 0 < run.report.evicted < 4
-    assert run.report.outcomes[-1].status is MoveStatus.SKIPPED
+    assert run.report.outcomes[-1].status is Fate.SKIPPED
     assert run.report.evicted == run.evictions()
 
 
@@ -455,7 +455,7 @@ def test_the_server_is_asked_for_its_verdict_on_each_eviction() -> None:
     with Machine() as m:
         run = m.cycle(options=LiveOptions(backoff=QUICK, ask_server=True), read_only=True)
         assert run.report.end is End.RECORDED
-        assert {o.status for o in run.report.outcomes} == {MoveStatus.RECORDED}
+        assert {o.status for o in run.report.outcomes} == {Fate.RECORDED}
         assert all("says the API server" in o.message for o in run.report.outcomes)
         assert len(run.report.outcomes) == len(run.story.plans[0].moves)
         assert len(m.server.store.list("Pod")) == 6

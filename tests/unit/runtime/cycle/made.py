@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
+from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner.plan import Move
 from tests.support.build import nodes, snapshot, workload
 
@@ -33,7 +33,7 @@ def evicted(name: str = "web-00000", *, on: str = "b-0", ready: bool = True) -> 
     """A pod was evicted, and its replacement is on that node; "": on none that anybody saw."""
     return Outcome(
         move=move(name),
-        status=MoveStatus.DONE if ready else MoveStatus.FAILED,
+        status=Fate.DONE if ready else Fate.FAILED,
         message=f"{name} went to {on or 'nowhere'}",
         eviction=Eviction(result=Result.EVICTED, message="", posts=1),
         node=on,
@@ -44,10 +44,10 @@ def evicted(name: str = "web-00000", *, on: str = "b-0", ready: bool = True) -> 
 def left(name: str, code: ReasonCode) -> Outcome:
     """A pod was not evicted."""
     reason = Reason(code, f"{name}: {code}")
-    return Outcome(move=move(name), status=MoveStatus.SKIPPED, message=reason.message, reason=reason)
+    return Outcome(move=move(name), status=Fate.SKIPPED, message=reason.message, reason=reason)
 
 
 def recorded(name: str) -> Outcome:
     """A dry run."""
     eviction = Eviction(result=Result.WOULD_EVICT, message="")
-    return Outcome(move=move(name), status=MoveStatus.RECORDED, message="", eviction=eviction)
+    return Outcome(move=move(name), status=Fate.RECORDED, message="", eviction=eviction)

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.kube.evictor import Evictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome import Eviction, MoveStatus, Observer, Result
+from rebalancer.outcome import Eviction, Fate, Observer, Result
 from rebalancer.runtime.cycle.carrying_out import Evicting
 from rebalancer.runtime.cycle.gates import Gate, NoLook
 from tests.support.servers.api import FakeTime
@@ -48,20 +48,20 @@ def evicting(result: Result, *, gate: Gate | None = None, stop: bool = False) ->
 
 
 # Result, what became of the move, its reason, whether the cycle goes on, whether the server is unwell.
-RESULTS: dict[Result, tuple[MoveStatus, ReasonCode | None, bool, bool]] = {
-    Result.EVICTED: (MoveStatus.EVICTED, None, True, False),
-    Result.MIGRATING: (MoveStatus.EVICTED, None, True, False),
-    Result.WOULD_EVICT: (MoveStatus.RECORDED, None, True, False),
-    Result.GONE: (MoveStatus.SKIPPED, ReasonCode.CHANGED_SINCE_PLAN, True, False),
-    Result.TERMINATING: (MoveStatus.SKIPPED, ReasonCode.TERMINATING, True, False),
-    Result.BLOCKED: (MoveStatus.SKIPPED, ReasonCode.PDB_EXHAUSTED, True, False),
-    Result.STALE_BUDGET: (MoveStatus.SKIPPED, ReasonCode.PDB_STALE, True, False),
-    Result.SEVERAL_BUDGETS: (MoveStatus.SKIPPED, ReasonCode.MULTIPLE_PDBS, True, False),
-    Result.REFUSED: (MoveStatus.FAILED, None, True, False),
-    Result.FORBIDDEN: (MoveStatus.FAILED, None, False, False),
-    Result.THROTTLED: (MoveStatus.FAILED, None, False, True),
-    Result.FAILED: (MoveStatus.FAILED, None, False, True),
-    Result.UNKNOWN: (MoveStatus.FAILED, None, False, True),
+RESULTS: dict[Result, tuple[Fate, ReasonCode | None, bool, bool]] = {
+    Result.EVICTED: (Fate.INTENDED, None, True, False),
+    Result.MIGRATING: (Fate.INTENDED, None, True, False),
+    Result.WOULD_EVICT: (Fate.RECORDED, None, True, False),
+    Result.GONE: (Fate.SKIPPED, ReasonCode.CHANGED_SINCE_PLAN, True, False),
+    Result.TERMINATING: (Fate.SKIPPED, ReasonCode.TERMINATING, True, False),
+    Result.BLOCKED: (Fate.SKIPPED, ReasonCode.PDB_EXHAUSTED, True, False),
+    Result.STALE_BUDGET: (Fate.SKIPPED, ReasonCode.PDB_STALE, True, False),
+    Result.SEVERAL_BUDGETS: (Fate.SKIPPED, ReasonCode.MULTIPLE_PDBS, True, False),
+    Result.REFUSED: (Fate.FAILED, None, True, False),
+    Result.FORBIDDEN: (Fate.FAILED, None, False, False),
+    Result.THROTTLED: (Fate.FAILED, None, False, True),
+    Result.FAILED: (Fate.FAILED, None, False, True),
+    Result.UNKNOWN: (Fate.FAILED, None, False, True),
 }
 
 
@@ -83,7 +83,7 @@ def test_behind_a_closed_gate_nothing_is_sent_and_the_gate_is_remembered() -> No
     one = evicting(Result.EVICTED, gate=Closed())
     outcome = one.evict(move(), 0)
     assert outcome is not None
-    assert (outcome.status, outcome.evicted) == (MoveStatus.SKIPPED, False)
+    assert (outcome.status, outcome.evicted) == (Fate.SKIPPED, False)
     assert one.obstacles.held is not None
     assert one.obstacles.held.code is ReasonCode.WINDOW
 

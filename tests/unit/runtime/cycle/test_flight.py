@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
+from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner import plan
 from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move
@@ -38,24 +38,24 @@ class Flown:
         return [word.partition(".")[0] for word, m in self.moves.items() if m.pod.uid in now]
 
     def start(self, word: str, nth: int = 0) -> None:
-        self.flight.started(self._outcome(word, nth, MoveStatus.EVICTED))
+        self.flight.started(self._outcome(word, nth, Fate.INTENDED))
 
     def land(self, word: str, on: str = "b-0", nth: int = 0, *, start: bool = True) -> None:
         if start and self.moves[f"{word}.{nth}"].pod.uid not in self.flight.flying:
             self.start(word, nth)
-        self.flight.ended(self._outcome(word, nth, MoveStatus.DONE, node=on, expected=on in ("b-0", "b-1")))
+        self.flight.ended(self._outcome(word, nth, Fate.DONE, node=on, expected=on in ("b-0", "b-1")))
 
     def fail(self, word: str, nth: int = 0) -> None:
         self.start(word, nth)
-        self.flight.ended(self._outcome(word, nth, MoveStatus.FAILED))
+        self.flight.ended(self._outcome(word, nth, Fate.FAILED))
 
     def refuse(self, word: str, nth: int = 0) -> None:
         why = Reason(ReasonCode.CHANGED_SINCE_PLAN, "")
         self.flight.ended(
-            Outcome(move=self.moves[f"{word}.{nth}"], status=MoveStatus.SKIPPED, message="", reason=why)
+            Outcome(move=self.moves[f"{word}.{nth}"], status=Fate.SKIPPED, message="", reason=why)
         )
 
-    def _outcome(self, word: str, nth: int, status: MoveStatus, **more: object) -> Outcome:
+    def _outcome(self, word: str, nth: int, status: Fate, **more: object) -> Outcome:
         found = Outcome(move=self.moves[f"{word}.{nth}"], status=status, message="", eviction=GONE)
         return replace(found, **more)
 

@@ -9,7 +9,7 @@ from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Phase, Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
-from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
+from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign
 from tests.support.build import nodes, pod, snapshot, stateful_set, workload
@@ -114,13 +114,13 @@ class Cluster:
     ("after", "phase", "status"),
     [
         (400.0, "Running", None),
-        (400.0, "Succeeded", MoveStatus.DONE),
-        (MIGRATION, "Running", MoveStatus.FAILED),
+        (400.0, "Succeeded", Fate.DONE),
+        (MIGRATION, "Running", Fate.FAILED),
     ],
     ids=["it is still moving", "it has moved, and its old pod stays", "it takes too long"],
 )
 def test_a_virtual_machine_is_in_flight_until_it_has_moved(
-    after: float, phase: Phase, status: MoveStatus | None
+    after: float, phase: Phase, status: Fate | None
 ) -> None:
     vm = pod("vm").on("a-0").owned_by("VirtualMachineInstance", "vm", "kubevirt.io/v1")
     world = snapshot(*nodes(a=1, b=1), vm)
@@ -133,7 +133,7 @@ def test_a_virtual_machine_is_in_flight_until_it_has_moved(
     replacements.before(move)
     evicted = Outcome(
         move=move,
-        status=MoveStatus.EVICTED,
+        status=Fate.INTENDED,
         message="",
         eviction=Eviction(result=Result.MIGRATING, message=""),
         at=time.monotonic(),
@@ -157,7 +157,7 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     def evict(move: Move) -> Outcome:
         del cluster.there[("default", move.pod.name)]
         sent = Eviction(result=Result.EVICTED, message="")
-        return Outcome(move=move, status=MoveStatus.EVICTED, message="", eviction=sent, at=time.monotonic())
+        return Outcome(move=move, status=Fate.INTENDED, message="", eviction=sent, at=time.monotonic())
 
     def arrive(name: str, node: str, *, ready: bool = True) -> None:
         cluster.there["default", name] = replace(new(WEB, name, node, ready=ready), owner=first.pod.owner)

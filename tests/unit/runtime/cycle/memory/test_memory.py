@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import Eviction, MoveStatus, Outcome, Result
+from rebalancer.outcome import Eviction, Outcome, Result
 from rebalancer.planner import plan
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
@@ -21,7 +21,7 @@ from tests.unit.runtime.cycle.made import WEB, evicted, left, move
 PLAN = Plan(constraints=(), moves=(), blocked=())
 UNKNOWN = Outcome(
     move=move(),
-    status=MoveStatus.FAILED,
+    status=Fate.FAILED,
     message="no answer",
     eviction=Eviction(result=Result.UNKNOWN, message="no answer", posts=1),
 )
