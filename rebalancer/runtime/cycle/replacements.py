@@ -317,7 +317,7 @@ class Replacements:
         def ended(status: Fate, message: str) -> Outcome:
             node = pod.node_name if pod is not None else ""
             # One that was not waited for says nothing of the plan before it is Ready: it may never start.
-            known = bool(node) and (status is MoveStatus.FAILED or (pod is not None and pod.ready))
+            known = bool(node) and (status is Fate.FAILED or (pod is not None and pod.ready))
             return replace(
                 evicted,
                 status=status,
