@@ -25,6 +25,7 @@ _AT_ONCE = 2
 _TIMEOUT = 240.0
 """Seconds; tests that take longer have seen the mistake."""
 _QUICK = ("-m", "not slow", "-k", "not random_cluster")
+"""What takes long is left out, and the largest of the scenarios."""
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info")
 
 
@@ -62,9 +63,10 @@ def _tried(chosen: list[Mutant], folder: Path) -> Counter[str]:
         if mutant.key in EQUIVALENT:
             return "equivalent"
         tree = trees.get()
+        right = (tree / mutant.path).read_bytes()
         (tree / mutant.path).write_bytes(mutant.text)
         failed = _failed(tree, CLOSEST[mutant.path])
-        shutil.copy(ROOT / mutant.path, tree / mutant.path)
+        (tree / mutant.path).write_bytes(right)
         trees.put(tree)
         how = "SURVIVED" if failed is None else "killed"
         print(f"{how} {mutant.path}:{mutant.line} {mutant.key}  {failed or ''}", flush=True)

@@ -180,6 +180,15 @@ def test_an_answer_lost_after_the_server_acted_is_read_back(server: ApiServer, t
     assert outcome.posts == posts(server) == 1
 
 
+def test_a_second_conflict_in_a_row_is_the_last(server: ApiServer, time: FakeTime) -> None:
+    server.faults.add(Reply(409), subresource="eviction")
+    with connected(server) as c:
+        outcome = evictor_of(c, time).evict(victim(objects_of(c, time)))
+    assert outcome.result is Result.FAILED
+    assert "409" in outcome.message
+    assert outcome.posts == 2
+
+
 def test_a_second_cut_in_a_row_is_the_last(server: ApiServer, time: FakeTime) -> None:
     server.faults.add(Cut("before"), subresource="eviction")
     with connected(server) as c:
