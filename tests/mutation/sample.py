@@ -45,11 +45,7 @@ CLOSEST = {
         "tests/unit/runtime/cycle/test_evicting.py",
         "tests/sandbox/cycle/last_look/test_held.py",
     ),
-    "rebalancer/runtime/cycle/memory.py": (
-        *_MEMORY,
-        "tests/sandbox/cycle/limits/test_memory.py",
-        "tests/sandbox/cycle/limits/test_fence.py",
-    ),
+    "rebalancer/runtime/cycle/memory.py": (*_MEMORY, "tests/sandbox/cycle/limits/test_fence.py"),
     "rebalancer/runtime/last_look/cluster_now.py": _LOOK,
     "rebalancer/runtime/last_look/health.py": (
         "tests/unit/runtime/last_look/test_health.py",
@@ -58,7 +54,7 @@ CLOSEST = {
     ),
     "rebalancer/runtime/last_look/look.py": (*_LOOK, "tests/sandbox/cycle/limits/test_owners.py"),
     "rebalancer/runtime/last_look/room.py": _LOOK,
-    "rebalancer/runtime/last_look/watch_age.py": _LOOK,
+    "rebalancer/runtime/last_look/watch_age.py": ("tests/unit/runtime/last_look/test_watch_age.py",),
 }
 """File → the tests that must see a mistake in it, the quickest first. Slow ones are left out."""
 
