@@ -252,8 +252,33 @@ class _Wave:
 #
 # The search has followed the moves one after the other, through every landing. They may overlap as long as
 # no eviction changes what the filter says of a node on which a replacement could land. Then replacements
-# arrive as they could have arrived one after the other, and everything the search knows of that holds
-# (docs/planning.md, "Several moves of one component", where this is proved).
+# arrive as they could have arrived one after the other, and everything the search knows of that holds.
+#
+# The proof. The first k moves are with pods that the same groups count, and that carry all of these. For a
+# group with maxSkew s, c are the counts per domain before, v the victims in each, and M the highest that the
+# lowest count can be after k - 1 arrivals, which fill up the lowest domains first (0 with fewer domains than
+# minDomains). R is the nodes that the other filters may leave, and on which c - v + 1 - M <= s in every group.
+# Asked is that
+#
+# 1. c - v >= M in every domain with victims;
+# 2. no node of R lies in a domain with victims;
+# 3. each pod leaves a domain with c - v + 1 - M > s, in a group that its move serves;
+# 4. no node that these pods can reach lies outside the domains.
+#
+# A group whose skew cannot exceed s rejects nothing; 1 and 2 are not asked of it if they hold of another.
+#
+# - Before the last arrival the minimum is at most M: evictions only lower counts, and fewer than k came.
+# - Every replacement lands in R: a filter that leaves it a domain has count + 1 - minimum <= s, with a count of
+#   at least c - v and a minimum of at most M.
+# - Which victims are gone does not matter to the filter on R. By 2 the count of a domain in R is c and what has
+#   arrived; by 1 the minimum is that of the domains without victims, or M if that is lower; by 2 no victim
+#   holds room on a node of R.
+# - So replacements arrive as they could have one after the other, through placements that the search followed.
+# - No excess is higher at any moment: the minimum that replacements are judged by never falls. A domain that
+#   one enters has at most the minimum + s, now and later; a domain that gives only loses.
+#
+# Nodes without room take nodes away from the filter, here as one after the other, and M remains the highest;
+# what other components may take is reserved (`planner/waves/wave.py`).
 
 
 class Together(Struct, frozen=True, eq=False):
