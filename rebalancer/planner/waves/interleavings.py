@@ -257,7 +257,7 @@ class _Wave:
 # The proof. The first k moves are with pods that the same groups count, and that carry all of these. For a
 # group with maxSkew s, c are the counts per domain before, v the victims in each, and M the highest that the
 # lowest count can be after k - 1 arrivals, which fill up the lowest domains first (0 with fewer domains than
-# minDomains). R is the nodes that the other filters may leave, and on which c - v + 1 - M <= s in every group.
+# minDomains). R is the nodes that other filters may leave, and on which c - v + 1 - M <= s in every group.
 # Asked is that
 #
 # 1. c - v >= M in every domain with victims;
@@ -268,12 +268,12 @@ class _Wave:
 # A group whose skew cannot exceed s rejects nothing; 1 and 2 are not asked of it if they hold of another.
 #
 # - Before the last arrival the minimum is at most M: evictions only lower counts, and fewer than k came.
-# - Every replacement lands in R: a filter that leaves it a domain has count + 1 - minimum <= s, with a count of
+# - Every replacement lands in R: a filter that leaves it a domain has count + 1 - minimum <= s, a count of
 #   at least c - v and a minimum of at most M.
-# - Which victims are gone does not matter to the filter on R. By 2 the count of a domain in R is c and what has
-#   arrived; by 1 the minimum is that of the domains without victims, or M if that is lower; by 2 no victim
+# - Which victims are gone does not matter to the filter on R. By 2 a count of a domain in R is c and what
+#   has arrived; by 1 the minimum is that of the domains without victims, or M if that is lower; by 2 no victim
 #   holds room on a node of R.
-# - So replacements arrive as they could have one after the other, through placements that the search followed.
+# - So replacements arrive as they could have one after the other, through placements that were followed.
 # - No excess is higher at any moment: the minimum that replacements are judged by never falls. A domain that
 #   one enters has at most the minimum + s, now and later; a domain that gives only loses.
 #
