@@ -271,7 +271,7 @@ class _Wave:
 # - Every replacement lands in R: a filter that leaves it a domain has count + 1 - minimum <= s, a count of
 #   at least c - v and a minimum of at most M.
 # - Which victims are gone does not matter to the filter on R. By 2 a count of a domain in R is c and what
-#   has arrived; by 1 the minimum is that of the domains without victims, or M if that is lower; by 2 no victim
+#   has arrived; by 1 the minimum is that of the domains without victims, or M if lower; by 2 no victim
 #   holds room on a node of R.
 # - So replacements arrive as they could have one after the other, through placements that were followed.
 # - No excess is higher at any moment: the minimum that replacements are judged by never falls. A domain that
