@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import NotFoundError, ResponseError, Target
 from rebalancer.kube.ledger_store import CONFIG_MAPS, NAME, OURS, Component, Place, labels_of, selector_of
+from rebalancer.kube.lists import list_target, pages
 from rebalancer.kube.resources import Resource
 
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
@@ -161,7 +163,7 @@ def micro_time(now: float) -> str:
 T = TypeVar("T")
 _TIMEOUT = 15.0
 _LONG_AGO = 600.0
-"""Seconds since its last renewal after which nobody holds a lease: its holder has ended without a word."""
+"""Seconds since its last renewal after which the holder of a lease has most likely ended without a word."""
 _BINDINGS = Resource(
     "ClusterRoleBinding", "rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False
 )
@@ -170,12 +172,14 @@ _ROLES = ("-read", "-evict")
 
 
 class Found(Struct, frozen=True):
-    """An object as it was found. `holder`: of a lease, who renewed it not long ago; "" = nobody."""
+    """An object as it was found. `holder`: of a lease, who holds it; "" = nobody. `old`: by the holder's own
+    clock, which may be wrong, it was last renewed long ago."""
 
     place: Place
     version: str
     annotations: dict[str, str] = {}
     holder: str = ""
+    old: bool = False
 
 
 class _FoundMeta(Struct, frozen=True, rename="camel"):
@@ -188,10 +192,6 @@ class _FoundMeta(Struct, frozen=True, rename="camel"):
 class _Item(Struct, frozen=True):
     metadata: _FoundMeta
     spec: LeaseSpec | None = None
-
-
-class _List(Struct, frozen=True):
-    items: list[_Item] = []
 
 
 class _Role(Struct, frozen=True):
@@ -225,12 +225,24 @@ def find(
 
     `namespace`: look there only. Raises KubeError: ForbiddenError if they may not be listed.
     """
-    resource = LEASES if component == "lease" else CONFIG_MAPS
-    found = {
-        item.place: item
-        for query in ({"labelSelector": selector_of(component)}, {"fieldSelector": f"metadata.name={name}"})
-        for item in _list(connection, resource, namespace, query, wait, backoff)
-    }
+    # Anybody's ConfigMaps may be large, and many.
+    resource = LEASES if component == "lease" else replace(CONFIG_MAPS, metadata_only=True)
+    target = list_target(resource, namespace)
+    found = {}
+    for labels, fields in ((selector_of(component), ""), ("", f"metadata.name={name}")):
+        for page in pages(
+            connection,
+            resource,
+            wait=wait,
+            namespace=namespace,
+            labels=labels,
+            fields=fields,
+            backoff=backoff,
+            read_timeout=_TIMEOUT,
+        ):
+            for raw in page.items or ():
+                item = _found(_decode(raw, _Item, target), connection)
+                found[item.place] = item
     return [found[place] for place in sorted(found, key=str)]
 
 
@@ -249,7 +261,7 @@ def find_one(
     def ask() -> Found:
         path = resource.path(place.namespace, place.name)
         answer = connection.request("GET", path, target, read_timeout=_TIMEOUT)
-        return _found(_decode(answer.body, _Item, target), _now(answer.headers.get("Date", "")))
+        return _found(_decode(answer.body, _Item, target), connection)
 
     try:
         return retry(ask, wait=wait, backoff=backoff)
@@ -274,48 +286,18 @@ def granted(connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BA
     return frozenset(s.namespace for s in subjects if s.kind == "ServiceAccount" and s.namespace)
 
 
-def _list(
-    connection: Connection,
-    resource: Resource,
-    namespace: str,
-    query: dict[str, str],
-    wait: Wait,
-    backoff: Backoff,
-) -> Iterable[Found]:
-    target = Target("list", resource, namespace)
-
-    def ask() -> list[Found]:
-        answer = connection.request(
-            "GET", resource.path(namespace), target, query=query, read_timeout=_TIMEOUT
-        )
-        now = _now(answer.headers.get("Date", ""))
-        return [_found(item, now) for item in _decode(answer.body, _List, target).items]
-
-    return retry(ask, wait=wait, backoff=backoff)
-
-
-def _decode(body: bytes, type_: type[T], target: Target) -> T:
+def _decode(body: bytes | Raw, type_: type[T], target: Target) -> T:
     try:
         return msgspec.json.decode(body, type=type_)
     except msgspec.DecodeError as e:
         raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
 
 
-def _found(item: _Item, now: float) -> Found:
-    meta, spec = item.metadata, item.spec
-    holder = spec.holder_identity if spec is not None else ""
-    if spec is not None and spec.renew_time:
-        try:
-            if now - datetime.fromisoformat(spec.renew_time).timestamp() > _LONG_AGO:
-                holder = ""
-        except ValueError:
-            pass
-    return Found(Place(meta.namespace, meta.name), meta.resource_version, meta.annotations or {}, holder)
-
-
-def _now(date: str) -> float:
-    """The API server's time, by which every machine that it serves can be judged; else our own."""
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except ValueError:
-        return time.time()
+def _found(item: _Item, connection: Connection) -> Found:
+    meta, spec = item.metadata, item.spec or LeaseSpec()
+    old = False
+    with suppress(ValueError):
+        now = connection.time() or time.time()
+        old = now - datetime.fromisoformat(spec.renew_time).timestamp() > _LONG_AGO
+    place = Place(meta.namespace, meta.name)
+    return Found(place, meta.resource_version, meta.annotations or {}, spec.holder_identity, old)

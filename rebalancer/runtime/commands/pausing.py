@@ -9,6 +9,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -16,15 +17,18 @@ from msgspec import Struct
 
 from rebalancer.kube.brakes import BrakeSet, server_time, set_brake
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
-from rebalancer.kube.errors import KubeError, NotFoundError
+from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import Place
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.runtime.live.places import Survey, brakes_to_set, survey
+from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
 PATIENCE = 16.0
 """Seconds in which each instance has to show that it saw the pause: a little more than a lease lasts."""
+_LOOKS = 3
+"""For brakes, at most: those that appear meanwhile are set as well, but some may appear without end."""
+_AT_ONCE = 16
 _POLL = 0.5
 _TIMEOUT = 5.0
 _HASTY = Backoff(tries=3, cap=2.0)
@@ -56,10 +60,30 @@ def pause_all(
     `namespace`: there only. Raises KubeError where the API server does not answer.
     """
     wait = threading.Event().wait
-    found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
     said = value(server_time(connection) or time.time())
-    wanted = brakes_to_set(found, settings, connection, namespace)
-    done, not_set = _change(connection, found, wanted, said, wait)
+    done: dict[Place, BrakeSet] = {}
+    # Looking for the others may take long, or fail.
+    known = {Place(home, settings.brake.name) for home in usual_homes(settings, connection, namespace)}
+    for place in sorted({*known, *brakes_to_set(Survey(), settings, connection, namespace)}, key=str):
+        with suppress(StatusError, ResponseError):
+            done[place] = retry(
+                partial(set_brake, connection, place, said, create=False), wait=wait, backoff=_HASTY
+            )
+    tried, not_set = set(done), list[str]()
+    # Who began to evict after the look may have looked for a brake before one was set.
+    for _ in range(_LOOKS):
+        found = survey(
+            settings, connection, namespace=namespace, wait=wait, backoff=_HASTY, bears=(KubeError,)
+        )
+        wanted = brakes_to_set(found, settings, connection, namespace)
+        wanted = {place: create for place, create in wanted.items() if place not in tried}
+        if not wanted:
+            break
+        more, problems = _change(connection, found, wanted, said, wait)
+        done |= more
+        not_set += problems
+        tried |= wanted.keys()
+    not_set += _not_looked_for(found)
     versions = {place: {d.version} for place, d in done.items()}
     seen_by, not_seen = _seen_by(connection, found.leases, versions, wait, patience)
     if "lease" in found.blind:
@@ -79,6 +103,7 @@ def resume_all(settings: Settings, connection: Connection, *, namespace: str = "
     done, not_set = _change(
         connection, found, {p: create for p, create in wanted.items() if p not in free}, None, wait
     )
+    not_set += _not_looked_for(found)
     # How everything was paused before there was a brake; it still holds.
     not_set += [
         f"lease {lease.place.namespace}/{lease.place.name} pauses, too; kubectl annotate lease "
@@ -95,21 +120,27 @@ def _change(
     connection: Connection, found: Survey, wanted: Mapping[Place, bool], value: str | None, wait: Wait
 ) -> tuple[dict[Place, BrakeSet], list[str]]:
     """What became of each of these brakes, and what could not be done."""
-    done: dict[Place, BrakeSet] = {}
-    problems = []
-    if why := found.blind.get("brake"):
-        problems.append(
-            f"brakes of other namespaces cannot be looked for: {why}, or name theirs: -n NAMESPACE"
-        )
-    for place, create in wanted.items():
-        change = partial(set_brake, connection, place, value, create=create)
+
+    def change(place: Place) -> BrakeSet | str:
         try:
-            done[place] = retry(change, wait=wait, backoff=_HASTY)
+            return retry(
+                partial(set_brake, connection, place, value, create=wanted[place]), wait=wait, backoff=_HASTY
+            )
         except KubeError as e:
             if isinstance(e, NotFoundError) and e.kind == "namespaces" and place.namespace in found.granted:
-                continue  # the rights of an installation that is gone
-            problems.append(_refused(place, value, e))
-    return done, problems
+                return ""  # the rights of an installation that is gone
+            return _refused(place, value, e)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        results = dict(zip(wanted, pool.map(change, wanted), strict=True))
+    done = {place: r for place, r in results.items() if isinstance(r, BrakeSet)}
+    return done, [r for r in results.values() if r and isinstance(r, str)]
+
+
+def _not_looked_for(found: Survey) -> list[str]:
+    why = found.blind.get("brake")
+    say = f"brakes of other namespaces cannot be looked for: {why}, or name theirs: -n NAMESPACE"
+    return [say] if why is not None else []
 
 
 def _refused(place: Place, value: str | None, error: KubeError) -> str:

@@ -57,7 +57,15 @@ class Survey(Struct, frozen=True, kw_only=True):
     @property
     def live(self) -> list[Found]:
         """Brakes and leases that speak for an installation, or for a run that is under way or paused."""
-        return [*(b for b in self.brakes if not by_run(b.annotations)), *(x for x in self.leases if x.holder)]
+        return [*(b for b in self.brakes if not by_run(b.annotations)), *self.held]
+
+    @property
+    def held(self) -> list[Found]:
+        """Leases that somebody holds, most likely."""
+        return [x for x in self.leases if x.holder and not x.old]
+
+
+_NOT_ALLOWED: tuple[type[KubeError], ...] = (ForbiddenError, NotFoundError)
 
 
 def survey(
@@ -67,27 +75,29 @@ def survey(
     namespace: str = "",
     wait: Wait,
     backoff: Backoff = DEFAULT_BACKOFF,
+    bears: tuple[type[KubeError], ...] = _NOT_ALLOWED,
 ) -> Survey:
     """Looks for all of them by label and by name. `namespace`: there only.
 
-    Where they may not be listed, those of the usual names are looked at in the namespaces that come to mind.
-    Raises KubeError where the API server does not answer.
+    Where that ends with an error that it `bears`, those of the usual names are looked at in the namespaces
+    that come to mind. Raises any other KubeError.
     """
     blind: dict[Component, KubeError] = {}
     named = namespace or settings.ledger.namespace
+    homes = usual_homes(settings, connection, namespace)
 
     def look(component: Component, name: str) -> list[Found]:
         try:
             return find(connection, component, name, namespace, wait=wait, backoff=backoff)
-        except (ForbiddenError, NotFoundError) as e:
+        except bears as e:
             log.info("the %s of another namespace cannot be looked for: %s", component, e.message)
-            if not named:
+            if not named or not isinstance(e, _NOT_ALLOWED):
                 blind[component] = e
         found = []
-        for home in [named] if named else sorted({own_home(settings, connection), USUAL_HOME}):
+        for home in homes:
             try:
                 found.append(find_one(connection, component, Place(home, name), wait=wait, backoff=backoff))
-            except ForbiddenError as e:
+            except bears as e:
                 blind[component] = e
         return [f for f in found if f is not None]
 
@@ -95,7 +105,7 @@ def survey(
     try:
         if not namespace:
             let_in = granted(connection, wait=wait, backoff=backoff)
-    except (ForbiddenError, NotFoundError) as e:
+    except bears as e:
         log.info("where the tool was installed cannot be seen: %s", e.message)
     return Survey(
         brakes=look("brake", settings.brake.name),
@@ -104,6 +114,12 @@ def survey(
         granted=let_in,
         blind=blind,
     )
+
+
+def usual_homes(settings: Settings, connection: Connection, namespace: str = "") -> list[str]:
+    """The namespaces that come to mind where nobody says where the tool is."""
+    named = namespace or settings.ledger.namespace
+    return [named] if named else sorted({own_home(settings, connection), USUAL_HOME})
 
 
 def own_home(settings: Settings, connection: Connection) -> str:
@@ -118,6 +134,7 @@ def brakes_to_set(
 
     Beside those that were found: the one that a running instance says it looks at (in its own namespace,
     since a lease may be anybody's), and one in each place where an installation, or the settings, want one.
+    Those that most likely count come first, as anybody may have made any number.
     """
     wanted = {b.place: True for b in found.brakes}
     for lease in found.leases:
@@ -126,11 +143,17 @@ def brakes_to_set(
             wanted[seen.brake] = True
     said = namespace or settings.brake.namespace or settings.ledger.namespace
     lacking = ({said} if said else found.granted) - {p.namespace for p in wanted}
+    held = {x.place.namespace for x in found.held}
     if not wanted and not lacking:
-        lacking = {x.place.namespace for x in found.leases if x.holder} or {own_home(settings, connection)}
-        # Where nobody may look around, a new one might be one too many.
-        return {Place(n, settings.brake.name): "brake" not in found.blind for n in lacking}
-    return wanted | {Place(n, settings.brake.name): True for n in lacking}
+        lacking = held or {own_home(settings, connection)}
+    # Where nobody may look around, a new one might be one too many.
+    wanted |= {Place(n, settings.brake.name): "brake" not in found.blind for n in lacking}
+
+    def doubt(place: Place) -> tuple[bool, ...]:
+        here = place.namespace
+        return here != said, here not in found.granted, here not in held, place.name != settings.brake.name
+
+    return {place: wanted[place] for place in sorted(wanted, key=lambda p: (doubt(p), str(p)))}
 
 
 def places_of(

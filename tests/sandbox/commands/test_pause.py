@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import time
@@ -16,7 +17,9 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.kube.brakes import FOR_RUN
+from rebalancer.kube.election import Elector
 from rebalancer.kube.leases import SEEN
+from rebalancer.kube.ledger_store import Place
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings
@@ -24,7 +27,7 @@ from tests.support.build import objects
 from tests.support.processes.command import BIN, call, environment, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.runs.one_cycle import SKEWED
-from tests.support.sandbox import ApiServer, Delay, Reply
+from tests.support.sandbox import ApiServer, Delay, Garbage, Reply
 from tests.support.sandbox.authority import User
 from tests.support.servers.api import connected
 from tests.support.waiting import until
@@ -399,8 +402,8 @@ def test_a_version_that_others_wrote_since_counts_while_it_pauses(server: ApiSer
 def test_a_lease_that_nobody_holds_is_waited_for_by_nobody(
     server: ApiServer, holder: str, age: float
 ) -> None:
-    lease(server, "default", holder=holder, age=age)
-    done = paused_now(server)
+    lease(server, "default", holder=holder, age=age, lasts=1)
+    done = paused_now(server, patience=5.0)
     assert not done.seen_by
     assert not done.not_seen
 
@@ -444,3 +447,78 @@ def test_caps_hold_on_after_a_run_that_took_its_brake_away(tmp_path: Path) -> No
         for _ in range(2):
             call(server, tmp_path, "once", "--execute", "--config", str(tmp_path / "c.yaml"))
         assert evictions(server) == 1
+
+
+@pytest.mark.parametrize("fault", [Reply(503), Garbage(b"<html>proxy</html>")], ids=["503", "garbage"])
+@pytest.mark.parametrize("kind", ["configmaps", "leases", "clusterrolebindings"])
+def test_a_list_that_fails_keeps_no_known_brake_from_being_set(
+    server: ApiServer, tmp_path: Path, kind: str, fault: Any
+) -> None:
+    server.faults.add(fault, resource=kind, verb="list")
+    done = call(server, tmp_path, "pause")
+    assert said(server) == "true"
+    assert done.returncode == (0 if kind == "clusterrolebindings" else 4)
+    assert "default/rebalancer-brake\n" in done.stdout
+    if done.returncode:
+        assert "cannot be" in done.stderr
+
+
+def test_the_brake_of_the_settings_is_set_before_anything_is_listed(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    brake(server, *REAL, {})
+    (tmp_path / "c.yaml").write_text("ledger: {namespace: ops}")
+    server.faults.add(Delay(math.inf), verb="list")
+    command = [str(BIN), "pause", "--config", str(tmp_path / "c.yaml")]
+    command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))]
+    with subprocess.Popen(command, env=environment()) as pause:
+        until(lambda: said(server, *REAL) == "true")
+        pause.kill()
+
+
+def test_a_brake_that_cannot_be_looked_for_is_not_made_a_second_time(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    brake(server, "ops", "odd")
+    server.faults.add(Reply(503), resource="configmaps", verb="list")
+    done = call(server, tmp_path, "pause", "-n", "ops")
+    assert done.returncode == 4
+    assert "cannot be looked for" in done.stderr
+    assert not server.store.find("ConfigMap", "rebalancer-brake", "ops")
+
+
+def test_a_crowd_of_decoys_does_not_come_before_the_installation(tmp_path: Path) -> None:
+    with ApiServer([*objects(*SKEWED), binding("ops")], brake=False) as server:
+        brake(server, "ops", "settings")
+        for n in range(60):
+            brake(server, "aaa", f"decoy-{n}")
+        done = call(server, tmp_path, "pause")
+        assert done.returncode == 0, done.stderr
+        asked = [a for a in server.accesses if a.resource == "configmaps"]
+        changed = [a.namespace for a in asked if a.verb == "update"]
+        assert len(changed) == 61
+        assert "ops" in changed[:16]
+        assert all(a.limit for a in asked if a.verb == "list"), "a page at a time"
+
+
+def test_a_leader_with_a_slow_clock_is_waited_for_and_the_brake_that_it_names_is_set(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    brake(server, "default", "odd", {})
+    with connected(server) as connection:
+        elector = Elector(
+            connection,
+            "default",
+            "rebalancer",
+            identity="slow",
+            now=lambda: time.time() - 900,
+            brake=Place("default", "odd"),
+        ).start()
+        try:
+            until(elector.still_leading)
+            done = call(server, tmp_path, "pause")
+        finally:
+            elector.stop()
+    assert done.returncode == 0, done.stderr
+    assert said(server, name="odd") == "true"
+    assert "seen by slow (lease default/rebalancer)" in done.stdout
