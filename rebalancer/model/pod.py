@@ -59,8 +59,6 @@ class PodAffinityTerm(Struct, frozen=True, rename="camel", eq=False):
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
-    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class WeightedPodAffinityTerm(Struct, frozen=True, rename="camel", eq=False):

@@ -122,8 +122,6 @@ class CSINodeDriver(Struct, frozen=True, rename="camel", eq=False):
     """A driver on a node."""
 
     name: str
-    node_id: str = field(name="nodeID", default="")
-    topology_keys: tuple[str, ...] = ()
     allocatable: VolumeNodeResources | None = None
 
 

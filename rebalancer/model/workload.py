@@ -29,7 +29,6 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     selector: Selector | None = None
     template: PodTemplate | None = None
     paused: bool = False
-    suspended: bool = False
     min_ready_seconds: int = 0
     update_strategy: str = ""
     max_unavailable: int | str | None = None
@@ -42,7 +41,6 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     updated_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    claim_templates: tuple[str, ...] = ()
     service_account: str = ""
     runtime_class: str = ""
     node: str = ""

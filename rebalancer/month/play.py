@@ -114,12 +114,11 @@ class Variant(StrEnum):
 
 
 class Lived(Struct, frozen=True, kw_only=True):
-    """What a month came to. `excess_hours`: pods in excess times hours. `arisen`: the sum of all rises of the
-    excess. `losses`: of each day the worst `Measured.loss`. `events`: how many of each kind."""
+    """What a month came to. `excess_hours`: pods in excess times hours. `losses`: of each day the worst
+    `Measured.loss`. `events`: how many of each kind."""
 
     variant: Variant
     excess_hours: float
-    arisen: int
     evictions: int
     losses: tuple[float, ...]
     events: dict[str, int]
@@ -156,7 +155,6 @@ def play(
     return Lived(
         variant=variant,
         excess_hours=round(tally.excess_hours, 2),
-        arisen=tally.arisen,
         evictions=tally.evictions,
         losses=tuple(round(x, 4) for x in tally.losses),
         events=tally.events,
@@ -169,7 +167,7 @@ class _Tally:
     def __init__(self, world: World, hours: float) -> None:
         self._world = world
         self.now: Measured = measure(world)
-        self.excess_hours, self.evictions, self.arisen = 0.0, 0, 0
+        self.excess_hours, self.evictions = 0.0, 0
         self.losses = [0.0] * max(1, round(hours / 24))
         self.events: dict[str, int] = {}
 
@@ -183,8 +181,7 @@ class _Tally:
 
     def changed(self) -> None:
         """Something has happened."""
-        before, self.now = self.now, measure(self._world)
-        self.arisen += max(0, self.now.excess - before.excess)
+        self.now = measure(self._world)
 
 
 def _happens(world: World, event: Event) -> None:

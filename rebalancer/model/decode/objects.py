@@ -81,12 +81,10 @@ class _WorkloadSpec(Struct, frozen=True, rename="camel"):
     selector: Raw = Raw(b"null")
     template: TemplateJson | None = None
     paused: bool = False
-    suspend: bool = False
     min_ready_seconds: int = 0
     strategy: _UpdateStrategy = _UpdateStrategy()
     update_strategy: _UpdateStrategy = _UpdateStrategy()
     pod_management_policy: str = "OrderedReady"
-    volume_claim_templates: tuple[_Named, ...] = ()
 
 
 class _WorkloadStatus(Struct, frozen=True, rename="camel"):
@@ -197,7 +195,6 @@ class Decoder:
             selector=selector,
             template=template,
             paused=spec.paused,
-            suspended=spec.suspend,
             min_ready_seconds=spec.min_ready_seconds,
             update_strategy=strategy.type,
             max_unavailable=rolling.max_unavailable if kind == "Deployment" else None,
@@ -210,7 +207,6 @@ class Decoder:
             updated_replicas=status.updated_replicas,
             ready_replicas=status.ready_replicas,
             available_replicas=status.available_replicas,
-            claim_templates=tuple(c.metadata.name for c in spec.volume_claim_templates),
             service_account=made.service_account_name or made.service_account,
             runtime_class=made.runtime_class_name,
             node=made.node_name,

@@ -178,10 +178,6 @@ def _differing(new: Mapping[str, Any], old: Mapping[str, Any], above: str = "") 
             yield above + key
 
 
-_WRITING = 2.0
-"""Seconds that the end waits for policy reports that are being written."""
-
-
 class Service:
     """Runs cycles on one cluster until `stop` is set.
 
