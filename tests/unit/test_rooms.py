@@ -18,7 +18,7 @@ def test_every_folder_says_in_its_init_what_it_is_for() -> None:
     assert [folder for folder in folders("rebalancer") if not _said(folder / "__init__.py")] == []
 
 
-def test_no_folder_has_more_than_about_a_dozen_files() -> None:
+def test_no_folder_has_more_than_twenty_files() -> None:
     counts = {
         str(folder.relative_to(ROOT)): len(list(folder.glob("*.py")))
         for top in ("rebalancer", "tests")
