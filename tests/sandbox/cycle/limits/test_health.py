@@ -192,7 +192,8 @@ def test_a_lease_of_the_scheduler_that_nobody_renews_stops_everything() -> None:
         lease(m.server, m.time.at - 60)
         run = m.cycle(limits=LIMITS)
         assert held(run, ReasonCode.SCHEDULER_SILENT)
-        assert "no scheduler works: nobody renews lease kube-system/kube-scheduler" in run.report.message
+        says = "no scheduler works: nobody renews lease kube-system/kube-scheduler, last control-plane-1, "
+        assert says in run.report.message
         beat = iter(range(10_000))
         m.time.during = lambda _: lease(m.server, m.time.at + next(beat))
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE

@@ -13,6 +13,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
+from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
 from tests.support.build import decoded, node, nodes, snapshot, workload
 from tests.support.build.base import Builder
@@ -31,13 +32,13 @@ class World:
         self.plan = plan(cluster, options)
         self.cluster = cluster
         self.built = 0
-        watch = SimpleNamespace(
+        self.watch = SimpleNamespace(
             nodes=lambda: self.cluster.nodes,
             pods=self.by_name,
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             snapshot=self.snapshot,
         )
-        self.look = Room(cluster, self.plan, None, watch, certainty)
+        self.look = Room(cluster, self.plan, None, self.watch, certainty)
 
     def by_name(self) -> dict[tuple[str, str], Pod]:
         """The pods as they are."""
@@ -132,6 +133,36 @@ def test_room_that_others_took_is_missed() -> None:
     assert reason is not None
     assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
     assert "has lost every node" in reason.message
+
+
+def test_a_node_that_is_about_to_go_takes_no_replacement_although_the_scheduler_would_use_it() -> None:
+    w = web(node("b-1").zone("b").cpu(6))
+    assert w.code(w.plan.moves[0]) is None
+    leaving = node("b-1").zone("b").cpu(6).taint("ToBeDeletedByClusterAutoscaler", effect="PreferNoSchedule")
+    w.nodes(node("a-0").zone("a").cpu(6), node("b-0").zone("b").cpu(6), leaving)
+    reason = w.look.why_not(w.plan.moves[0])
+    assert reason is not None
+    assert reason.code is ReasonCode.NODES_CHANGED
+    assert "b-1" in reason.message
+
+
+@pytest.mark.parametrize("version", ["1.36.2", "1.99.0"])
+def test_on_a_version_newer_than_all_known_rules_every_node_counts_too(version: str) -> None:
+    two = web(node("b-1").zone("b").cpu(60))
+    w = World(msgspec.structs.replace(two.cluster, server_version=version))
+    move = w.plan.moves[0]
+    assert move.certain is (version == "1.36.2")
+    assert w.code(move) is None
+    assert w.look.destinations(move) == ("b-0", "b-1")
+
+
+def test_a_template_is_known_as_long_as_a_pod_of_it_may_come_again() -> None:
+    w = web()
+    now = ClusterNow(w.cluster, None, w.watch)
+    for left in (3, 2, 1, 0):
+        w.pods.popitem()
+        now.catch_up()
+        assert len(now.templates("default")) == (left > 0)
 
 
 def test_room_that_is_given_back_is_seen() -> None:
