@@ -142,7 +142,6 @@ class Store(Storage):
             skipped = creation.load(self, objects, self._rng)
             for collection in self._collections.values():
                 collection.compact(self._revision)
-            self.changed.notify_all()
         return skipped
 
     def create(

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rebalancer.sandbox.objects import LabelSelector, Object, key_of, matches, stamp
-from rebalancer.sandbox.resources import RESOURCES, ApiError, Resource, not_found, resolve
+from rebalancer.sandbox.resources import RESOURCES, Resource, not_found, resolve
 
 # One resource's objects and the changes they went through, as lists and watches need them.
 
@@ -192,7 +192,6 @@ Kind = str | Resource
 Subscriber = Callable[[Event], None]
 # Names for what `Storage.list` would shadow within the class.
 Objects = list[Object]
-Events = list[Event]
 Owned = list[tuple[Resource, Object]]
 
 
@@ -204,7 +203,6 @@ class Storage:
 
     def __init__(self, *, clock: Callable[[], float] = time.time, history: int = 10_000) -> None:
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
         self.clock = clock
         self._owners = OwnerIndex()
         self._revision = 1
@@ -280,20 +278,6 @@ class Storage:
 
         return end
 
-    def wait(self, after: int, timeout: float | None = None) -> int:
-        """Until something changed after version `after`, or `timeout` seconds; the current version."""
-        with self.changed:
-            self.changed.wait_for(lambda: self._revision > after, timeout)
-            return self._revision
-
-    def events(self, kind: Kind, after: int) -> Events:
-        """Changes of one resource after a version. ApiError 410 where they are forgotten."""
-        with self.lock:
-            collection = self.collection(kind)
-            if after < collection.floor:
-                raise ApiError(410, "Expired", f"too old resource version: {after} ({collection.floor})")
-            return collection.since(after)
-
     def compact(self, rv: int | None = None) -> None:
         """Forget history up to `rv` (all of it by default): older watches and pages get 410."""
         with self.lock:
@@ -345,5 +329,4 @@ class Storage:
         collection.log(event)
         for subscriber in tuple(self._subscribers):
             subscriber(event)
-        self.changed.notify_all()
         return obj
