@@ -419,7 +419,8 @@ DEFAULT_BACKOFF = Backoff()
 
 
 def retry(call: Callable[[], T], *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF) -> T:
-    """The result of `call`, tried again while its error is retriable. Only for requests that change nothing.
+    """The result of `call`, tried again while its error is retriable. Only for requests that change nothing,
+    or that the server refuses the second time.
 
     Raises the last error: when tries are used up, when the server asks for more patience than allowed, or
     when `wait` says stop.

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retriable, retry
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError, Target
 from rebalancer.kube.resources import Resource
 from rebalancer.policy.ledger import MOST_BYTES, Ledger, NewerLedgerError, decode, encode, within_limits
@@ -117,23 +117,17 @@ class Ledgers:
         Raises LedgerError for a ConfigMap that is not ours or is of a newer version, KubeError where it
         cannot be read.
         """
-        target = Target("get", CONFIG_MAPS, self.place.namespace, self.place.name)
-
-        def ask() -> bytes:
-            path = CONFIG_MAPS.path(self.place.namespace, self.place.name)
-            return self._connection.request("GET", path, target, read_timeout=_READ_TIMEOUT).body
-
         self.there, self.aside = False, ()
         try:
-            body = retry(ask, wait=self._wait, backoff=self._backoff)
+            found = retry(lambda: self._ask("GET", "get"), wait=self._wait, backoff=self._backoff)
         except NotFoundError as e:
             if e.kind == "namespaces":
                 raise
             self._version = ""
             return Ledger()
-        found = _config_map(body, target)
         self._version = found.metadata.resource_version
         self.there = True
+        target = self._target("get")
         text = found.data.get(KEY)
         if text is None:
             if found.data or found.metadata.labels.get(MANAGED_BY) != OURS:
@@ -177,56 +171,33 @@ class Ledgers:
         room = min(_MOST_QUARANTINED, 2 * MOST_BYTES - len(data[KEY]))
         if self._quarantined and room > 0:
             data[QUARANTINE] = self._quarantined[:room]
-        tried = 0
-        while True:
-            tried += 1
-            try:
-                self._version = self._put(data)
-                return written
-            except ConflictError as e:
-                if self._mine(written):
-                    return written  # the answer to an earlier try was lost
-                raise LedgerConflictError(
-                    f"{self.place} has been written by somebody else meanwhile",
-                    "is a second rebalancer at work on this cluster?",
-                    target=e.target,
-                ) from e
-            except KubeError as e:
-                if not retriable(e) or tried >= self._backoff.tries:
-                    raise
-                log.info("%s; trying again", e.message)
-                if self._wait(self._backoff.delay(tried, getattr(e, "retry_after", None))):
-                    raise
-
-    def _put(self, data: dict[str, str]) -> str:
-        """Creates or replaces; the new resource version."""
-        new = not self._version
         metadata: dict[str, Any] = {
             "name": self.place.name,
             "namespace": self.place.namespace,
             "labels": labels_of("ledger"),
         }
-        if not new:
+        if self._version:
             metadata["resourceVersion"] = self._version
-        target = Target(
-            "create" if new else "update", CONFIG_MAPS, self.place.namespace, "" if new else self.place.name
-        )
-        answer = self._connection.request(
-            "POST" if new else "PUT",
-            CONFIG_MAPS.path(self.place.namespace, "" if new else self.place.name),
-            target,
-            body={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
-            read_timeout=_READ_TIMEOUT,
-        )
-        return _config_map(answer.body, target).metadata.resource_version
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        how = ("PUT", "update", body) if self._version else ("POST", "create", body)
+        try:
+            # It cannot be written twice: the second try of one that arrived is a conflict.
+            answer = retry(lambda: self._ask(*how), wait=self._wait, backoff=self._backoff)
+        except ConflictError as e:
+            if self._mine(written):
+                return written  # the answer to an earlier try was lost
+            raise LedgerConflictError(
+                f"{self.place} has been written by somebody else meanwhile",
+                "is a second rebalancer at work on this cluster?",
+                target=e.target,
+            ) from e
+        self._version = answer.metadata.resource_version
+        return written
 
     def _mine(self, written: Ledger) -> bool:
         """Whether what is there is the very ledger that was just written."""
-        target = Target("get", CONFIG_MAPS, self.place.namespace, self.place.name)
         try:
-            path = CONFIG_MAPS.path(self.place.namespace, self.place.name)
-            body = self._connection.request("GET", path, target, read_timeout=_READ_TIMEOUT).body
-            found = _config_map(body, target)
+            found = self._ask("GET", "get")
             there = decode(found.data.get(KEY, ""))
         except (KubeError, ValueError):
             return False
@@ -235,9 +206,15 @@ class Ledgers:
         self._version = found.metadata.resource_version
         return True
 
+    def _target(self, verb: str) -> Target:
+        name = "" if verb == "create" else self.place.name
+        return Target(verb, CONFIG_MAPS, self.place.namespace, name)
 
-def _config_map(body: bytes, target: Target) -> _ConfigMap:
-    try:
-        return msgspec.json.decode(body, type=_ConfigMap)
-    except msgspec.DecodeError as e:
-        raise LedgerError(f"{target}: the answer cannot be read: {e}", target=target) from e
+    def _ask(self, method: str, verb: str, body: Any = None) -> _ConfigMap:
+        target = self._target(verb)
+        path = CONFIG_MAPS.path(target.namespace, target.name)
+        answer = self._connection.request(method, path, target, body=body, read_timeout=_READ_TIMEOUT)
+        try:
+            return msgspec.json.decode(answer.body, type=_ConfigMap)
+        except msgspec.DecodeError as e:
+            raise LedgerError(f"{target}: the answer cannot be read: {e}", target=target) from e

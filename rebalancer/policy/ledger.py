@@ -14,7 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from hashlib import sha256
+from itertools import chain
 from math import ceil
+from operator import add
 from typing import Annotated, Any
 
 import msgspec
@@ -58,45 +60,36 @@ def owner_id(owner: str) -> str:
 
 def added(tally: Tally, evictions: Iterable[tuple[str, float]]) -> dict[str, tuple[Count, ...]]:
     """The tally with more evictions: owner and time of each."""
-    more: dict[str, dict[int, Count]] = defaultdict(dict)
-    for owner, at in evictions:
-        of_owner, last = more[owner_id(owner)], ceil(at)
-        before = of_owner.get(last // _TOGETHER, Count(last, 0))
-        of_owner[last // _TOGETHER] = Count(max(last, before.at), before.evictions + 1)
-    found = dict(tally)
-    for owner, counts in more.items():
-        merged = {c.at // _TOGETHER: c for c in tally.get(owner, ())}
-        for slot, count in counts.items():
-            before = merged.get(slot, Count(count.at, 0))
-            merged[slot] = Count(max(count.at, before.at), before.evictions + count.evictions)
-        found[owner] = tuple(merged[slot] for slot in sorted(merged))
-    return found
+    more = ((owner_id(owner), (Count(ceil(at), 1),)) for owner, at in evictions)
+    return _together(chain(tally.items(), more), add)
 
 
 def stricter(one: Tally, other: Tally) -> dict[str, tuple[Count, ...]]:
     """Two accounts of the same evictions as one that has the higher count of each."""
-    found = dict(one)
-    for owner, counts in other.items():
-        merged = {c.at // _TOGETHER: c for c in one.get(owner, ())}
-        for c in counts:
-            before = merged.get(c.at // _TOGETHER, c)
-            merged[c.at // _TOGETHER] = Count(max(c.at, before.at), max(c.evictions, before.evictions))
-        found[owner] = tuple(merged[slot] for slot in sorted(merged))
-    return found
+    return _together(chain(one.items(), other.items()), max)
 
 
 def not_after(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
     """The tally with all that is later than now, by a clock that was ahead, as of now."""
-    found = dict(tally)
-    for owner, counts in tally.items():
-        if any(c.at > now for c in counts):
-            merged: dict[int, Count] = {}
-            for c in counts:
-                at = min(c.at, ceil(now))
-                before = merged.get(at // _TOGETHER, Count(at, 0))
-                merged[at // _TOGETHER] = Count(max(at, before.at), before.evictions + c.evictions)
-            found[owner] = tuple(merged[slot] for slot in sorted(merged))
-    return found
+    latest = ceil(now)
+    earlier = (tuple(Count(min(c.at, latest), c.evictions) for c in counts) for counts in tally.values())
+    return _together(zip(tally, earlier, strict=True), add)
+
+
+def _together(
+    tallies: Iterable[tuple[str, tuple[Count, ...]]], joined: Callable[[int, int], int]
+) -> dict[str, tuple[Count, ...]]:
+    """Counts by owner; those of the same ten minutes are one, `joined` of their numbers."""
+    found: dict[str, dict[int, Count]] = defaultdict(dict)
+    for owner, counts in tallies:
+        slots = found[owner]
+        for c in counts:
+            slot = c.at // _TOGETHER
+            before = slots.get(slot)
+            if before is not None:
+                c = Count(max(c.at, before.at), joined(before.evictions, c.evictions))
+            slots[slot] = c
+    return {owner: tuple(slots[slot] for slot in sorted(slots)) for owner, slots in found.items()}
 
 
 def recent(tally: Tally, now: float) -> dict[str, tuple[Count, ...]]:
@@ -320,8 +313,14 @@ def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...
         if e.fate is not Fate.INTENDED:
             settled.append(e)
         elif e.uid not in alive:
-            settled.append(msgspec.structs.replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
+            settled.append(replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
     return tuple(settled)
+
+
+def encode(ledger: Ledger) -> bytes:
+    """The ledger as JSON, with the version, which `omit_defaults` would leave out."""
+    plain: dict[str, object] = msgspec.to_builtins(ledger)
+    return msgspec.json.encode({**plain, "version": ledger.version}, order="sorted")
 
 
 def within_limits(ledger: Ledger) -> Ledger:
@@ -334,22 +333,17 @@ def within_limits(ledger: Ledger) -> Ledger:
     # Who is left out begins anew: that loses least with those that have just begun.
     irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
     small = _without(
-        msgspec.structs.replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable),
+        replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable),
         max(0, len(ledger.entries) - MOST_ENTRIES),
     )
     while True:
-        over = len(_json(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
+        over = len(encode(small)) - len(msgspec.json.encode(small.counted)) - MOST_BYTES
         if over > 0 and small.irreplaceable:
-            small = msgspec.structs.replace(small, irreplaceable=_shorter(small.irreplaceable, over))
+            small = replace(small, irreplaceable=_shorter(small.irreplaceable, over))
         elif over > 0 and small.entries:
             small = _without(small, len(small.entries) // 10 + 1)
         else:
             return small
-
-
-def encode(ledger: Ledger) -> bytes:
-    """The ledger as JSON, within the limits."""
-    return _json(within_limits(ledger))
 
 
 def _shorter(irreplaceable: dict[str, float], over: int) -> dict[str, float]:
@@ -366,7 +360,7 @@ def _without(ledger: Ledger, oldest: int) -> Ledger:
         return ledger
     dropped, kept = ledger.entries[:oldest], ledger.entries[oldest:]
     counted = added(ledger.counted, ((e.owner, e.at) for e in dropped))
-    return msgspec.structs.replace(ledger, entries=kept, counted=counted)
+    return replace(ledger, entries=kept, counted=counted)
 
 
 def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, _why: None) -> Ledger:
@@ -419,12 +413,6 @@ def _part(data: bytes | str | Raw, of: Any) -> Any:
 
 class NewerLedgerError(ValueError):
     """A newer version wrote the ledger, so it must be left as it is."""
-
-
-def _json(ledger: Ledger) -> bytes:
-    """With the version, which `omit_defaults` would leave out."""
-    plain: dict[str, object] = msgspec.to_builtins(ledger)
-    return msgspec.json.encode({**plain, "version": ledger.version}, order="sorted")
 
 
 # Two accounts of one ledger as one: what two processes have written, or what a process remembers and what

@@ -108,8 +108,7 @@ class SharedLedger:
 
     `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
     `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
-    nothing although it is there. `rival`: another rebalancer that acts on this ledger, as far as known.
-    `where`: what a person calls the ledger.
+    nothing although it is there. `where`: what a person calls the ledger.
     """
 
     def __init__(
@@ -126,13 +125,17 @@ class SharedLedger:
         self.writer = writer
         self.read_only = read_only
         self.silent = silent
-        self.rival: Reason | None = None
+        self._rival: Reason | None = None
         self.where = str(store.place) if store is not None else "the ledger"
         self._clock = clock
         self._store = store
         self._term = term
         self._saved = self.ledger
         self._asked = False
+
+    def rival(self) -> Reason | None:
+        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
+        return self._rival
 
     def load(self) -> None:
         """Reads what others have written. Raises KubeError if it cannot be read and pods may go; a dry run
@@ -151,7 +154,7 @@ class SharedLedger:
             log.warning("going on without the ledger, as nothing is evicted: %s", e)
             return
         self._look_for_rival(self.ledger)
-        if self.rival is not None:
+        if self._rival is not None:
             # The other one finds this claim before its next eviction.
             self._try_to_save()
 
@@ -190,9 +193,9 @@ class SharedLedger:
                 ledger = self._saved = self._store.save(self._with_claim(ledger))
             except LedgerConflictError as e:
                 self._meet()
-                if self.rival is None:
+                if self._rival is None:
                     raise
-                raise LedgerConflictError(self.rival.message, self.rival.remedy, target=e.target) from e
+                raise LedgerConflictError(self._rival.message, self._rival.remedy, target=e.target) from e
         self.ledger = ledger
 
     def save(self) -> None:
@@ -239,10 +242,10 @@ class SharedLedger:
         return replace(ledger, claims=claimed(ledger.claims, self.writer, mine, self._clock.now()))
 
     def _look_for_rival(self, ledger: Ledger) -> None:
-        before = self.rival
-        self.rival = rival(ledger.claims, self.writer, self._term(), self._clock.now())
-        if self.rival is not None and before is None:
-            log.warning("%s", self.rival.message)
+        before = self._rival
+        self._rival = rival(ledger.claims, self.writer, self._term(), self._clock.now())
+        if self._rival is not None and before is None:
+            log.warning("%s", self._rival.message)
 
     def _as_of_now(self, ledger: Ledger) -> Ledger:
         return as_of(ledger, self._clock.latest(), self.silent, earliest=self._clock.now())
@@ -395,8 +398,8 @@ def release_beyond(snapshot: Snapshot) -> str:
     return f"{version.minor[0]}.{version.minor[1]}" if version.newer_by else ""
 
 
-class Memory:
-    """The memory of one process; `store`, `writer`, `read_only`, `term`, `silent` as in `SharedLedger`."""
+class Memory(SharedLedger):
+    """The memory of one process. `limits`: of the circuit breaker."""
 
     def __init__(
         self,
@@ -411,12 +414,9 @@ class Memory:
         term: Callable[[], int] = lambda: 0,
         silent: float = 3600.0,
     ) -> None:
-        self._shared = SharedLedger(
-            clock, store, writer=writer, read_only=read_only, term=term, silent=silent
-        )
-        self._clock = clock
+        super().__init__(clock, store, writer=writer, read_only=read_only, term=term, silent=silent)
         self.rules = rules
-        self._limits = limits
+        self.limits = limits
         self._ignore_circuit = ignore_circuit
         self._cycle = ""
         self._began = 0
@@ -426,21 +426,11 @@ class Memory:
         """The labels of each node when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
 
-    @property
-    def ledger(self) -> Ledger:
-        """What is known now, whether it has been written or not."""
-        return self._shared.ledger
-
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        self._shared.ledger = ledger
-
     def reconfigure(
         self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool, silent: float
     ) -> None:
         """Takes over other rules. Called between cycles."""
-        self.rules, self._limits = rules, limits
-        self._shared.read_only, self._shared.silent = read_only, silent
+        self.rules, self.limits, self.read_only, self.silent = rules, limits, read_only, silent
 
     # -- a cycle
 
@@ -448,8 +438,8 @@ class Memory:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
         self._looked = False
-        self._cycle = f"{self._shared.writer}-{self._began}-{int(self._clock.now())}"
-        self._shared.load()
+        self._cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
+        self.load()
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
@@ -577,7 +567,7 @@ class Memory:
             )
             for m, left in zip(moves, leaves, strict=True)
         )
-        self._shared.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
+        self.write(replace(self.ledger, entries=(*self.ledger.entries, *new)))
 
     def landed(self, outcomes: Sequence[Outcome]) -> None:
         """Takes down outcomes, and removes what was intended and not sent. `save` or `intend` writes it."""
@@ -614,10 +604,6 @@ class Memory:
         self.ledger = replace(self.ledger, entries=tuple(sent))
         self.save()
 
-    def save(self) -> None:
-        """Writes what has not been written yet. Never raises."""
-        self._shared.save()
-
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
         if well and self.ledger.circuit.trips:
@@ -626,42 +612,29 @@ class Memory:
             self.ledger = replace(self.ledger, looked=self._clock.latest())
         self.save()
 
-    def leave(self) -> None:
-        """The process ends: its claim is withdrawn, so that nobody waits for it. Never raises."""
-        self._shared.leave()
-
-    def rival(self) -> Reason | None:
-        """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
-        return self._shared.rival
-
     # -- the breaker
 
     def trip(self, why: str) -> Reason | None:
         """Opens the circuit breaker. Returns why, with the time of the next try; None without a breaker."""
-        if self._limits is None:
+        if self.limits is None:
             return None
         now = self._clock.now()
-        opened = breaker.tripped(self.ledger.circuit, why, now=self._clock.latest(), limits=self._limits)
+        opened = breaker.tripped(self.ledger.circuit, why, now=self._clock.latest(), limits=self.limits)
         self.ledger = replace(self.ledger, circuit=opened)
-        return breaker.still_open(opened, now=now, limits=self._limits)
+        return breaker.still_open(opened, now=now, limits=self.limits)
 
     def circuit_open(self) -> Reason | None:
         """Why the circuit breaker, opened by an earlier cycle, is still open, or has to be taken for open.
 
         Where a clock far ahead opened it, it is open from the first time that this is asked.
         """
-        unread = breaker.unread(self.ledger, self._shared.where, now=self._clock.now())
+        unread = breaker.unread(self.ledger, self.where, now=self._clock.now())
         if unread is not None:
             return unread
-        if self._limits is None or self._ignore_circuit:
+        if self.limits is None or self._ignore_circuit:
             return None
         now, circuit = self._clock.now(), self.ledger.circuit
-        shortened = breaker.from_now(circuit, now=now, limits=self._limits)
+        shortened = breaker.from_now(circuit, now=now, limits=self.limits)
         if shortened != circuit:
             self.ledger = replace(self.ledger, circuit=shortened)
-        return breaker.still_open(shortened, now=now, limits=self._limits)
-
-    @property
-    def limits(self) -> CircuitLimits | None:
-        """Limits of the circuit breaker."""
-        return self._limits
+        return breaker.still_open(shortened, now=now, limits=self.limits)

@@ -30,6 +30,7 @@ from rebalancer.policy.ledger import (
     encode,
     owner_id,
     stricter,
+    within_limits,
 )
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -204,7 +205,7 @@ def test_a_ledger_is_read_as_it_was_written() -> None:
 
 def test_a_ledger_stays_within_its_bounds() -> None:
     many = Ledger(entries=tuple(entry(5000 - i, message="x" * 2000) for i in range(2 * MOST_ENTRIES)))
-    data = encode(many)
+    data = encode(within_limits(many))
     assert len(data) <= MOST_BYTES + 1000
     kept = decode(data).entries
     assert kept == many.entries[-len(kept) :]
@@ -220,7 +221,7 @@ AGES = [
 
 def test_of_workloads_that_cannot_be_replaced_the_first_are_kept() -> None:
     names = {f"Deployment/{'n' * 60}/{i:0250}": float(i) for i in range(3 * MOST_IRREPLACEABLE)}
-    data = encode(Ledger(irreplaceable=names))
+    data = encode(within_limits(Ledger(irreplaceable=names)))
     assert len(data) <= MOST_BYTES
     assert set(decode(data).irreplaceable.values()) == set(map(float, range(MOST_IRREPLACEABLE)))
 
@@ -230,7 +231,7 @@ def test_workloads_that_cannot_be_replaced_push_no_evictions_out() -> None:
     names = {f"Deployment/{'n' * 60}/{i:0200}": float(i) for i in range(MOST_IRREPLACEABLE)}
     entries = tuple(entry(i, message="x" * 250) for i in range(MOST_ENTRIES, 0, -1))
     assert decode(encode(Ledger(entries=entries))).entries == entries
-    data = encode(Ledger(entries=entries, irreplaceable=names))
+    data = encode(within_limits(Ledger(entries=entries, irreplaceable=names)))
     read = decode(data)
     assert read.entries == entries
     assert len(data) <= MOST_BYTES
@@ -244,7 +245,7 @@ def test_caps_forget_by_time_and_not_because_the_ledger_is_full(age: float, coun
     ledger = Ledger()
     for i in range(5):
         more = tuple(entry(age + i * 1e-3, message="x" * 200) for _ in range(3 * MOST_ENTRIES // 5))
-        ledger = decode(encode(replace(ledger, entries=(*ledger.entries, *more))))
+        ledger = decode(encode(within_limits(replace(ledger, entries=(*ledger.entries, *more)))))
     assert len(ledger.entries) <= MOST_ENTRIES
     count = earlier(ledger, now=NOW, cycle="now")
     assert (count.last_hour, count.last_day.get(owner_id(WEB), 0)) == counted
@@ -254,7 +255,7 @@ def test_a_full_day_of_evictions_of_thousands_of_owners_has_room() -> None:
     owners = [f"Deployment/team-{i % 97}/a-service-with-a-rather-long-name-{i}" for i in range(10_000)]
     tally = added({}, [(o, NOW - i) for i, o in enumerate(owners)])
     entries = tuple(entry(i, message="x" * 500) for i in range(MOST_ENTRIES, 0, -1))
-    data = encode(Ledger(counted=tally, entries=entries))
+    data = encode(within_limits(Ledger(counted=tally, entries=entries)))
     assert len(data) < 2**20, "what a ConfigMap holds"
     assert len(decode(data).entries) > 500, "counts do not push entries out, on which loop protection rests"
 
