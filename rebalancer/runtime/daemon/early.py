@@ -25,7 +25,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
-from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.evictable import Evictable, next_change
 from rebalancer.policy.owners import topmost
 from rebalancer.runtime.cycle.gates import PASSING
 from rebalancer.runtime.daemon.spread_now import SpreadNow, facts_of
@@ -150,6 +150,7 @@ class Early(Observer):
         self._known: frozenset[Constraint] | None = None
         self._closed = set[tuple[Constraint, str]]()
         self._seen: object = None
+        self._until = 0.0
 
     # -- a cycle
 
@@ -266,12 +267,13 @@ class Early(Observer):
             if policy.in_view(c.namespace) and (c in waiting or c not in self._known):
                 asked.setdefault(c.namespace, []).append(c)
         seen = (asked, self._facts, *(self._cache.generation(kind) for kind in _POLICY_READS))
-        if not asked or (seen == self._seen and not self._spread.touched & asked.keys()):
+        same = seen == self._seen and not self._spread.touched & asked.keys()
+        if not asked or (same and self._wall() < self._until):
             return
         self._seen = seen
         self._spread.touched.clear()
         snapshot = _within(self._cache.snapshot(self._wall()), asked.keys())
-        evictable = Evictable(snapshot, policy)
+        evictable, self._until = Evictable(snapshot, policy), next_change(snapshot, policy)
         counting: dict[int, list[Constraint]] = {}
         for pod in snapshot.pods:
             t = pod.template

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.state.cluster import ClusterState
@@ -86,10 +87,10 @@ class SpreadNow:
         changed = self._take(changes)
         try:
             self._cache.check()
-            if self._index is None or self._asked() != self._rules or self._selects_anew():
-                changed |= self._build()
-            else:
-                changed |= self._move()
+            began = self._monotonic()
+            if began >= self._not_before and self._renewed():
+                changed, ended = True, self._monotonic()
+                self._not_before = ended + _SHARE * (ended - began)
         except CacheNotReadyError:
             # What comes meanwhile is not lost, and nothing is said until all of it is there.
             self._now = None
@@ -100,26 +101,6 @@ class SpreadNow:
     def forget(self) -> None:
         """Begins anew at the next look."""
         self._index = self._now = None
-
-    def _build(self) -> bool:
-        """Counts all pods. What changes meanwhile is told once more by the feed; that does no harm."""
-        if self._monotonic() < self._not_before:
-            return False
-        began = self._monotonic()
-        self._rules = self._asked()
-        self._selecting = self._generations()
-        self._nodes = self._cache.nodes()
-        self._facts = facts_of(self._nodes)
-        index = SpreadIndex(self._state(), soft=self._rules.soft)
-        pods = self._cache.pods()
-        for pod in pods.values():
-            index.put(pod)
-        if self._index is None:
-            self.touched.update(namespace for namespace, *_ in pods)
-            self.freed.update(self._facts)
-        self._index = index
-        self._rest(began)
-        return True
 
     def _take(self, changes: list[Change]) -> bool:
         if self._index is None:
@@ -132,40 +113,46 @@ class SpreadNow:
                 self.freed.add(before.node_name)
         return bool(changes)
 
-    def _move(self) -> bool:
-        """Takes over labels and taints of nodes, and forgets what the rules know of pods that are gone."""
-        index = self._index
-        assert index is not None
-        nodes = self._cache.nodes()
-        if (nodes is self._nodes and not index.worn) or self._monotonic() < self._not_before:
-            return False
-        began, facts = self._monotonic(), facts_of(nodes)
-        self._nodes = nodes
-        changed = {n for n in facts.keys() | self._facts.keys() if facts.get(n) != self._facts.get(n)}
-        if not changed and not index.worn:
-            return False
-        self._facts = facts
-        index.move(self._state(), changed)
-        self._rest(began)
-        return True
+    def _renewed(self) -> bool:
+        """Whether nodes, or what pods are counted by, have changed, and it is known by now what that means.
 
-    def _rest(self, began: float) -> None:
-        ended = self._monotonic()
-        self._not_before = ended + _SHARE * (ended - began)
+        Rules that were asked about many pods that are gone are made anew as well.
+        """
+        nodes, index = self._cache.nodes(), self._index
+        if index is None or self._asked() != self._rules or self._selecting != self._generations():
+            self._build(nodes)
+            return True
+        if nodes is self._nodes and not index.worn:
+            return False
+        facts, before = facts_of(nodes), self._facts
+        self._nodes, self._facts = nodes, facts
+        changed = {n for n in facts.keys() | before.keys() if facts.get(n) != before.get(n)}
+        if changed or index.worn:
+            index.move(self._state(), changed)
+            return True
+        return False
+
+    def _build(self, nodes: tuple[Node, ...]) -> None:
+        """Counts all pods. What changes meanwhile is told once more by the feed; that does no harm."""
+        self._rules = self._asked()
+        self._selecting = self._generations()
+        self._nodes, self._facts = nodes, facts_of(nodes)
+        index = SpreadIndex(self._state(), soft=self._rules.soft)
+        pods = self._cache.pods()
+        for pod in pods.values():
+            index.put(pod)
+        if self._index is None:
+            self.touched.update(namespace for namespace, *_ in pods)
+            self.freed.update(self._facts)
+        self._index = index
 
     def _state(self) -> ClusterState:
         """The nodes without any pod, and what default constraints select by."""
+        only = Snapshot(nodes=self._nodes, pods=(), now=0.0)
         if self._rules.defaults:
             every = self._cache.snapshot(0.0)
-            only = Snapshot(
-                nodes=self._nodes, pods=(), now=0.0, services=every.services, workloads=every.workloads
-            )
-        else:
-            only = Snapshot(nodes=self._nodes, pods=(), now=0.0)
+            only = replace(only, services=every.services, workloads=every.workloads)
         return ClusterState(only, self._rules.scheduler or DEFAULT_CONFIG)
-
-    def _selects_anew(self) -> bool:
-        return self._rules.defaults and self._selecting != self._generations()
 
     def _generations(self) -> tuple[int, ...]:
         return tuple(self._cache.generation(kind) for kind in SELECTING) if self._rules.defaults else ()

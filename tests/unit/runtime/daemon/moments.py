@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change, Feed, KindStatus
@@ -49,9 +51,9 @@ class Moments(WatchCache):
     def nodes(self) -> tuple[Node, ...]:
         return self.current.nodes
 
-    def snapshot(self, now: float) -> Snapshot:  # noqa: ARG002
+    def snapshot(self, now: float) -> Snapshot:
         self.snapshots += 1
-        return self.current
+        return replace(self.current, now=now)
 
     def pods(self) -> Mapping[Identity, Pod]:
         return {(p.namespace, p.name): p for p in self.current.pods}

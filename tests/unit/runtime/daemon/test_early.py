@@ -191,6 +191,16 @@ def test_a_scale_down_that_breaks_the_spread_is_told_of_when_it_has_ended() -> N
     assert watch.shows(web({"a-0": 3})).startswith("ReplicaSet/default/web")
 
 
+def test_pods_that_have_come_of_age_start_a_cycle_without_anything_else_that_happens() -> None:
+    policy = PolicyOptions(min_pod_age=600)
+    young = snapshot(*NODES, web())
+    young = replace(young, pods=tuple(replace(p, created=young.now) for p in young.pods))
+    watch = Watch(web({"a-0": 3, "b-0": 3}), policy=policy)
+    assert watch.then(young) == ""
+    assert watch.due(450) == ""
+    assert watch.due(100).startswith("ReplicaSet/default/web")
+
+
 def test_what_the_plan_could_do_or_never_can_is_no_event() -> None:
     watch = Watch(web(), workload("api", "Bare").spread("zone", 1).placed(WEB))
     assert watch.due() == ""
