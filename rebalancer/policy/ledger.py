@@ -226,11 +226,9 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     node: str
     predicted: str
     fate: Fate = Fate.INTENDED
-    certain: bool = True
     destinations: Number = 1
     replacement: str = ""
     landed: str = ""
-    seconds: float = 0.0
     excess: dict[str, int] = {}
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
@@ -479,7 +477,6 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
         landed=theirs.landed,
         into=theirs.into,
         gates=mine.gates or theirs.gates,
-        seconds=theirs.seconds,
         message=theirs.message,
     )
 

@@ -556,7 +556,6 @@ class Memory(SharedLedger):
                 owner=m.owner.key,
                 node=m.pod.node_name,
                 predicted=m.predicted,
-                certain=m.certain,
                 destinations=len(m.destinations),
                 excess={
                     constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
@@ -589,7 +588,6 @@ class Memory(SharedLedger):
                 landed=outcome.node,
                 gates=outcome.gates,
                 into=same_keys(e.leaves, self._nodes.get(outcome.node, {})),
-                seconds=round(outcome.seconds, 1),
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)
