@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rebalancer.kube.lists import HeadMeta
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.runtime.last_look.look import LastLook
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
+from tests.unit.runtime.cycle.made import move
 
 NODE, POD = HeadMeta("a-0", "", "7"), HeadMeta("web", "shop", "8")
 
@@ -109,3 +114,23 @@ def test_a_watch_is_believed_that_has_brought_all_that_was_read(
     reason = check.why_not(NODE, [POD])
     assert (reason is None) is believed
     assert reason is None or reason.code is ReasonCode.NOT_CURRENT
+
+
+@pytest.mark.parametrize(
+    ("why_not", "left", "code"),
+    [
+        (None, ("b-0", "b-1"), None),
+        (None, ("b-1",), ReasonCode.CHANGED_SINCE_PLAN),
+        (Reason(ReasonCode.NOT_CURRENT, "behind"), ("b-0",), ReasonCode.NOT_CURRENT),
+    ],
+    ids=["the node takes it still", "it does not any more", "the watch stays behind"],
+)
+def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expected(
+    why_not: Reason | None, left: tuple[str, ...], code: ReasonCode | None
+) -> None:
+    check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
+    room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left)
+    rest: Any = SimpleNamespace(begin=lambda: None)
+    look = LastLook(rest, rest, rest, check, room, rest, lambda: 0.0, PolicyOptions())
+    reason = look._if_watched(move(), "b-0", NODE, [])
+    assert (reason.code if reason is not None else None) is code
