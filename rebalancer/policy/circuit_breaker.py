@@ -85,8 +85,8 @@ def too_many_late(late: Mapping[str, str], most: int) -> Reason | None:
         ReasonCode.CLUSTER_UNWELL,
         f"{len(late)} replacements do not start in time: {some}{', …' if len(late) > _FEW else ''}",
         {"late": len(late), "most": most},
-        "look at their events: image, network, volumes; it goes on as soon as they are Ready or gone; the "
-        "limit is breaker.maxLate",
+        "look at their events, or at their owners' where there is no new pod: image, network, volumes, "
+        "admission; it goes on as soon as they are Ready or no longer wanted; the limit is breaker.maxLate",
     )
 
 

@@ -123,16 +123,18 @@ def unresolved(made: Iterable[Entry], pods: Iterable[Pod], now: float) -> list[E
 
 
 def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
-    """How many of the pods could be late replacements of these evictions, at a glance."""
-    spaces, long = {e.namespace for e in left}, any(now - e.at >= SOONEST for e in left)
-    return sum(p.namespace in spaces and _starts(p) and (long or bool(p.stuck)) for p in pods)
+    """How many of these evictions could have late replacements, made or not, at a glance."""
+    spaces, long = {e.namespace for e in left}, sum(now - e.at >= SOONEST for e in left)
+    return long + sum(p.namespace in spaces and _starts(p) and bool(p.stuck) for p in pods)
 
 
-def late(snapshot: Snapshot, left: Sequence[Entry], now: float) -> dict[str, str]:
-    """namespace/name of the late replacements of these evictions → what they wait for.
+def late(snapshot: Snapshot, left: Sequence[Entry], now: float, apart: float = 0.0) -> dict[str, str]:
+    """namespace/name of the late replacements of these evictions → what they wait for; of one that was not
+    made, those of the evicted pod.
 
     Late is what has taken twice as long as pods of its owner usually do, of the cluster where its owner tells
-    nothing; or what has a container that cannot be started, as its kubelet says.
+    nothing; or what has a container that cannot be started, as its kubelet says. `now` is the later of two
+    clocks, as the ledger has it, and `apart` what lies between them: pods may be dated by the other one.
     """
     owners, pods, times = Owners(snapshot, PolicyOptions()), defaultdict[str, list[Pod]](list), list[float]()
     made: Mapping[str, list[Entry]] = defaultdict(list)
@@ -143,17 +145,27 @@ def late(snapshot: Snapshot, left: Sequence[Entry], now: float) -> dict[str, str
         owner = owners.of(group.one)
         if owner is not None and (key := owners.top(owner).key) in made:
             pods[key] += group.pods
+    ending = Counter(
+        owners.top(owner).key for p in snapshot.over if not p.finished and (owner := owners.of(p)) is not None
+    )
+    wanted = {w.key: w.replicas for w in snapshot.workloads if w.key in made}
     anybody = median(times) if times else 0.0
     found: dict[str, str] = {}
     for key, entries in made.items():
         usual = list(readiness(pods[key]))
         patience = max(SOONEST, _TIMES * (median(usual) if usual else anybody))
-        since = entries[-1].at - _LATE_SKEW
+        since = entries[-1].at - apart - _LATE_SKEW
         new = sorted((p for p in pods[key] if _starts(p) and (p.created or 0.0) >= since), key=_youngest)
         for e, pod in zip(entries, new, strict=False):
             seconds = now - max(e.at, pod.created or 0.0)
             if pod.stuck or seconds >= patience:
                 found[pod.key] = pod.stuck or f"not Ready after {seconds:.0f} s"
+        # Its owner makes it when the evicted pod is gone, or before.
+        missing = max(0, wanted.get(key, 0) - len(pods[key]) - ending[key])
+        grace = max((p.grace_seconds for p in pods[key]), default=0.0)
+        for e in entries[len(new) :][:missing]:
+            if now - e.at >= patience + grace:
+                found[f"{e.namespace}/{e.pod}"] = f"no new pod after {now - e.at:.0f} s"
     return found
 
 
@@ -317,10 +329,11 @@ class HealthGate(Gate):
         if reason is not None:
             return reason
         pods, now = self._watched.pods(), self._clock.now()
-        left = unresolved(self._memory.ledger.entries, pods.values(), now)
+        latest = self._clock.latest()
+        left = unresolved(self._memory.ledger.entries, pods.values(), latest)
         most = min(x.late for x in limits)
-        if may_be_late(left, pods.values(), now) >= most:
-            reason = too_many_late(late(self._watched.snapshot(now), left, now), most)
+        if may_be_late(left, pods.values(), latest) >= most:
+            reason = too_many_late(late(self._watched.snapshot(now), left, latest, latest - now), most)
             if reason is not None:
                 return reason
         most = min(x.most_displaced(len(pods)) for x in limits)

@@ -20,11 +20,13 @@ from tests.support.build import nodes, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.servers.api import FakeTime
+from tests.support.servers.hands import Hands
 
 PACED = replace(
     EXECUTE, limits=CycleLimits(per_second=1.0), settle=SettleLimits(ready=900, pending=900), max_time=None
 )
 """One eviction a second, as is usual."""
+SLOW = replace(PACED, limits=CycleLimits(per_second=0.2))
 SERVICES = [
     workload(f"w{i}").spread("zone", 1).requests(cpu="10m").placed({"a-0": 2, "b-0": 2}) for i in range(50)
 ]
@@ -74,26 +76,39 @@ def cannot_pull(m: Machine) -> None:
             )
 
 
-def during(m: Machine, *, back_after: float, meanwhile: Callable[[], object] = lambda: None) -> list[int]:
-    """Nothing starts for so many seconds; returns where the largest number of pods away will stand."""
-    m.hands.ready_after = 10**9
-    began, most = m.time.at, [0]
+def during(
+    m: Machine, *, after: int = 0, back_after: float = 1e9, meanwhile: Callable[[], object] = lambda: None
+) -> list[int]:
+    """When so many replacements have started, no other does until so many seconds have passed; returns where
+    the largest number of pods away will stand."""
+    most, passed = [0], [0.0]
+    m.hands.ready_after = 1 if after else 10**9
 
     def wait(seconds: float) -> None:
         passed[0] += seconds
         meanwhile()
         most[0] = max(most[0], len(starting(m)))
-        if passed[0] >= back_after:
-            m.hands.ready_after = 1
+        if m.hands.made >= after:
+            m.hands.ready_after = 1 if passed[0] >= back_after else 10**9
 
-    passed = [m.time.at - began]
     m.time.during = wait
     return most
 
 
+class Managers(Hands):
+    """`down`: kube-controller-manager is, or a webhook that all new pods pass."""
+
+    down = False
+
+    def _replace(self, owner: dict[str, Any]) -> None:
+        if not self.down:
+            super()._replace(owner)
+
+
 def unwell(run: Run) -> str:
     assert run.report.reason is not None, run.report.message
-    assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.CLUSTER_UNWELL)
+    assert run.report.end is End.HELD, (run.report.message, run.report.evicted)
+    assert run.report.reason.code is ReasonCode.CLUSTER_UNWELL
     return run.report.message
 
 
@@ -127,6 +142,32 @@ def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - first.report.evicted
 
 
+def test_replacements_that_are_never_made_are_late() -> None:
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        hands = m.hands = Managers(m.server)
+
+        began = m.time.at
+        time = FakeTime(at=began)
+        m.time.during = lambda _: setattr(hands, "down", hands.made >= 6 and time.at < began + 400)
+        first = m.cycle(options=SLOW, limits=LIMITS, time=time)
+        message = unwell(first)
+        assert "replacements do not start in time: default/w" in message
+        assert "(no new pod after 6" in message
+        assert first.report.evicted <= 26
+        second = m.cycle(options=SLOW, limits=LIMITS)
+        assert (second.report.end, second.report.evicted) == (End.COMPLETE, 50 - first.report.evicted)
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0], ids=["clock ahead", "clock behind"])
+def test_late_is_late_by_a_wrong_clock_too(ahead: float) -> None:
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        during(m, after=6, back_after=400)
+        clock = FakeTime(at=m.time.at + min(0.0, ahead), apart=abs(ahead))
+        run = m.cycle(options=SLOW, limits=LIMITS, time=clock)
+        assert "not Ready after 6" in unwell(run)
+        assert run.report.evicted <= 22
+
+
 def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
     """A rollout of the rebalancer itself, again and again: each time it begins with what did not start."""
     with clusters(*SERVICES[:10], THERE, usual=5.0) as m:
@@ -156,8 +197,7 @@ def test_late_is_by_what_is_usual_for_the_owner(usual: float, held: bool) -> Non
     """Nothing says why: a network that is broken, or pods that take five minutes."""
     with clusters(*SERVICES, THERE, usual=usual) as m:
         during(m, back_after=300)
-        slow = replace(PACED, limits=CycleLimits(per_second=0.2))
-        run = m.cycle(options=slow, limits=LIMITS)
+        run = m.cycle(options=SLOW, limits=LIMITS)
         if held:
             assert "not Ready after 6" in unwell(run)
             assert 12 <= run.report.evicted <= 20
