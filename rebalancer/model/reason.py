@@ -4,8 +4,9 @@ output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from typing import Literal
 
 from msgspec import Struct
 
@@ -97,6 +98,44 @@ class Reason(Struct, frozen=True, eq=False):
     message: str
     numbers: dict[str, int] = {}
     remedy: str = ""
+
+
+# What may say no to an eviction. Policy and the last look list theirs; all of them are one table in
+# `runtime/live/checks.py`.
+
+
+class Moment(StrEnum):
+    """When a check is asked."""
+
+    PLAN = "plan"
+    START = "start"
+    LAST_LOOK = "last look"
+    RESEND = "resend"
+
+
+BEFORE_REQUESTS = frozenset({Moment.LAST_LOOK, Moment.RESEND})
+"""Before the first and before each further request that can evict a pod."""
+
+
+class Check(Struct, frozen=True, eq=False):
+    """One thing that may say no. `says`: what it keeps from happening, in a sentence. `ask`: why not, None if
+    it has nothing against it. `scope`: whether a no ends the cycle's evictions or concerns one move. `cost`:
+    whether it is answered here, or the API server is asked."""
+
+    name: str
+    says: str
+    ask: Callable[..., Reason | None]
+    moments: frozenset[Moment] = BEFORE_REQUESTS
+    scope: Literal["cycle", "move"] = "move"
+    cost: Literal["local", "read"] = "local"
+
+
+def first_no(checks: Iterable[Check], moment: Moment, *about: object) -> tuple[Check, Reason] | None:
+    """The first of the checks asked at this moment that says no, and why; None if none does."""
+    for check in checks:
+        if moment in check.moments and (reason := check.ask(*about)) is not None:
+            return check, reason
+    return None
 
 
 # What no eviction cures: one typed value from the checks to every output.

@@ -26,10 +26,11 @@ from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.effort import told
 from rebalancer.planner.hard import HardPhase, Planned, Solved
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
-from rebalancer.planner.plan import ConstraintResult, NewerVersions, PlanOptions, Refusal, reason
+from rebalancer.planner.plan import ConstraintResult, PlanOptions, Refusal, reason
 from rebalancer.planner.soft import SoftJudge, SoftPhase
 from rebalancer.planner.stays import Carriers, Explainer, WhyNot, carriers, shown_constraint
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.spread.arrays import Ints, narrow
 
 # What is planned where the scheduler is newer than all rules that are known.
@@ -38,17 +39,18 @@ from rebalancer.spread.arrays import Ints, narrow
 # policy refuses.
 
 
-def why_held(version: ServerVersion, policy: NewerVersions) -> Reason | None:
-    """Why no pod may be evicted; None if the version is known, or policy lets it be planned for."""
-    if not version.newer_by or policy == "likely":
-        return None
-    return Reason(
+def policy_for(version: ServerVersion, options: PlanOptions) -> PolicyOptions:
+    """The policy, by which no pod may be evicted where the version is refused."""
+    if not version.newer_by or options.newer_versions == "likely":
+        return options.policy
+    held = Reason(
         ReasonCode.NEWER_VERSION,
         f"server version {version.text} is newer than {version.followed}, the last whose rules are known, "
         "and policy refuses to evict by those",
         {"ahead": version.newer_by},
         "upgrade the rebalancer to a release that knows this version, or set planner.newerVersions: likely",
     )
+    return replace(options.policy, held=held)
 
 
 # What planning starts from: the snapshot's pods by what they are to the plan, and who of them may go.
@@ -61,8 +63,7 @@ class View:
         self.snapshot = snapshot
         self.simulation = Simulation(snapshot, options.scheduler, options.on_progress)
         options.on_progress()
-        held = why_held(self.simulation.state.version, options.newer_versions)
-        self.evictable = Evictable(snapshot, replace(options.policy, held=held) if held else options.policy)
+        self.evictable = Evictable(snapshot, policy_for(self.simulation.state.version, options))
         options.on_progress()
         on_node = self.simulation.state.table.index
         self.live: list[Alike] = list(among(snapshot.live, on_node))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
@@ -140,17 +140,8 @@ class Evictable:
 
     def why_not(self, pod: Pod) -> Reason | None:
         """Why the pod may not be evicted; None if it may."""
-        return (
-            self._by_nature(pod)
-            or self._options.held
-            or self._by_approval(pod)
-            or self._by_what_it_shares(pod)
-            or self._not_ready_nodes.why_not(pod, self.owners.of(pod))
-            or self._single_attach_volumes.why_not(pod)
-            or self._by_setting(pod)
-            or self.shares.why_not(pod)
-            or self.quotas.why_not(pod, self.owners.of(pod))
-        )
+        no = first_no(PROTECTIONS, Moment.PLAN, self, pod)
+        return no[1] if no is not None else None
 
     def _by_nature(self, pod: Pod) -> Reason | None:
         if pod.terminating:
@@ -371,6 +362,61 @@ class Evictable:
                 {"age": int(age)},
             )
         return self.budgets.why_not(pod)
+
+
+def _protection(name: str, says: str, ask: Callable[[Evictable, Pod], Reason | None]) -> Check:
+    return Check(name, says, ask, moments=frozenset(Moment) - {Moment.START})
+
+
+PROTECTIONS = (
+    _protection(
+        "what the pod is",
+        "Static pods, pods of DaemonSets, pods that end or do not run, and the tool's own stay.",
+        Evictable._by_nature,
+    ),
+    _protection(
+        "a newer Kubernetes",
+        "Nothing goes in a cluster newer than all known rules, if planner.newerVersions refuses it.",
+        lambda e, _: e.held,
+    ),
+    _protection(
+        "a reviewed plan",
+        "With --plan, only the pods go that a person has looked at.",
+        Evictable._by_approval,
+    ),
+    _protection(
+        "scope, annotations and owner",
+        "What scope leaves out or an annotation protects stays, and what its owner would not replace now.",
+        Evictable._by_what_it_shares,
+    ),
+    _protection(
+        "a node that is not Ready",
+        "A StatefulSet's pod stays on it: it may never end there, and there is no replacement before that.",
+        lambda e, pod: e._not_ready_nodes.why_not(pod, e.owners.of(pod)),
+    ),
+    _protection(
+        "a shared volume",
+        "A pod stays on the node of others that use a volume which only one node can attach.",
+        lambda e, pod: e._single_attach_volumes.why_not(pod),
+    ),
+    _protection(
+        "policy and budgets",
+        "What policy protects stays, and what a PodDisruptionBudget does not let go.",
+        Evictable._by_setting,
+    ),
+    _protection(
+        "others of the owner",
+        "Ready pods stay while as many of their owner's are unavailable as may be.",
+        lambda e, pod: e.shares.why_not(pod),
+    ),
+    _protection(
+        "quotas of the plan",
+        "A pod stays whose replacement a ResourceQuota would not admit.",
+        lambda e, pod: e.quotas.why_not(pod, e.owners.of(pod)),
+    ),
+)
+"""Who may not be evicted, in this order. Asked of every pod for a plan, and before a request once more where
+the settings have changed since."""
 
 
 # When time alone changes who may be evicted: until then the same cluster gives the same plan.

@@ -10,16 +10,15 @@ from typing import Protocol
 from msgspec import Struct
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.kube.brakes import Brakes
-from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
-from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
-from rebalancer.policy.annotations import paused
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.prevention.steering import CostChange, steer
 from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.gates import PauseCheck
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +132,8 @@ class Unpaused:
     `prevention.scaleIn: off` ends it. Other errors hold.
     """
 
-    def __init__(self, brakes: Brakes, brake: Place, clock: Clock, may: Callable[[], bool]) -> None:
-        self._brakes, self._brake = brakes, brake
+    def __init__(self, brake: PauseCheck, clock: Clock, may: Callable[[], bool]) -> None:
+        self._brake = brake
         self._clock = clock
         self._may = may
         self._asked = float("-inf")
@@ -151,14 +150,11 @@ class Unpaused:
 
     def _ask(self) -> bool:
         try:
-            there = self._brakes.everything(self._brake)
-        except (ForbiddenError, NotFoundError) as e:
-            log.debug("whether cost writes are paused cannot be seen: %s", e.message)
-            return True
+            reason = self._brake.why_not()
         except KubeError as e:
-            log.info("deletion costs wait: whether they are paused is not known: %s", e.message)
+            log.info("deletion costs wait: %s", e.message)
             return False
-        return paused(str(self._brake), there, self._clock.now()) is None
+        return reason is None or reason.code is ReasonCode.NO_BRAKE
 
 
 # Scale-ins are steered between cycles too: pods come and go at any time.

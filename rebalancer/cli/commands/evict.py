@@ -74,8 +74,13 @@ def once(
     from rebalancer.outcome import End
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
-    from rebalancer.runtime.live.assembly import LiveOptions
-    from rebalancer.runtime.live.configured import Newest, live_options, notifying, telemetry_options
+    from rebalancer.runtime.live.configured import (
+        LiveOptions,
+        Newest,
+        live_options,
+        notifying,
+        telemetry_options,
+    )
     from rebalancer.runtime.live.once import read_reviewed, run_once, session, steered_after
     from rebalancer.runtime.live.places import places_of
     from rebalancer.runtime.observers.neighbours import NeighbourWatch

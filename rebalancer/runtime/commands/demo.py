@@ -20,8 +20,8 @@ from rebalancer.runtime.commands.remembered import HistoryLine, history_of
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.daemon.schedule import Daemon
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.configured import memory_of
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions, memory_of
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_to_act
 from rebalancer.sandbox import Cluster

@@ -42,7 +42,8 @@ from rebalancer.report.text import plural
 from rebalancer.runtime.commands.source import full_key
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from rebalancer.sandbox import ApiError, Cluster
 

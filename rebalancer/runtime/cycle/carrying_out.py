@@ -23,7 +23,7 @@ from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.runtime.cycle.clock import Clock, domains_left
-from rebalancer.runtime.cycle.gates import PASSING, FreshLook, Gate, Permission, WatchedLimits
+from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import Flight, Replacements, Untried, controller_of
 
@@ -45,14 +45,14 @@ class CycleLimits(Struct, frozen=True, kw_only=True):
 
 
 _DEFAULTS = CycleLimits()
-_OPEN = Gate()
 
 
 class Parts(Struct, frozen=True, eq=False, kw_only=True):
     """What a cycle is made of; `rebalancer.runtime.live.assembly` makes them for a cluster.
 
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
-    `dry`: nothing is evicted, so gates and the circuit breaker are not asked.
+    `closed`: why no plan is carried out now; may raise KubeError. `dry`: nothing is evicted, so neither it
+    nor the circuit breaker is asked.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -64,7 +64,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     clock: Clock
     observer: Observer
     limits: CycleLimits = _DEFAULTS
-    gate: Gate = _OPEN
+    closed: Callable[[], Reason | None] = lambda: None
     memory: Memory | None = None
     dry: bool = False
 
@@ -110,23 +110,20 @@ class Evicting:
         evictor: Evictor,
         clock: Clock,
         observer: Observer,
-        gate: Gate,
     ) -> None:
         self.obstacles = Obstacles()
         self._look = look
         self._evictor = evictor
         self._clock = clock
         self._observer = observer
-        self._gate = gate
 
-    def evict(self, move: Move, in_flight: int) -> Outcome | None:
+    def evict(self, move: Move, away: Away) -> Outcome | None:
         """Evicts the pod if its move is still right; None: a stop was asked for.
 
-        `in_flight`: how many pods of its owner are on their way. The outcome is not told to the observer:
-        some of what is refused can be tried again.
+        The outcome is not told to the observer: some of what is refused can be tried again.
         """
         self._observer.on_move(move)
-        permission = Permission(self._look, self._gate, self._clock, move, in_flight)
+        permission = Permission(self._look, self._clock, move, away)
         eviction = self._evictor.evict(move.pod, move.reason, permission)
         self.obstacles.held = permission.held
         if not eviction.tried:
@@ -212,7 +209,6 @@ class CarryingOut:
             evictor=parts.evictor,
             clock=parts.clock,
             observer=parts.observer,
-            gate=Gate() if parts.dry else parts.gate,
         )
         self.obstacles = self._evicting.obstacles
         self._open_waves: dict[int, set[str]] = {}
@@ -301,7 +297,7 @@ class CarryingOut:
         move, p = turn[0], self._parts
         if not self._begun(turn):
             return
-        outcome = self._evicting.evict(move, self.flight.in_flight(controller_of(move)))
+        outcome = self._evicting.evict(move, self._away())
         now = p.clock.monotonic()
         if outcome is None:
             return
@@ -337,6 +333,10 @@ class CarryingOut:
             self._end([self._evicting.unseen(move, e)])
             return False
         return True
+
+    def _away(self) -> Away:
+        flying = tuple(o.move for o in self.flight.flying.values())
+        return Away((*(o.move for o in self.outcomes if o.evicted), *flying), flying)
 
     def _may_try_again(self, outcome: Outcome) -> bool:
         """Whether it was refused for what may pass soon."""

@@ -239,15 +239,14 @@ class Cycle:
         return snapshot
 
     def _closed(self) -> NextStep | None:
-        """The step that ends the cycle, if this plan must not be carried out: a gate is closed."""
+        """The step that ends the cycle, if this plan must not be carried out: a check says no."""
         p = self._parts
         if p.dry:
             return None
         try:
-            reason = p.gate.closed()
+            reason = p.closed()
         except KubeError as e:
-            say = f"whether evictions are paused is not known: {e}"
-            return NextStep(end=End.ABORTED, message=say, trips=True)
+            return NextStep(end=End.ABORTED, message=str(e), trips=True)
         if reason is None:
             return None
         if p.clock.stopping():

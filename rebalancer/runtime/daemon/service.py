@@ -26,17 +26,18 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner.pace import Gait
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.daemon.early import Early
 from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
-from rebalancer.runtime.last_look.health import HealthGate
+from rebalancer.runtime.last_look.health import Health
 from rebalancer.runtime.live.agreement import AgreementWatch
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.cached import LastPlan
 from rebalancer.runtime.live.configured import (
+    LiveOptions,
     Newest,
-    NewestGate,
     circuit_limits,
     content_of,
     health_address,
@@ -243,7 +244,9 @@ class Service:
                 CostWriter(connection),
                 clock,
                 self.observer.on_steering,
-                Unpaused(Brakes(connection, wait=stop.wait), places.brake, clock, self.leading),
+                Unpaused(
+                    PauseCheck(Brakes(connection, wait=stop.wait), places.brake, clock), clock, self.leading
+                ),
             ),
             lambda: self._scale_in,
             self.leading,
@@ -253,7 +256,7 @@ class Service:
 
         def well() -> bool:
             config = self._live.planning.scheduler or DEFAULT_CONFIG
-            return HealthGate(self.cache, self.memory, clock, config, None).unwell() is None
+            return Health(self.cache, self.memory, clock, config, None).unwell() is None
 
         self._early = Early(self.cache, self.spread, lambda: self._live.planning, well)
         self._observers.append(self._early)
@@ -334,7 +337,7 @@ class Service:
                     leading=self.leading if self.elector is not None else None,
                     last_plan=self._last_plan,
                     lease=lambda: self.elector.annotations if self.elector is not None else {},
-                    newest=lambda used, clock: NewestGate(self._newest, used, clock, self.memory.earlier),
+                    newest=self._newest,
                 )
                 self._cycle(
                     run_once(

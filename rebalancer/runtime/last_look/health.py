@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
@@ -36,7 +36,7 @@ from rebalancer.policy.ledger import DAY, HOUR, Entry, Fate
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.runtime.cycle.clock import Clock
-from rebalancer.runtime.cycle.gates import FRESH, Gate
+from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.cluster_now import Watched
 
@@ -192,13 +192,11 @@ _SKEW = 60.0
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
 
 
-class HealthGate(Gate):
-    """Closed while too many nodes are NotReady, too many pods displaced, too many replacements late, or the
-    scheduler does not work.
+class Health:
+    """Says no while too many nodes are NotReady, too many pods displaced, too many replacements late, or the
+    scheduler does not work, and to a pod if the scheduler of its own does not.
 
-    A pod is barred if the scheduler of its own does not. `config`: the scheduler's. `lease`: where the
-    scheduler's is read, None = nowhere. `also`: limits that hold beside those of the memory, as the settings
-    have them by now.
+    `config`: the scheduler's. `lease`: where the scheduler's is read, None = nowhere.
     """
 
     def __init__(
@@ -208,16 +206,14 @@ class HealthGate(Gate):
         clock: Clock,
         config: SchedulerConfig,
         lease: LeaseClient | None,
-        also: Callable[[], Sequence[CircuitLimits]] = tuple,
     ) -> None:
         self._watched = watched
         self._memory = memory
         self._clock = clock
         self._config = config
         self._lease = lease
-        self._also = also
         self._next = float("-inf")
-        self._limits: Sequence[CircuitLimits] = ()
+        self._also: Sequence[CircuitLimits] = ()
         self._closed: Reason | None = None
         self._silent: Mapping[str, Reason] = {}
         self._since: dict[str, float] = {}
@@ -227,18 +223,20 @@ class HealthGate(Gate):
         self._begun: list[tuple[float, Lease | None]] = []
 
     def begin(self) -> None:
+        """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
         if self._clock.monotonic() >= self._next:
             self._begun = [(self._clock.monotonic(), self._read_lease())]
 
-    def closed(self) -> Reason | None:
-        limits = self._all_limits()
-        if self._clock.monotonic() >= self._next or limits != self._limits:
-            self._limits = limits
+    def why_not(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
+        """Why nothing may be evicted. `also`: limits that hold beside those of the memory."""
+        if self._clock.monotonic() >= self._next or also != self._also:
+            self._also = also
             self._closed = self._look()
             self._next = self._clock.monotonic() + _EVERY
         return self._closed
 
-    def bars(self, pod: Pod) -> Reason | None:
+    def silent(self, pod: Pod) -> Reason | None:
+        """Why this pod may not be evicted, as of the last `why_not`: its scheduler does not work."""
         return self._silent.get(pod.template.scheduler_name)
 
     def _look(self) -> Reason | None:
@@ -252,7 +250,7 @@ class HealthGate(Gate):
                 silence = self._silence()
             self._silent = {s.scheduler: s.silent for s in silence if s.silent is not None}
             ours = (r for name, r in sorted(self._silent.items()) if not name or self._config.places(name))
-            return next(ours, None) or self.unwell()
+            return next(ours, None) or self.unwell(self._also)
         except CacheNotReadyError as e:
             say = f"how well the cluster is cannot be seen: {e.message}"
             return Reason(ReasonCode.NOT_CURRENT, say, remedy=e.remedy)
@@ -315,15 +313,11 @@ class HealthGate(Gate):
 
     # -- the cluster
 
-    def _all_limits(self) -> Sequence[CircuitLimits]:
-        own = self._memory.limits if self._memory is not None else None
-        return (own, *self._also()) if own is not None else ()
-
-    def unwell(self) -> Reason | None:
+    def unwell(self, also: Sequence[CircuitLimits] = ()) -> Reason | None:
         """Why nothing is evicted, whatever the schedulers do. Raises CacheNotReadyError."""
-        limits = self._all_limits()
-        if self._memory is None or not limits:
+        if self._memory is None or self._memory.limits is None:
             return None
+        limits = (self._memory.limits, *also)
         nodes = self._watched.nodes()
         reason = next((r for x in limits if (r := too_many_not_ready(nodes, x)) is not None), None)
         if reason is not None:

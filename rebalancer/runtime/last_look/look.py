@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Protocol
+
+from msgspec import Struct
 
 from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
-from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Check, Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import Namespace, PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
@@ -223,184 +226,252 @@ class Namespaces(Protocol):
         ...
 
 
-class LastLook:
-    """Answers for the moves of one plan, made from the snapshot that `room` knows.
+class Read(Struct, frozen=True, eq=False):
+    """What was read for one look, all of it at the same time: it must not be old when the eviction is sent.
+
+    `named`: why what the template names would keep a new pod out. `node`, `pod_there`: where the replacement
+    is expected, and the pod there that changed last.
+    """
+
+    owner: Future[Workload | None]
+    parent: Future[Workload | None]
+    named: Future[Reason | None]
+    budgets: Future[tuple[PodDisruptionBudget, ...]]
+    namespace: Future[ObjectMeta | Reason | None]
+    node: Future[HeadMeta | None]
+    pod_there: Future[HeadMeta | None]
+    pod: Future[Pod | None]
+
+
+class LastLook(Struct, frozen=True, eq=False):
+    """What looks at the moves of one plan rest on, made from the snapshot that `room` knows.
 
     What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date,
     and so are `quotas`, by namespace; what concerns the one pod (its owner, its budgets, its namespace,
-    itself) is read from the API server, and judged by `policy` whatever the plan knew of it. `now`: in
-    seconds of the epoch.
+    itself) is read from the API server. `now`: in seconds of the epoch.
+    """
+
+    reads: Reads
+    namespaces: Namespaces
+    watch_age: WatchAge
+    spot_check: SpotCheck
+    room: Room
+    quotas: Callable[[str], Sequence[ResourceQuota]]
+    now: Callable[[], float]
+
+    def destinations(self, move: Move) -> tuple[str, ...]:
+        """The nodes that the replacement may go to, as the plan or the last look has them."""
+        return tuple(sorted({*move.destinations, *self.room.destinations(move)}))
+
+
+class Looking:
+    """One look at one move.
+
+    `in_flight`: how many pods of the same owner this wave has evicted already; so many may be missing.
+    `policies`: by which what was read is judged, whatever the plan knew of it. `beside` is called in a thread
+    of its own while objects are read.
     """
 
     def __init__(
         self,
-        reads: Reads,
-        namespaces: Namespaces,
-        watch_age: WatchAge,
-        spot_check: SpotCheck,
-        room: Room,
-        quotas: Callable[[str], Sequence[ResourceQuota]],
-        now: Callable[[], float],
-        policy: PolicyOptions,
+        look: LastLook,
+        move: Move,
+        in_flight: int,
+        policies: Callable[[], Iterable[PolicyOptions]],
+        beside: Callable[[], object] = lambda: None,
     ) -> None:
-        self._reads = reads
-        self._namespaces = namespaces
-        self._room = room
-        self._watch_age = watch_age
-        self._spot_check = spot_check
-        self._quotas = quotas
-        self._now = now
-        self._policy = policy
-        watch_age.begin()
+        self.look, self.move = look, move
+        self._in_flight = in_flight
+        self._policies, self._beside = policies, beside
+        self.planned = self.look.room.owner_of(move.pod.namespace, move.pod.owner)
+        self._parent = None
+        if self.planned is not None:
+            self._parent = self.look.room.owner_of(self.planned.namespace, self.planned.owner)
 
-    def why_not(
-        self, move: Move, in_flight: int = 0, beside: Callable[[], object] = lambda: None
-    ) -> Reason | None:
-        """Why the move is not right any more; None if it is.
-
-        `in_flight`: how many pods of the same owner this wave has evicted already; so many may be missing.
-        `beside` is called in a thread of its own while objects are read. Raises KubeError where the cluster
-        cannot be asked.
-        """
-        return self._watch_age.why_not() or self._room.why_not(move) or self._as_read(move, in_flight, beside)
-
-    def destinations(self, move: Move) -> tuple[str, ...]:
-        """The nodes that the replacement may go to, as the plan or the last look has them."""
-        return tuple(sorted({*move.destinations, *self._room.destinations(move)}))
-
-    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        """Whether the move may be in flight beside others that it was not planned beside."""
-        return self._room.beside(move, others, unplaced)
-
-    def _as_read(self, move: Move, in_flight: int, beside: Callable[[], object]) -> Reason | None:
-        """The owner, its own owner, the budgets, the namespace, the pod and what the watch is checked with.
-
-        All of it is read at the same time, as it must not be old when the eviction is sent.
-        """
-        victim, planned = move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner)
-        parent = self._room.owner_of(planned.namespace, planned.owner) if planned is not None else None
-        above = planned.owner if planned is not None else None
-        node = self._expected(move)
-        with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:
-            pool.submit(beside)
-            the_owner = pool.submit(self._owner, planned)
-            the_parent = pool.submit(self._parent, victim.namespace, above, known=parent is not None)
-            the_named = pool.submit(self._named, planned)
-            the_budgets = pool.submit(self._budgets, victim.namespace)
-            the_namespace = pool.submit(self._namespace, victim.namespace)
-            the_node = pool.submit(self._spot_check.node, node)
-            the_pod_there = pool.submit(self._spot_check.pod_on, node)
-            the_pod = pool.submit(self._reads.pod, victim.namespace, victim.name)
-        live_pod, there = the_pod.result(), the_namespace.result()
-        live_owner = live = the_owner.result()
-        if planned is not None and planned.kind in RESOURCES:
-            reason = owner_refuses(planned, live)
-            if reason is None and live is not None:
-                reason = short_of_pods(planned, live, in_flight)
-                if reason is None and live_pod is not None and live_pod.ready:
-                    reason = short_of_ready(
-                        parent or planned, live, in_flight, self._policy.in_flight_per_owner
-                    )
-            if reason is not None:
-                return reason
-        if (reason := the_named.result()) is not None:
-            return reason
-        live_parent = the_parent.result()
-        if parent is not None and parent.kind in RESOURCES:
-            reason = owner_refuses(parent, live_parent)
-            if reason is not None:
-                return reason
-        return (
-            self._of_namespace(victim.namespace, there)
-            or Budgets(build_snapshot(the_budgets.result(), now=0.0)).why_not(victim)
-            or self._quota(move)
-            or pod_refuses(victim, live_pod)
-            or self._of_people(live_pod, there, live_owner, live_parent, new=parent is None and not in_flight)
-            or self._if_watched(move, node, the_node.result(), _heads(live_pod, the_pod_there.result()))
-        )
-
-    def _quota(self, move: Move) -> Reason | None:
-        """Why a quota of now would not admit the replacement."""
-        there = build_snapshot(self._quotas(move.pod.namespace), now=0.0)
-        return Quotas(there).why_not(move.pod, self._room.owner_of(move.pod.namespace, move.pod.owner))
-
-    def _expected(self, move: Move) -> str:
+    @cached_property
+    def _expected(self) -> str:
         """The node on which the replacement is expected, with the cluster as it is watched now."""
-        now = self._room.destinations(move)
-        return move.predicted if move.predicted in now or not now else now[0]
+        now = self.look.room.destinations(self.move)
+        return self.move.predicted if self.move.predicted in now or not now else now[0]
 
-    def _if_watched(
-        self, move: Move, expected: str, node: HeadMeta | None, pods: list[HeadMeta]
-    ) -> Reason | None:
+    @cached_property
+    def read(self) -> Read:
+        pod, spot_check, node = self.move.pod, self.look.spot_check, self._expected
+        with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:
+            pool.submit(self._beside)
+            return Read(
+                owner=pool.submit(self._read_owner),
+                parent=pool.submit(self._read_parent),
+                named=pool.submit(self._read_named),
+                budgets=pool.submit(self._read_budgets),
+                namespace=pool.submit(self._read_namespace),
+                node=pool.submit(spot_check.node, node),
+                pod_there=pool.submit(spot_check.pod_on, node),
+                pod=pool.submit(self.look.reads.pod, pod.namespace, pod.name),
+            )
+
+    def owner(self) -> Reason | None:
+        """Why the owner would not make the replacement that was planned with, or has too few pods."""
+        planned, live, pod = self.planned, self.read.owner.result(), self.read.pod.result()
+        if planned is None or planned.kind not in RESOURCES:
+            return None
+        reason = owner_refuses(planned, live)
+        if reason is not None or live is None:
+            return reason
+        reason = short_of_pods(planned, live, self._in_flight)
+        if reason is not None or pod is None or not pod.ready:
+            return reason
+        owner, limits = self._parent or planned, (p.in_flight_per_owner for p in self._policies())
+        return next(filter(None, (short_of_ready(owner, live, self._in_flight, x) for x in limits)), None)
+
+    def parent(self) -> Reason | None:
+        """Why the owner's own owner would not have it made."""
+        if self._parent is None or self._parent.kind not in RESOURCES:
+            return None
+        return owner_refuses(self._parent, self.read.parent.result())
+
+    def namespace(self) -> Reason | None:
+        """What the namespace says."""
+        there, name = self.read.namespace.result(), self.move.pod.namespace
+        if isinstance(there, Reason):
+            return there
+        return namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
+
+    def people(self) -> Reason | None:
+        """What scope and annotations say of what was read; and a rollout of an owner's owner that the plan
+        did not know."""
+        live, there = self.read.pod.result(), self.read.namespace.result()
+        if live is None:
+            return None
+        parent = self.read.parent.result()
+        named = Namespace(metadata=there) if isinstance(there, ObjectMeta) else None
+        read = [o for o in (self.read.owner.result(), parent, named) if o is not None]
+        snapshot = build_snapshot(read, now=self.look.now())
+        every = [Evictable(snapshot, policy) for policy in self._policies()]
+        reason = next(filter(None, (judged.scope(live) for judged in every)), None)
+        new = parent is not None and self._parent is None and not self._in_flight
+        return reason or (every[0].owners.rollout(parent) if new and parent is not None else None)
+
+    def spot_check(self) -> Reason | None:
         """Whether the watch has what was read: if it has only now, the room question is asked once more."""
-        key = move.pod.key
+        expected, key, node = self._expected, self.move.pod.key, self.read.node.result()
         if node is None:
             say = f"since the plan, {expected}, where {key}'s replacement could land, has been removed"
             return Reason(ReasonCode.NODES_CHANGED, say)
-        if not self._spot_check.behind(node, pods):
+        pods = _heads(self.read.pod.result(), self.read.pod_there.result())
+        if not self.look.spot_check.behind(node, pods):
             return None
-        reason = self._spot_check.why_not(node, pods) or self._room.why_not(move)
-        if reason is None and expected not in self._room.destinations(move):
+        reason = self.look.spot_check.why_not(node, pods) or self.look.room.why_not(self.move)
+        if reason is None and expected not in self.look.room.destinations(self.move):
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
             return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
         return reason
 
-    def _of_namespace(self, name: str, there: ObjectMeta | Reason | None) -> Reason | None:
-        """What the namespace, as it was just read, says."""
-        if isinstance(there, Reason):
-            return there
-        return namespace_refuses(name, self._room.namespace(name), there, self._now())
-
-    def _of_people(
-        self,
-        live: Pod | None,
-        there: ObjectMeta | Reason | None,
-        the_owner: Workload | None,
-        the_parent: Workload | None,
-        *,
-        new: bool,
-    ) -> Reason | None:
-        """What scope and annotations say of what was read, whatever the plan knew of it. `new`: it did not
-        know the owner's own owner."""
-        if live is None:
-            return None
-        named = Namespace(metadata=there) if isinstance(there, ObjectMeta) else None
-        read = [o for o in (the_owner, the_parent, named) if o is not None]
-        judged = Evictable(build_snapshot(read, now=self._now()), self._policy)
-        reason = judged.scope(live)
-        return reason or (judged.owners.rollout(the_parent) if new and the_parent is not None else None)
-
-    def _namespace(self, name: str) -> ObjectMeta | Reason | None:
+    def _read_namespace(self) -> ObjectMeta | Reason | None:
+        name = self.move.pod.namespace
         try:
-            return self._namespaces.namespace(name)
+            return self.look.namespaces.namespace(name)
         except ForbiddenError as e:
             say = f"whether namespace {name} is paused cannot be seen: {e.message}"
             return Reason(ReasonCode.NO_BRAKE, say, remedy=e.remedy)
 
-    def _owner(self, planned: Workload | None) -> Workload | None:
+    def _read_owner(self) -> Workload | None:
+        planned = self.planned
         if planned is None or planned.kind not in RESOURCES:
             return None
-        return self._reads.workload(planned.kind, planned.namespace, planned.name)
+        return self.look.reads.workload(planned.kind, planned.namespace, planned.name)
 
-    def _named(self, planned: Workload | None) -> Reason | None:
-        return why_not(planned, self._reads.exists) if planned is not None else None
+    def _read_named(self) -> Reason | None:
+        return why_not(self.planned, self.look.reads.exists) if self.planned is not None else None
 
-    def _parent(self, namespace: str, ref: OwnerReference | None, *, known: bool) -> Workload | None:
+    def _read_parent(self) -> Workload | None:
         """The owner's own owner. One that the plan did not know and that may not be read is none."""
+        ref = self.planned.owner if self.planned is not None else None
         if ref is None or ref.kind not in WORKLOADS or ref.api_version.rpartition("/")[0] not in BUILT_IN:
             return None
         try:
-            return self._reads.workload(ref.kind, namespace, ref.name)
+            return self.look.reads.workload(ref.kind, self.move.pod.namespace, ref.name)
         except ForbiddenError:
-            if known:
+            if self._parent is not None:
                 raise
             return None  # said once, when the snapshot was read
 
-    def _budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
+    def _read_budgets(self) -> tuple[PodDisruptionBudget, ...]:
         try:
-            return self._reads.budgets(namespace)
+            return self.look.reads.budgets(self.move.pod.namespace)
         except ForbiddenError:
             return ()  # said once, when the snapshot was read; the API server still keeps them
+
+
+LOOK = (
+    Check(
+        "the watch",
+        "Nothing goes unless nodes and pods are known as they were a few seconds ago at most.",
+        lambda at: at.look.watch_age.why_not(),
+        cost="read",
+    ),
+    Check(
+        "room",
+        "The replacement finds a node, mends what was planned, and makes no hard constraint worse.",
+        lambda at: at.look.room.why_not(at.move),
+    ),
+    Check(
+        "the owner",
+        "It is there, unchanged, at rest, and has as many pods, Ready ones too, as were planned with.",
+        Looking.owner,
+        cost="read",
+    ),
+    Check(
+        "what the template names",
+        "The ServiceAccount and the RuntimeClass exist; without them no new pod is admitted.",
+        lambda at: at.read.named.result(),
+        cost="read",
+    ),
+    Check(
+        "the owner's owner",
+        "The Deployment of a ReplicaSet is there, unchanged and at rest.",
+        Looking.parent,
+        cost="read",
+    ),
+    Check(
+        "the namespace",
+        "It is there, as planned with, and neither paused nor being deleted.",
+        Looking.namespace,
+        cost="read",
+    ),
+    Check(
+        "budgets",
+        "Every PodDisruptionBudget of the pod has room.",
+        lambda at: Budgets(build_snapshot(at.read.budgets.result(), now=0.0)).why_not(at.move.pod),
+        cost="read",
+    ),
+    Check(
+        "quotas",
+        "A ResourceQuota would admit the replacement.",
+        lambda at: Quotas(build_snapshot(at.look.quotas(at.move.pod.namespace), now=0.0)).why_not(
+            at.move.pod, at.planned
+        ),
+    ),
+    Check(
+        "the pod",
+        "It is the planned one: it runs, is not being deleted, and nothing that counts has changed.",
+        lambda at: pod_refuses(at.move.pod, at.read.pod.result()),
+        cost="read",
+    ),
+    Check(
+        "scope and annotations",
+        "They let the pod go, by what pod, owners and namespace say now.",
+        Looking.people,
+        cost="read",
+    ),
+    Check(
+        "what the watch has missed",
+        "The watch has the node and the pods where the replacement is expected, as the API server has them.",
+        Looking.spot_check,
+        cost="read",
+    ),
+)
+"""Every question of a look, in order: what is answered here, then what has to be read."""
 
 
 def _heads(victim: Pod | None, other: HeadMeta | None) -> list[HeadMeta]:

@@ -12,11 +12,9 @@ from rebalancer import __version__
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.findings import plan_with_findings
 from rebalancer.kube.brakes import Brakes
-from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
+from rebalancer.kube.connection import Connection
 from rebalancer.kube.evictor import REQUESTER, Evictor, LiveEvictor, RecordingEvictor
 from rebalancer.kube.leases import LeaseClient
-from rebalancer.kube.ledger_store import Place
-from rebalancer.kube.lists import ReadOptions
 from rebalancer.kube.reading import Objects, read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason
@@ -24,80 +22,22 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Approved
 from rebalancer.policy.owners import not_looked_at
-from rebalancer.policy.windows import Window
-from rebalancer.runtime.cycle.carrying_out import CycleLimits, Parts
+from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import Clock, Heed, check_namespaces, check_readable, warned
-from rebalancer.runtime.cycle.gates import (
-    CircuitGate,
-    FreshLook,
-    Gate,
-    Gates,
-    LeaderGate,
-    NoLook,
-    PauseGate,
-    RivalGate,
-    TimeGate,
-    WatchedLimits,
-    WindowGate,
-)
+from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import Replacements, SettleLimits
-from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, HealthGate
+from rebalancer.runtime.cycle.replacements import Replacements
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
 from rebalancer.runtime.last_look.look import Exists, LastLook, missing
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from rebalancer.runtime.live.cached import CachedReader, LastPlan
-from rebalancer.runtime.observers.log import EventSetting
-from rebalancer.runtime.observers.neighbours import held_by_descheduler, undone
+from rebalancer.runtime.live.checks import CycleChecks, PlanChecks
+from rebalancer.runtime.live.configured import LiveOptions
+from rebalancer.runtime.observers.neighbours import undone
 from rebalancer.telemetry.logs import trace_annotations
-
-
-class LiveOptions(Struct, frozen=True, kw_only=True):
-    """How a live cluster is read, planned and acted on.
-
-    `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
-    eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
-    pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
-    `events`: what is written as events. `beside_descheduler`: evict although a descheduler runs.
-    `must_exist`: namespaces that somebody named.
-    """
-
-    execute: bool = False
-    ask_server: bool = False
-    planning: PlanOptions = PlanOptions()
-    read: ReadOptions = ReadOptions()
-    limits: CycleLimits = CycleLimits()
-    settle: SettleLimits = SettleLimits()
-    backoff: Backoff = DEFAULT_BACKOFF
-    windows: tuple[Window, ...] = ()
-    max_time: float | None = None
-    brake: Place | None = None
-    grace_seconds: int | None = None
-    events: EventSetting = "none"
-    beside_descheduler: bool = True
-    breaker: CircuitLimits = CircuitLimits()
-    must_exist: tuple[str, ...] = ()
-
-
-class WatchingGate(Gate, Observer):
-    """A gate that needs to know what happens in the cycle."""
-
-    def breaker(self) -> CircuitLimits | None:
-        """Limits of the cluster's health that hold beside those of the cycle; None: there are none."""
-        return None
-
-
-class DeschedulerGate(Gate):
-    """Closed while a descheduler is seen in the cluster, as it is watched now."""
-
-    def __init__(self, watched: WatchCache) -> None:
-        self._watched = watched
-
-    def closed(self) -> Reason | None:
-        return held_by_descheduler(self._watched.pods().values())
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
@@ -105,7 +45,7 @@ class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
     there is none.
 
     Who evicts needs a watch cache: the last look rests on it. `lease`: the annotations of the lease.
-    `newest(used, clock)`: the gate of the newest settings.
+    `newest`: the options of this moment; raises UserError where the settings cannot be used.
     """
 
     memory: Memory | None = None
@@ -113,7 +53,7 @@ class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
     leading: Callable[[], bool] | None = None
     last_plan: LastPlan | None = None
     lease: Callable[[], Mapping[str, str]] = dict
-    newest: Callable[[LiveOptions, Clock], WatchingGate] | None = None
+    newest: Callable[[], LiveOptions] | None = None
 
 
 _ALONE = Surroundings()
@@ -157,7 +97,7 @@ def live_parts(
 
     def look(snapshot: Snapshot, made: Plan) -> FreshLook:
         if not options.execute:
-            return NoLook()
+            return FreshLook(clock)
         if cache is None or watch_age is None:
             raise ValueError("nothing is evicted without a watch cache")
         planning = options.planning
@@ -165,15 +105,25 @@ def live_parts(
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
-        policy = planning.policy
-        return LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now, policy)
+        watch_age.begin()
+        last = LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now)
+        return PlanChecks(checks, snapshot, made, last)
 
     planning = replace(options.planning, on_progress=Heed(clock))
-    newest = [around.newest(options, clock)] if around.newest is not None and options.execute else []
-    watched = (*watched, *newest)
-    health = _health(connection, options, clock, around, newest)
-    alone = [DeschedulerGate(cache)] if cache is not None and not options.beside_descheduler else []
-    gate = _gate(brakes, options, clock, around, [*health, *alone, *newest])
+    health = None
+    if options.execute and cache is not None:
+        lease = LeaseClient(connection, *SCHEDULER_LEASE)
+        health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, lease)
+    checks = CycleChecks(
+        options,
+        clock,
+        newest=around.newest,
+        leading=around.leading,
+        memory=memory,
+        cache=cache,
+        health=health,
+        pause=PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None,
+    )
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
@@ -187,7 +137,7 @@ def live_parts(
         clock=clock,
         observer=Observers([observer, *watched]) if watched else observer,
         limits=options.limits if sends else replace(options.limits, per_second=None),
-        gate=gate,
+        closed=checks.closed,
         memory=memory,
         dry=not options.execute,
     )
@@ -241,45 +191,6 @@ def remembering(
         return replace(made, findings=found) if found != made.findings else made
 
     return planned
-
-
-def _health(
-    connection: Connection,
-    options: LiveOptions,
-    clock: Clock,
-    around: Surroundings,
-    newest: Sequence[WatchingGate],
-) -> Sequence[Gate]:
-    if not options.execute or around.cache is None:
-        return ()
-
-    def also() -> Sequence[CircuitLimits]:
-        return [limits for g in newest if (limits := g.breaker()) is not None]
-
-    config = options.planning.scheduler or DEFAULT_CONFIG
-    lease = LeaseClient(connection, *SCHEDULER_LEASE)
-    return (HealthGate(around.cache, around.memory, clock, config, lease, also),)
-
-
-def _gate(
-    brakes: Brakes, options: LiveOptions, clock: Clock, around: Surroundings, more: Sequence[Gate]
-) -> Gate:
-    gates: list[Gate] = []
-    if around.leading is not None:
-        gates.append(LeaderGate(around.leading))
-    if options.max_time is not None:
-        gates.append(TimeGate(options.max_time, clock))
-    if options.windows:
-        gates.append(WindowGate(options.windows, clock))
-    if around.memory is not None:
-        gates += [RivalGate(around.memory), CircuitGate(around.memory)]
-    gates += more
-    if options.brake is not None:
-        gates.append(PauseGate(brakes, options.brake, clock, around.lease))
-    if around.leading is not None:
-        # Once more, and last for each pod too, as reading the brakes may have taken its time.
-        gates.append(LeaderGate(around.leading))
-    return Gates(gates)
 
 
 def _evictor(

@@ -13,42 +13,58 @@ from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
-from rebalancer.kube.connection import Connection
-from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
+from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.lists import ReadOptions
-from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import Eviction, Outcome, Result
-from rebalancer.planner.constraints import why_held
-from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.budgets import InFlight
-from rebalancer.policy.caps import Caps
+from rebalancer.planner import PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.options import Earlier, PolicyOptions
-from rebalancer.policy.owners import Owners
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.policy.windows import Window, outside, parse_cron
+from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
-from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions, WatchingGate
 from rebalancer.runtime.live.places import IN_CLUSTER, Places
-from rebalancer.runtime.observers.neighbours import held_by_descheduler
+from rebalancer.runtime.observers.log import EventSetting
 from rebalancer.runtime.observers.notices import SLACK, WEBHOOK, NoticeObserver
 from rebalancer.runtime.prevention import SteeringOptions
 from rebalancer.settings import Settings, plan_options
 from rebalancer.settings.loading import enabled_in_file
 from rebalancer.telemetry.start import TelemetryOptions
 from rebalancer.telemetry.webhooks import Mailboxes, Receiver
+
+
+class LiveOptions(Struct, frozen=True, kw_only=True):
+    """How a live cluster is read, planned and acted on.
+
+    `execute`: evict for real; otherwise record only, or with `ask_server` let the API server judge each
+    eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
+    pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
+    `events`: what is written as events. `beside_descheduler`: evict although a descheduler runs.
+    `must_exist`: namespaces that somebody named.
+    """
+
+    execute: bool = False
+    ask_server: bool = False
+    planning: PlanOptions = PlanOptions()
+    read: ReadOptions = ReadOptions()
+    limits: CycleLimits = CycleLimits()
+    settle: SettleLimits = SettleLimits()
+    backoff: Backoff = DEFAULT_BACKOFF
+    windows: tuple[Window, ...] = ()
+    max_time: float | None = None
+    brake: Place | None = None
+    grace_seconds: int | None = None
+    events: EventSetting = "none"
+    beside_descheduler: bool = True
+    breaker: CircuitLimits = CircuitLimits()
+    must_exist: tuple[str, ...] = ()
 
 
 def live_options(
@@ -61,8 +77,8 @@ def live_options(
     """
     planning = plan_options(settings)
     if not planning.policy.own_namespace and connection.context == IN_CLUSTER:
-        policy = msgspec.structs.replace(planning.policy, own_namespace=connection.namespace)
-        planning = msgspec.structs.replace(planning, policy=policy)
+        policy = replace(planning.policy, own_namespace=connection.namespace)
+        planning = replace(planning, policy=policy)
     evictions, schedule = settings.evictions, settings.schedule
     return LiveOptions(
         execute=evictions.enabled,
@@ -225,8 +241,8 @@ def usable(make: Callable[[], T]) -> T:
 class Newest:
     """The options of the settings file as it is when asked. It is parsed when its content has changed.
 
-    `withdrawn`: whether `evictions.enabled: true` was taken out of the file, or false was written into it,
-    since the first time. `--execute` has precedence over what the file said then, not over a later change.
+    `--execute` has precedence over what the file said the first time, not over a later change: if
+    `evictions.enabled: true` is taken out of the file then, or false is written into it, nothing is evicted.
     """
 
     def __init__(
@@ -236,7 +252,7 @@ class Newest:
         self._content: str | None = None
         self._known: LiveOptions | UserError
         self._enabled: bool | None = None
-        self.withdrawn = False
+        self._withdrawn = False
 
     def __call__(self) -> LiveOptions:
         """The options. Raises UserError if the file cannot be used."""
@@ -255,127 +271,9 @@ class Newest:
         options = self._options(self._load())
         said = enabled_in_file(self._file) if self._file is not None else None
         if said != self._enabled and not first:
-            self.withdrawn = said is not True
+            self._withdrawn = said is not True
         self._enabled = said
-        return options
-
-
-class NewestGate(WatchingGate):
-    """Closed where the newest settings allow no eviction, bars the pods that they protect.
-
-    As an observer it counts the cycle's evictions, to which changed caps apply too. `earlier`: what such caps
-    count from earlier cycles, asked when the first plan is made.
-    """
-
-    def __init__(
-        self, newest: Newest, used: LiveOptions, clock: Clock, earlier: Callable[[], Earlier] = Earlier
-    ) -> None:
-        self._newest = newest
-        self._used = used
-        self._clock = clock
-        self._began = clock.monotonic()
-        self._ask_earlier = earlier
-        self._earlier = Earlier()
-        self._first: Snapshot | None = None
-        self._snapshot: Snapshot | None = None
-        self._leaves: dict[str, list[str]] = {}
-        self._done: list[tuple[Pod, list[str]]] = []
-        self._flying: dict[str, Pod] = {}
-        self._judged: tuple[PolicyOptions, Snapshot, Evictable] | None = None
-
-    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
-        if self._first is None:
-            self._first, self._earlier = snapshot, self._ask_earlier()
-        self._snapshot = snapshot
-        left = domains_left(snapshot, plan)
-        self._leaves = {m.pod.uid: left(m) for m in plan.moves}
-
-    def on_eviction(self, move: Move, eviction: Eviction) -> None:
-        if eviction.evicted or eviction.result is Result.UNKNOWN:
-            self._done.append((move.pod, self._leaves.get(move.pod.uid, [])))
-            self._flying[move.pod.uid] = move.pod
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        self._flying.pop(outcome.move.pod.uid, None)
-
-    def breaker(self) -> CircuitLimits | None:
-        try:
-            return self._newest().breaker
-        except UserError:
-            return None  # `closed` says so
-
-    def closed(self) -> Reason | None:
-        try:
-            return self._closed(self._newest())
-        except UserError as e:
-            return _unusable(e)
-
-    def _closed(self, new: LiveOptions) -> Reason | None:
-        if not new.execute:
-            return Reason(ReasonCode.EVICTIONS_DISABLED, "evictions.enabled is false now")
-        if self._newest.withdrawn:
-            say = (
-                "evictions.enabled is false now in the settings file, which counts more than --execute before"
-            )
-            return Reason(ReasonCode.EVICTIONS_DISABLED, say)
-        seen = None if new.beside_descheduler else self._snapshot
-        if seen is not None and (reason := held_by_descheduler(seen.pods)) is not None:
-            return reason
-        if new.max_time is not None and self._clock.monotonic() - self._began >= new.max_time:
-            return Reason(
-                ReasonCode.CYCLE_TIME,
-                f"the cycle has taken {new.max_time:.0f} s, which is all it may now",
-                {"seconds": int(new.max_time)},
-                "the next cycle goes on; see schedule.maxCycleTime",
-            )
-        return outside(new.windows, self._clock.now(), self._clock.latest()) if new.windows else None
-
-    def bars(self, pod: Pod) -> Reason | None:
-        try:
-            new = self._newest()
-        except UserError as e:
-            return _unusable(e)
-        if (reason := self._closed(new)) is not None:
-            return reason
-        planning = new.planning
-        policy = planning.policy
-        if self._snapshot is not None:
-            version = ServerVersion.parse(self._snapshot.server_version)
-            if (reason := why_held(version, planning.newer_versions)) is not None:
-                return reason
-        if policy == self._used.planning.policy or self._snapshot is None or self._first is None:
-            return None
-        if self._judged is None or self._judged[:2] != (policy, self._snapshot):
-            self._judged = (policy, self._snapshot, Evictable(self._snapshot, policy))
-        judged = self._judged[2]
-        return judged.why_not(pod) or self._capped(policy, self._first, pod) or self._crowded(judged, pod)
-
-    def _crowded(self, evictable: Evictable, pod: Pod) -> Reason | None:
-        """Why the pod waits until others of its owner have landed."""
-        share = InFlight(evictable.shares)
-        for gone in self._flying.values():
-            share.spend(gone)
-        if share.fits(pod):
-            return None
-        most = share.at_most(pod)
-        return Reason(
-            ReasonCode.REPLACEMENT_NOT_READY,
-            f"as many pods of {pod.key}'s owner as may be away together by now are on their way ({most})",
-            {"most": most},
-            "it goes on as they land; see evictions.inFlightPerOwner",
-        )
-
-    def _capped(self, policy: PolicyOptions, first: Snapshot, pod: Pod) -> Reason | None:
-        counted = replace(policy, earlier=self._earlier)
-        caps = Caps(counted, first, Owners(first, counted))
-        for gone, domains in self._done:
-            caps.spend(gone, domains)
-        return caps.spend(pod, self._leaves.get(pod.uid, []))
-
-
-def _unusable(e: UserError) -> Reason:
-    say = f"the settings have changed and cannot be used: {e.message}"
-    return Reason(ReasonCode.SETTINGS_INVALID, say, remedy="correct them; nothing is evicted until then")
+        return replace(options, execute=False) if self._withdrawn else options
 
 
 # Settings → who is told of cycles by webhook and chat.

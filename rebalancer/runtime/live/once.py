@@ -32,10 +32,11 @@ from rebalancer.policy.options import Approved, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import Clock, Heed, SystemClock
+from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.live.assembly import LiveOptions, Planning, Surroundings, live_parts, remembering
-from rebalancer.runtime.live.configured import Newest, NewestGate, memory_of, own_name, steering_options
+from rebalancer.runtime.live.assembly import Planning, Surroundings, live_parts, remembering
+from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver
 from rebalancer.runtime.prevention import ScaleInSteering, Unpaused
@@ -325,7 +326,7 @@ def session(
             make_brake(connection, places.brake, name, wait=clock.wait)
         yield Surroundings(
             memory=memory,
-            newest=lambda used, clock: NewestGate(newest, used, clock, memory.earlier),
+            newest=newest,
             leading=elector.still_leading if elector is not None else None,
             lease=lambda: elector.annotations if elector is not None else {},
         )
@@ -356,7 +357,7 @@ def steered_after(
     tell = Observers(observers).on_steering
     may: Callable[[], bool] = around.leading or (lambda: True)
     if live.brake is not None:
-        may = Unpaused(Brakes(connection, wait=clock.wait), live.brake, clock, may)
+        may = Unpaused(PauseCheck(Brakes(connection, wait=clock.wait), live.brake, clock), clock, may)
     steering = ScaleInSteering(CostWriter(connection), clock, tell, may)
 
     def look(last: Snapshot) -> None:

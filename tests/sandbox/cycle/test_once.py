@@ -14,7 +14,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import node, nodes, objects, pdb, stateful_set, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, Run, astray, once

@@ -20,7 +20,7 @@ from rebalancer.outcome import CycleReport, End
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.sandbox import Cluster

@@ -19,6 +19,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.runtime.commands.fix import take_back
+from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.last_look.look import pod_refuses
 from rebalancer.runtime.prevention import REST, ScaleInSteering, SteeringOptions, SteeringThread, Unpaused
 from tests.support.build import nodes, objects, replica_set
@@ -174,7 +175,7 @@ def test_without_the_right_it_says_so_and_does_not_insist(server: ApiServer) -> 
 def test_a_pause_holds_the_costs_and_its_end_lets_them_go(server: ApiServer) -> None:
     time, brake = FakeTime(), Place("default", "rebalancer-brake")
     with connected(server) as connection:
-        may = Unpaused(Brakes(connection, wait=time.wait), brake, time, lambda: True)
+        may = Unpaused(PauseCheck(Brakes(connection, wait=time.wait), brake, time), time, lambda: True)
         set_brake(connection, brake, "true")
         steered = steering(connection, time, may=may)
         assert steered.look(seen(connection, time), ALL).waiting == 3
@@ -189,7 +190,7 @@ def test_without_the_right_to_read_the_brake_nothing_is_held(server: ApiServer) 
     time, brake = FakeTime(), Place("default", "rebalancer-brake")
     server.faults.add(Reply(403), path="rebalancer-brake")
     with connected(server) as connection:
-        may = Unpaused(Brakes(connection, wait=time.wait), brake, time, lambda: True)
+        may = Unpaused(PauseCheck(Brakes(connection, wait=time.wait), brake, time), time, lambda: True)
         steering(connection, time, may=may).look(seen(connection, time), ALL)
     assert len(costs(server)) == 3
 

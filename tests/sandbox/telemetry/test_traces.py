@@ -18,7 +18,7 @@ from rich.console import Console
 from rebalancer.model.snapshot import KindRead
 from rebalancer.outcome import CycleReport, End, Eviction, Observer
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.telemetry import span_attributes
 from rebalancer.telemetry.logs import JsonFormatter, trace_annotations

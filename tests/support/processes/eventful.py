@@ -16,8 +16,7 @@ from rebalancer.outcome import CycleReport, Observers
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.service import Reloader, serve
-from rebalancer.runtime.live.assembly import LiveOptions
-from rebalancer.runtime.live.configured import telemetry_options
+from rebalancer.runtime.live.configured import LiveOptions, telemetry_options
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
 from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.outage import after_outage

@@ -9,7 +9,8 @@ from rebalancer.kube.ledger_store import KEY, Ledgers, Place
 from rebalancer.policy.ledger import Ledger, decode
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import objects
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer

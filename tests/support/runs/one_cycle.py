@@ -16,7 +16,8 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Observer, Outcome
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import nodes, objects, workload
 from tests.support.sandbox import ApiServer

@@ -12,7 +12,7 @@ from rebalancer.outcome import End, Fate
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.gates import PauseGate
+from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import objects
 from tests.support.runs.machine import BRAKE, Machine
@@ -151,11 +151,11 @@ def test_a_brake_that_may_not_be_read_means_that_nothing_is_evicted(resource: st
 def test_what_was_read_of_the_brake_for_a_look_that_went_no_further_is_not_believed_later() -> None:
     with ApiServer(objects(*SKEWED)) as server, connected(server) as c:
         time = FakeTime()
-        gate = PauseGate(Brakes(c, wait=time.wait), BRAKE, time)
-        gate.begin()
+        check = PauseCheck(Brakes(c, wait=time.wait), BRAKE, time)
+        check.begin()
         braked(server)
         time.at += 2
-        reason = gate.closed()
+        reason = check.why_not()
     assert reason is not None
     assert reason.code is ReasonCode.PAUSED_BY_ANNOTATION
 

@@ -14,12 +14,12 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Moment, Reason, ReasonCode, first_no
 from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates import WatchedLimits
-from rebalancer.runtime.last_look.look import LastLook
+from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
@@ -62,8 +62,8 @@ class World:
             room,
             cache.quotas,
             lambda: NOW,
-            PolicyOptions(),
         )
+        self.policy = PolicyOptions()
 
     def send(self, method: str, kind: str, name: str, body: Any = None, *, status: bool = False) -> None:
         """A request of somebody else's."""
@@ -86,8 +86,14 @@ class World:
 
     def code(self, in_flight: int = 0) -> ReasonCode | None:
         """The reason that the fresh look gives."""
-        reason = self.look.why_not(self.move, in_flight)
+        reason = self.why_not(in_flight)
         return reason.code if reason else None
+
+    def why_not(self, in_flight: int = 0) -> Reason | None:
+        """The first no of the look."""
+        looking = Looking(self.look, self.move, in_flight, lambda: [self.policy])
+        no = first_no(LOOK, Moment.LAST_LOOK, looking)
+        return no[1] if no is not None else None
 
 
 @pytest.fixture
@@ -102,7 +108,7 @@ def world() -> Iterator[World]:
 
 
 def test_an_unchanged_world_lets_the_move_pass(world: World) -> None:
-    assert world.look.why_not(world.move) is None
+    assert world.why_not() is None
 
 
 def test_a_pod_that_is_gone_has_changed(world: World) -> None:
@@ -123,7 +129,7 @@ def test_a_pod_that_runs_no_more_would_bypass_its_budget(world: World) -> None:
 @pytest.mark.parametrize("what", ["labels", "annotations"])
 def test_a_pod_whose_metadata_changed_is_not_the_planned_one(world: World, what: str) -> None:
     world.patch("Pod", world.pod, {"metadata": {what: {"rebalancer.io/evict": "false"}}})
-    reason = world.look.why_not(world.move)
+    reason = world.why_not()
     assert reason is not None
     assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
     assert reason.message.endswith(what)
@@ -171,11 +177,11 @@ def test_a_node_label_that_only_a_volume_names_is_looked_at() -> None:
         watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
     ):
         w = World(server, c, cache)
-        assert w.look.why_not(w.move) is None
+        assert w.why_not() is None
         w.patch("Node", "b-0", {"metadata": {"labels": {"example.com/unrelated": "9"}}})
-        assert w.look.why_not(w.move) is None
+        assert w.why_not() is None
         w.patch("Node", "b-0", {"metadata": {"labels": {RACK: "9"}}})
-        reason = w.look.why_not(w.move)
+        reason = w.why_not()
         assert reason is not None
         assert reason.code is ReasonCode.NODES_CHANGED
         assert "b-0" in reason.message
@@ -306,7 +312,7 @@ def test_budgets_that_may_not_be_read_are_left_to_the_server(world: World) -> No
 )
 def test_a_destination_that_changed_ends_the_move(world: World, change: Any) -> None:
     world.patch("Node", "b-0", change)
-    reason = world.look.why_not(world.move)
+    reason = world.why_not()
     assert reason is not None
     assert reason.code is ReasonCode.NODES_CHANGED
     assert "b-0" in reason.message
@@ -344,12 +350,12 @@ def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
 def test_what_cannot_be_looked_at_is_an_error_not_a_yes(world: World) -> None:
     world.server.faults.add(Reply(500), verb="get", resource="pods")
     with pytest.raises(KubeError):
-        world.look.why_not(world.move)
+        world.why_not()
 
 
 def test_what_is_read_live_is_judged_by_the_scope(world: World) -> None:
     """Whatever the plan knew of the namespace."""
-    world.look._policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "yes"}))
+    world.policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "yes"}))
     assert world.code() is None
-    world.look._policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "no"}))
+    world.policy = PolicyOptions(namespace_selector=Selector.equals({"spread": "no"}))
     assert world.code() is ReasonCode.EXCLUDED_NAMESPACE

@@ -25,7 +25,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
 from rebalancer.kube.evictor import Evictor, LiveEvictor
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason
+from rebalancer.model.reason import Moment, Reason
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.ledger import Fate
 from rebalancer.runtime.cycle import gates
@@ -33,7 +33,7 @@ from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import Permission
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.machine import BRAKE
@@ -387,9 +387,9 @@ def ages(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     began, found = [0.0], list[float]()
     ask, post = Permission._ask, LiveEvictor._post
 
-    def asked(self: Permission) -> Reason | None:
+    def asked(self: Permission, moment: Moment) -> Reason | None:
         began[0] = real.monotonic()
-        return ask(self)
+        return ask(self, moment)
 
     def posted(self: LiveEvictor, pod: Pod, reason: str) -> int:
         found.append(real.monotonic() - began[0])

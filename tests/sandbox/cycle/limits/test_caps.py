@@ -11,7 +11,7 @@ from rebalancer.outcome import End
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import node, objects
 from tests.support.runs.machine import Machine
 from tests.support.servers.api import QUICK

@@ -25,7 +25,8 @@ from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.settings import load_settings
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine

@@ -14,11 +14,12 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
-from rebalancer.runtime.live.configured import Newest, NewestGate, live_options
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.checks import CycleChecks
+from rebalancer.runtime.live.configured import LiveOptions, Newest, live_options
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
-from tests.support.build import node, nodes, objects, snapshot, workload
+from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, is_ready
 from tests.support.servers.api import QUICK, FakeTime, connected
@@ -57,7 +58,7 @@ def run(
         time.during = change
         newest = Newest(file, load, options)
         around = Surroundings(
-            newest=lambda used, clock: NewestGate(newest, used, clock),
+            newest=newest,
             memory=Memory(time, HistoryRules(), limits=options(load()).breaker),
         )
         return Run(server, options(load()), time=time, around=around)
@@ -152,7 +153,7 @@ def test_execute_has_precedence_over_the_file_as_it_was_and_not_over_what_is_cha
 def test_a_file_that_is_gone_stops_evictions(tmp_path: Path) -> None:
     file = tmp_path / "gone" / "settings.yaml"
     newest = Newest(file, lambda: load_settings(file, env={}), lambda _: EXECUTE)
-    reason = NewestGate(newest, EXECUTE, FakeTime()).closed()
+    reason = CycleChecks(EXECUTE, FakeTime(), newest=newest).closed()
     assert reason is not None
     assert reason.code is ReasonCode.SETTINGS_INVALID
     assert "settings.yaml: no such file or directory" in reason.message
@@ -162,12 +163,11 @@ def test_whatever_reading_settings_raises_stops_evictions_and_not_the_process() 
     def load() -> Settings:
         raise RuntimeError("a defect")
 
-    newest = NewestGate(Newest(None, load, lambda _: EXECUTE), EXECUTE, FakeTime())
-    pod = snapshot(*SKEWED).pods[0]
-    for reason in (newest.closed(), newest.bars(pod)):
-        assert reason is not None
-        assert reason.code is ReasonCode.SETTINGS_INVALID
-        assert "RuntimeError: a defect" in reason.message
+    newest = Newest(None, load, lambda _: EXECUTE)
+    reason = CycleChecks(EXECUTE, FakeTime(), newest=newest).closed()
+    assert reason is not None
+    assert reason.code is ReasonCode.SETTINGS_INVALID
+    assert "RuntimeError: a defect" in reason.message
 
 
 def test_what_became_looser_waits_for_the_next_cycle(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules, came_back
 from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates import WindowGate
 from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.checks import CycleChecks
+from rebalancer.runtime.live.configured import LiveOptions
 from tests.sandbox.cycle.limits.test_caps import capped
 from tests.support.build import objects
 from tests.support.processes.command import call, moving
@@ -157,11 +158,12 @@ def test_caution_after_a_ledger_that_could_not_be_read_is_not_cut_short() -> Non
 @pytest.mark.parametrize("action", ["allow", "deny"])
 def test_a_window_is_asked_by_both_clocks(action: Any) -> None:
     noon = datetime(2026, 5, 4, 12, 30, tzinfo=UTC).timestamp()
-    window = Window(parse_cron("0 12 * * *"), HOUR, UTC, action)
+    options = LiveOptions(execute=True, windows=(Window(parse_cron("0 12 * * *"), HOUR, UTC, action),))
+
     for at, apart in ((noon, 3 * HOUR), (noon - 3 * HOUR, 3 * HOUR)):
-        assert WindowGate([window], FakeTime(at, apart)).closed() is not None
+        assert CycleChecks(options, FakeTime(at, apart)).closed() is not None
     both = noon if action == "allow" else noon + 5 * HOUR
-    assert WindowGate([window], FakeTime(both)).closed() is None
+    assert CycleChecks(options, FakeTime(both)).closed() is None
 
 
 def test_a_domain_has_come_back_if_both_clocks_say_so() -> None:

@@ -29,7 +29,8 @@ from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.assembly import LiveOptions, Surroundings
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from tests.support.build import deployment, node, nodes, objects, pdb
 from tests.support.runs.witness import Witness

@@ -8,10 +8,11 @@ import pytest
 
 from rebalancer.kube.evictor import Evictor
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Check, Moment, Reason, ReasonCode
 from rebalancer.outcome import Eviction, Fate, Observer, Result
+from rebalancer.planner.plan import Move
 from rebalancer.runtime.cycle.carrying_out import Evicting
-from rebalancer.runtime.cycle.gates import Gate, NoLook
+from rebalancer.runtime.cycle.gates import Away, FreshLook
 from tests.support.servers.api import FakeTime
 from tests.unit.runtime.cycle.made import move
 
@@ -33,18 +34,19 @@ class Answers(Evictor):
         return self._eviction
 
 
-class Closed(Gate):
-    def closed(self) -> Reason | None:
-        return Reason(ReasonCode.WINDOW, "closed until six")
+class Closed(FreshLook):
+    """A check that ends a cycle says no."""
+
+    def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:  # noqa: ARG002
+        said = Reason(ReasonCode.WINDOW, "closed until six")
+        return Check("windows", "", lambda: said, frozenset(Moment), "cycle"), said
 
 
-def evicting(result: Result, *, gate: Gate | None = None, stop: bool = False) -> Evicting:
+def evicting(result: Result, *, look: type[FreshLook] = FreshLook, stop: bool = False) -> Evicting:
     time = FakeTime()
     time.stop = stop
     answer = Eviction(result=result, message=str(result), posts=1)
-    return Evicting(
-        look=NoLook(), evictor=Answers(answer), clock=time, observer=Observer(), gate=gate or Gate()
-    )
+    return Evicting(look=look(time), evictor=Answers(answer), clock=time, observer=Observer())
 
 
 # Result, what became of the move, its reason, whether the cycle goes on, whether the server is unwell.
@@ -69,7 +71,7 @@ RESULTS: dict[Result, tuple[Fate, ReasonCode | None, bool, bool]] = {
 def test_what_a_result_means(result: Result) -> None:
     status, code, goes_on, unwell = RESULTS[result]
     one = evicting(result)
-    outcome = one.evict(move(), 0)
+    outcome = one.evict(move(), Away())
     assert outcome is not None
     assert (outcome.status, outcome.reason.code if outcome.reason else None) == (status, code)
     assert (not one.obstacles.fatal, one.obstacles.unwell) == (goes_on, unwell)
@@ -79,9 +81,9 @@ def test_every_result_is_known() -> None:
     assert RESULTS.keys() | {Result.HELD} == set(Result)
 
 
-def test_behind_a_closed_gate_nothing_is_sent_and_the_gate_is_remembered() -> None:
-    one = evicting(Result.EVICTED, gate=Closed())
-    outcome = one.evict(move(), 0)
+def test_what_ends_the_cycle_keeps_a_request_from_being_sent_and_is_remembered() -> None:
+    one = evicting(Result.EVICTED, look=Closed)
+    outcome = one.evict(move(), Away())
     assert outcome is not None
     assert (outcome.status, outcome.evicted) == (Fate.SKIPPED, False)
     assert one.obstacles.held is not None
@@ -89,4 +91,4 @@ def test_behind_a_closed_gate_nothing_is_sent_and_the_gate_is_remembered() -> No
 
 
 def test_after_a_stop_there_is_no_outcome() -> None:
-    assert evicting(Result.EVICTED, stop=True).evict(move(), 0) is None
+    assert evicting(Result.EVICTED, stop=True).evict(move(), Away()) is None

@@ -15,7 +15,7 @@ from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.last_look.health import HealthGate
+from rebalancer.runtime.last_look.health import Health
 from tests.support.build import nodes, pod, snapshot
 from tests.support.servers.api import FakeTime
 
@@ -39,18 +39,18 @@ class Blind:
         raise CacheNotReadyError("ReplicaSet: nothing heard for 300 s", kinds=("ReplicaSet",))
 
 
-def gate(*things: object) -> HealthGate:
+def gate(*things: object) -> Health:
     time = FakeTime()
     memory = Memory(time, HistoryRules(), limits=CircuitLimits(displaced=Limit(number=0)))
-    return HealthGate(Blind(snapshot(*things)), memory, time, DEFAULT_CONFIG, None)
+    return Health(Blind(snapshot(*things)), memory, time, DEFAULT_CONFIG, None)
 
 
 def test_pending_pods_of_which_it_cannot_be_said_whose_doing_they_are_stop_evictions() -> None:
-    reason = gate(*nodes(a=1, b=1), pod("x")).closed()
+    reason = gate(*nodes(a=1, b=1), pod("x")).why_not()
     assert reason is not None
     assert reason.code is ReasonCode.NOT_CURRENT
     assert "ReplicaSet: nothing heard for 300 s" in reason.message
 
 
 def test_without_pending_pods_nothing_else_needs_to_be_known() -> None:
-    assert gate(*nodes(a=1, b=1)).closed() is None
+    assert gate(*nodes(a=1, b=1)).why_not() is None

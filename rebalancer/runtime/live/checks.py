@@ -1,0 +1,282 @@
+"""Everything that can say no to an eviction, in one table, in the order in which it is asked.
+
+A plan asks its part of every pod; a cycle that begins to carry out a plan asks its own; before each request
+that can evict a pod, the first and every further one, all are asked (`runtime.cycle.gates.Permission`). Each
+goes by the settings of this moment beside those of the cycle: what became stricter binds the next eviction,
+what became looser waits for the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from rebalancer.engine.version import ServerVersion
+from rebalancer.errors import UserError
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode, first_no
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner.constraints import policy_for
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.budgets import InFlight
+from rebalancer.policy.caps import Caps
+from rebalancer.policy.evictable import PROTECTIONS, Evictable
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.windows import outside
+from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.last_look.health import Health
+from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
+from rebalancer.runtime.live.configured import LiveOptions
+from rebalancer.runtime.observers.neighbours import held_by_descheduler
+
+
+class CycleChecks:
+    """The checks of one cycle, made when it begins. `newest`: the settings of this moment, None where they do
+    not change; it raises UserError where they cannot be used. What is None is not asked."""
+
+    def __init__(
+        self,
+        options: LiveOptions,
+        clock: Clock,
+        *,
+        newest: Callable[[], LiveOptions] | None = None,
+        leading: Callable[[], bool] | None = None,
+        memory: Memory | None = None,
+        cache: WatchCache | None = None,
+        health: Health | None = None,
+        pause: PauseCheck | None = None,
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.began = clock.monotonic()
+        self.newest = newest or (lambda: options)
+        self.leading = leading or (lambda: True)
+        self.memory = memory or Memory(clock, HistoryRules())
+        self.cache = cache
+        self.health = health
+        self.pause = pause
+
+    def closed(self) -> Reason | None:
+        """Why no plan may be carried out now. Raises KubeError."""
+        no = first_no(CHECKS, Moment.START, Asked(self))
+        return no[1] if no is not None else None
+
+    def in_force(self) -> tuple[LiveOptions, ...]:
+        """The settings of the cycle and those of this moment; what either forbids is forbidden."""
+        try:
+            newest = self.newest()
+        except UserError:
+            return (self.options,)  # `_settings` says so
+        return (self.options, newest) if newest != self.options else (self.options,)
+
+    def begin(self) -> None:
+        """Reads what takes a request, while others read."""
+        for one in (self.health, self.pause):
+            if one is not None:
+                one.begin()
+
+
+class PlanChecks(FreshLook):
+    """The checks, asked of the moves of one plan. `look`: made for it."""
+
+    def __init__(self, cycle: CycleChecks, snapshot: Snapshot, plan: Plan, look: LastLook) -> None:
+        super().__init__(cycle.clock)
+        self.cycle = cycle
+        self.snapshot = snapshot
+        self.look = look
+        self.leaves = domains_left(snapshot, plan)
+        self.earlier = cycle.memory.earlier()
+        self._version = ServerVersion.parse(snapshot.server_version)
+        self._judged: tuple[PolicyOptions, Evictable] | None = None
+
+    def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:
+        return first_no(CHECKS, moment, AskedOfMove(self, move, away))
+
+    def destinations(self, move: Move) -> tuple[str, ...]:
+        return self.look.destinations(move)
+
+    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
+        return self.look.room.beside(move, others, unplaced)
+
+    def judged_anew(self) -> Evictable | None:
+        """Who may go by the policy of this moment; None if it is the one that was planned with."""
+        every = [policy_for(self._version, o.planning) for o in self.cycle.in_force()]
+        planned, now = every[0], every[-1]
+        if now == planned:
+            return None
+        if self._judged is None or self._judged[0] != now:
+            self._judged = now, Evictable(self.snapshot, now)
+        return self._judged[1]
+
+
+class Asked:
+    """One time that checks are asked."""
+
+    def __init__(self, cycle: CycleChecks) -> None:
+        self.cycle = cycle
+        self.clock = cycle.clock
+
+
+class AskedOfMove(Asked):
+    """The same, of a move of a plan."""
+
+    def __init__(self, plan: PlanChecks, move: Move, away: Away) -> None:
+        super().__init__(plan.cycle)
+        self.plan, self.move, self.away = plan, move, away
+
+    @cached_property
+    def looking(self) -> Looking:
+        """The look, which begins when it is first asked for."""
+        cycle = self.cycle
+        return Looking(
+            self.plan.look,
+            self.move,
+            self.away.beside(self.move),
+            lambda: [o.planning.policy for o in cycle.in_force()],
+            cycle.begin,
+        )
+
+
+# What concerns all evictions of a cycle.
+
+
+def _settings(a: Asked) -> Reason | None:
+    try:
+        newest = a.cycle.newest()
+    except UserError as e:
+        say = f"the settings have changed and cannot be used: {e.message}"
+        return Reason(ReasonCode.SETTINGS_INVALID, say, remedy="correct them; nothing is evicted until then")
+    say = "evictions.enabled is false now, or no longer in the settings file"
+    return Reason(ReasonCode.EVICTIONS_DISABLED, say) if not newest.execute else None
+
+
+def _time(a: Asked) -> Reason | None:
+    seconds = min((o.max_time for o in a.cycle.in_force() if o.max_time is not None), default=None)
+    if seconds is None or a.clock.monotonic() < a.cycle.began + seconds:
+        return None
+    return Reason(
+        ReasonCode.CYCLE_TIME,
+        f"the cycle has taken {seconds:.0f} s, which is all it may",
+        {"seconds": int(seconds)},
+        "the next cycle goes on; see schedule.maxCycleTime",
+    )
+
+
+def _windows(a: Asked) -> Reason | None:
+    every = (o.windows for o in a.cycle.in_force() if o.windows)
+    return next(filter(None, (outside(w, a.clock.now(), a.clock.latest()) for w in every)), None)
+
+
+def _descheduler(a: Asked) -> Reason | None:
+    cache = a.cycle.cache
+    if cache is None or all(o.beside_descheduler for o in a.cycle.in_force()):
+        return None
+    return held_by_descheduler(cache.pods().values())
+
+
+# What concerns one move, by the policy of this moment.
+
+
+def _protected(ask: Callable[[Evictable, Any], Reason | None], a: AskedOfMove) -> Reason | None:
+    judged = a.plan.judged_anew()
+    return ask(judged, a.move.pod) if judged is not None else None
+
+
+def _caps(a: AskedOfMove) -> Reason | None:
+    judged, plan = a.plan.judged_anew(), a.plan
+    if judged is None:
+        return None
+    caps = Caps(replace(judged.options, earlier=plan.earlier), plan.snapshot, judged.owners)
+    for gone in a.away.gone:
+        caps.spend(gone.pod, plan.leaves(gone))
+    return caps.spend(a.move.pod, plan.leaves(a.move))
+
+
+def _share(a: AskedOfMove) -> Reason | None:
+    judged = a.plan.judged_anew()
+    if judged is None:
+        return None
+    share = InFlight(judged.shares)
+    for flying in a.away.flying:
+        share.spend(flying.pod)
+    if share.fits(a.move.pod):
+        return None
+    most = share.at_most(a.move.pod)
+    return Reason(
+        ReasonCode.REPLACEMENT_NOT_READY,
+        f"as many pods of {a.move.pod.key}'s owner as may be away together by now are on their way ({most})",
+        {"most": most},
+        "it goes on as they land; see evictions.inFlightPerOwner",
+    )
+
+
+def _cycle(name: str, says: str, ask: Callable[[Any], Reason | None], **more: Any) -> Check:
+    """A check that is asked at the start of carrying out a plan, too."""
+    return Check(name, says, ask, BEFORE_REQUESTS | {Moment.START}, "cycle", **more)
+
+
+_LEADS = _cycle(
+    "the lease",
+    "This instance leads, by its own clock. Asked first, and once more last, as reading may take its time.",
+    lambda a: (
+        None
+        if a.cycle.leading()
+        else Reason(ReasonCode.NOT_LEADING, "this instance is not the leader any more")
+    ),
+)
+
+CHECKS: tuple[Check, ...] = (
+    STOP,
+    *(replace(c, ask=partial(lambda ask, a: ask(a.looking), c.ask)) for c in LOOK),
+    _LEADS,
+    _cycle(
+        "settings",
+        "The settings file of this moment can be used, and evictions.enabled is true in it.",
+        _settings,
+    ),
+    _cycle("the cycle's time", "A cycle evicts nothing after schedule.maxCycleTime.", _time),
+    _cycle("windows", "schedule.windows say when evictions may be, and when not.", _windows),
+    _cycle("another rebalancer", "Nobody else acts on the same ledger.", lambda a: a.cycle.memory.rival()),
+    _cycle(
+        "the circuit breaker",
+        "It is not open because of an earlier cycle.",
+        lambda a: a.cycle.memory.circuit_open(),
+    ),
+    _cycle(
+        "the cluster's health",
+        "The scheduler works; nodes that are NotReady, displaced pods and late replacements are few.",
+        lambda a: a.cycle.health and a.cycle.health.why_not([o.breaker for o in a.cycle.in_force()[1:]]),
+        cost="read",
+    ),
+    _cycle(
+        "a descheduler",
+        "None runs beside this tool, unless evictions.besideDescheduler says evict.",
+        _descheduler,
+    ),
+    _cycle(
+        "a pause",
+        "Nobody has paused evictions (`rebalancer pause`), and the brake is there and can be read.",
+        lambda a: a.cycle.pause and a.cycle.pause.why_not(),
+        cost="read",
+    ),
+    Check(
+        "the pod's scheduler",
+        "The scheduler that places the replacement works.",
+        lambda a: a.cycle.health and a.cycle.health.silent(a.move.pod),
+    ),
+    *(replace(c, ask=partial(_protected, c.ask)) for c in PROTECTIONS),
+    Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),
+    Check(
+        "pods of one owner",
+        "No more of them are away together than evictions.inFlightPerOwner says at this moment.",
+        _share,
+    ),
+    _LEADS,
+)
+"""In order: what costs nothing, the look, what concerns the whole cycle, then policy if it has changed."""
