@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tests.docs import stops
 from tests.docs.pictures import FOLDER, PICTURES
 from tests.docs.recording import CAST, PICTURE, cast, lines_of, picture
 from tests.docs.reference import PAGE, ROOT, reference
@@ -15,6 +16,10 @@ from tests.docs.reference import PAGE, ROOT, reference
 
 def test_the_reference_of_the_json_is_that_of_the_schema() -> None:
     assert PAGE.read_text() == reference(), "python -m tests.docs.reference"
+
+
+def test_the_page_of_what_stops_an_eviction_is_that_of_the_checks() -> None:
+    assert stops.PAGE.read_text() == stops.page(), "python -m tests.docs.stops"
 
 
 @pytest.mark.parametrize("name", PICTURES)
