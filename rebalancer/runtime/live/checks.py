@@ -183,25 +183,20 @@ def _descheduler(a: Asked) -> Reason | None:
 # What concerns one move, by the policy of this moment.
 
 
-def _protected(ask: Callable[[Evictable, Any], Reason | None], a: AskedOfMove) -> Reason | None:
+def _anew(ask: Callable[[Evictable, AskedOfMove], Reason | None], a: AskedOfMove) -> Reason | None:
+    """Asked only where the policy is another than the plan was made with: it has kept that."""
     judged = a.plan.judged_anew()
-    return ask(judged, a.move.pod) if judged is not None else None
+    return ask(judged, a) if judged is not None else None
 
 
-def _caps(a: AskedOfMove) -> Reason | None:
-    judged, plan = a.plan.judged_anew(), a.plan
-    if judged is None:
-        return None
-    caps = Caps(replace(judged.options, earlier=plan.earlier), plan.snapshot, judged.owners)
+def _caps(judged: Evictable, a: AskedOfMove) -> Reason | None:
+    caps = Caps(replace(judged.options, earlier=a.plan.earlier), a.plan.snapshot, judged.owners)
     for gone in a.away.gone:
-        caps.spend(gone.pod, plan.leaves(gone))
-    return caps.spend(a.move.pod, plan.leaves(a.move))
+        caps.spend(gone.pod, a.plan.leaves(gone))
+    return caps.spend(a.move.pod, a.plan.leaves(a.move))
 
 
-def _share(a: AskedOfMove) -> Reason | None:
-    judged = a.plan.judged_anew()
-    if judged is None:
-        return None
+def _share(judged: Evictable, a: AskedOfMove) -> Reason | None:
     share = InFlight(judged.shares)
     for flying in a.away.flying:
         share.spend(flying.pod)
@@ -270,12 +265,19 @@ CHECKS: tuple[Check, ...] = (
         "The scheduler that places the replacement works.",
         lambda a: a.cycle.health and a.cycle.health.silent(a.move.pod),
     ),
-    *(replace(c, ask=partial(_protected, c.ask)) for c in PROTECTIONS),
-    Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),
+    *(
+        replace(c, ask=partial(_anew, partial(lambda ask, judged, a: ask(judged, a.move.pod), c.ask)))
+        for c in PROTECTIONS
+    ),
+    Check(
+        "caps",
+        "No cap of evictions is reached, by the settings of this moment.",
+        partial(_anew, _caps),
+    ),
     Check(
         "pods of one owner",
         "No more of them are away together than evictions.inFlightPerOwner says at this moment.",
-        _share,
+        partial(_anew, _share),
     ),
     _LEADS,
 )
