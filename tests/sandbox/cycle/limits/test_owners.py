@@ -10,7 +10,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import plan
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.live.assembly import LiveOptions
+from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import decoded, deployment, nodes, objects
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
