@@ -10,34 +10,28 @@ PAGE = ROOT / "docs" / "what-stops-an-eviction.md"
 _HEAD = """\
 # What stops an eviction
 
-Every check that can say no, in the order in which they are asked; the first no counts. This page is made from the
-table that the program goes by.
+Every check that can say no; the first no counts. *Plan*: asked of every pod. *Start*: when a
+plan is begun. *Request*: before each request that can evict, the first and every further one, within a second.
 
-- **plan**: asked of every pod when a plan is made.
-- **start**: asked when a cycle begins to carry out a plan.
-- **request**: asked before each request that can evict a pod, the first and every further one. All of it takes a second
-  at most, or it is asked again.
+What became stricter in the settings binds the next request; then what a plan asked is asked again. Checks marked *
+read from the API server.
 
-A no of the *cycle* ends its evictions; a no to a *move* leaves the others alone. Checks go by the settings of this
-moment: what became stricter binds the next request, what became looser waits for the next cycle. So what a plan asked
-is asked again where the settings have changed since. A check that *reads* asks the API server.
-
-| check | when | says no to | reads | rule |
-|---|---|---|---|---|
 """
 _TAIL = """
-What only makes a move wait: evictions.perSecond, the canary, budgets and owners that have not settled, moves that could
-meet. Caps leave moves to later cycles. Which moves a plan has at all is another question ([planning](planning.md)).
+What only delays a move: evictions.perSecond, the canary, budgets and owners that have not settled.
 """
 
 
 def page() -> str:
     """The page."""
-    rows = [
-        f"| {c.name} | {', '.join(_when(c.moments))} | {c.scope} | {'yes' if c.cost == 'read' else ''} | {c.says} |"
-        for c in dict.fromkeys(CHECKS)
-    ]
-    return _HEAD + "\n".join(rows) + "\n" + _TAIL
+    found: dict[str, list[str]] = {}
+    for c in dict.fromkeys(CHECKS):
+        kind = f"{' and '.join(_when(c.moments))}; a no {_ENDS[c.scope]}"
+        found.setdefault(kind, []).append(c.name + ("*" if c.cost == "read" else ""))
+    return _HEAD + "".join(f"- {kind}: {'; '.join(names)}\n" for kind, names in found.items()) + _TAIL
+
+
+_ENDS = {"cycle": "ends the cycle's evictions", "move": "keeps one pod"}
 
 
 def _when(moments: frozenset[Moment]) -> list[str]:

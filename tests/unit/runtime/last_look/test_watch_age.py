@@ -10,8 +10,7 @@ import pytest
 
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.last_look.look import LastLook
+from rebalancer.runtime.last_look.look import LastLook, Looking
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.unit.runtime.cycle.made import move
 
@@ -129,8 +128,11 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     why_not: Reason | None, left: tuple[str, ...], code: ReasonCode | None
 ) -> None:
     check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
-    room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left)
-    rest: Any = SimpleNamespace(begin=lambda: None)
-    look = LastLook(rest, rest, rest, check, room, rest, lambda: 0.0, PolicyOptions())
-    reason = look._if_watched(move(), "b-0", NODE, [])
+    room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left, owner_of=lambda *_: None)
+    rest: Any = SimpleNamespace()
+    at = Looking(LastLook(rest, rest, rest, check, room, rest, lambda: 0.0), move(), 0, tuple)
+    nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
+    at.__dict__["_expected"] = "b-0"
+    at.__dict__["read"] = SimpleNamespace(node=node, pod=nobody, pod_there=nobody)
+    reason = at.spot_check()
     assert (reason.code if reason is not None else None) is code
