@@ -173,7 +173,8 @@ class Connection:
     """One API server and one identity. Safe to use from several threads.
 
     `source`: hands out the configuration, and is asked again when the server answers 401. `time`: what the
-    server's clock shows.
+    server's clock shows. `evicting_until`: by the steady clock, until when an eviction that was sent may
+    still be carried out.
     """
 
     def __init__(self, options: ClusterOptions = _DEFAULTS, source: Callable[[], Loaded] | None = None):
@@ -183,6 +184,7 @@ class Connection:
         self._generation = 0
         self._sockets = Sockets()
         self.time = ServerTime()
+        self.evicting_until = 0.0
         self._loaded = self._source()
         self._rest = self._client()
 

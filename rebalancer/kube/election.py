@@ -289,11 +289,12 @@ class Elector:
             self._brake_read = version, self._monotonic()
 
     def _seen_brake(self) -> dict[str, str]:
-        """What the lease says of it. A look that began before it was read may be in force for a moment."""
+        """What the lease says of it. A look that began before it was read may be in force for a moment, and
+        an eviction that was sent after such a look for longer."""
         if self._brake is None:
             return {}
         version, at = self._brake_read
-        if self._monotonic() - at >= _BINDS:
+        if self._monotonic() - at >= _BINDS and steady() >= self._source.evicting_until:
             self._brake_binds = version
         return {SEEN: str(BrakeSeen(self._brake, self._brake_binds, self.identity))}
 

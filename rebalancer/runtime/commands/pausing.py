@@ -222,4 +222,4 @@ def _why(shown: BrakeSeen | None, lease: Lease, versions: dict[Place, set[str]])
         return "it is of a version that does not show it, or no rebalancer; look at it, or end it"
     if shown.brake not in versions:
         return f"it looks at {shown.brake}, which is not set"
-    return f"it has not read {shown.brake} since; look at its log, or end it"
+    return f"it has not read {shown.brake} since, or an eviction is on its way; look at its log, or end it"
