@@ -135,8 +135,9 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
 
 
 def by_run(annotations: Mapping[str, str]) -> str:
-    """The run for which a brake with these annotations was made, and which is not set; else ""."""
-    return "" if annotations.get(PAUSE) else annotations.get(FOR_RUN, "")
+    """The run for which a brake with these annotations was made; "" if somebody has set it since, or made it
+    an installation's."""
+    return annotations[FOR_RUN] if annotations.keys() == {FOR_RUN} else ""
 
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:

@@ -323,7 +323,7 @@ def session(
             patience = _DURATIONS * election.lease_duration
             take_lease(elector.start(), wait=wait, stop=clock.stop, patience=patience)
         if alone and not clock.stopping():
-            make_brake(connection, places.brake, name, wait=clock.wait)
+            make_brake(settings, connection, places.brake, name, wait=clock.wait)
         yield Surroundings(
             memory=memory,
             newest=newest,

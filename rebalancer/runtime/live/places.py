@@ -16,12 +16,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import FOR_RUN, by_run, claim_brake
+from rebalancer.kube.brakes import by_run, claim_brake
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
 from rebalancer.kube.ledger_store import Component, Ledgers, Place
+from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger
 
@@ -230,7 +231,7 @@ def _makes_its_own(found: Survey, there: str, home: str) -> bool:
     """
     brakes = [b for b in found.brakes if b.place.namespace == home]
     if brakes:
-        return all(FOR_RUN in b.annotations for b in brakes)
+        return all(by_run(b.annotations) for b in brakes)
     return not there and not any(x.place.namespace == home for x in found.leases)
 
 
@@ -255,18 +256,27 @@ def places_to_act(
     """
     places = places_of(settings, connection, wait=wait, backoff=backoff)
     if settings.evictions.enabled and places.none_yet:
-        make_brake(connection, places.brake, "", wait=wait)
+        make_brake(settings, connection, places.brake, "", wait=wait)
     return places
 
 
-def make_brake(connection: Connection, brake: Place, by: str, *, wait: Wait) -> None:
-    """Where nothing is installed: the brake of a process that stays, or of the run `by`."""
+def make_brake(settings: Settings, connection: Connection, brake: Place, by: str, *, wait: Wait) -> None:
+    """Where nothing is installed: the brake of a process that stays, or of the run `by`.
+
+    Raises UserError if somebody has paused by another one before this one could be found; KubeError if that
+    cannot be seen.
+    """
     try:
         # One that was created although the answer got lost is there when it is asked for again.
         retry(lambda: claim_brake(connection, brake, by), wait=wait)
     except KubeError as e:
         # Its absence holds evictions, and says so.
         log.warning("%s, by which people pause evictions, cannot be created: %s", brake, e)
+    for other in survey(settings, connection, wait=wait).brakes:
+        what = f"configmap {other.place.name} -n {other.place.namespace}"
+        why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
+        if why is not None and other.place != brake:
+            raise UserError(why.message, why.remedy)
 
 
 # Leading by the lease: the elector as settings ask for it, and taking the lease for one cycle.

@@ -415,8 +415,8 @@ def test_a_brake_that_is_set_during_the_first_run_stays(tmp_path: Path) -> None:
         command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "first"))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as once:
             until(lambda: evictions(server) >= 1)
-            paused = call(server, tmp_path, "pause", "--reason", "incident")
-            assert paused.returncode == 0, paused.stderr
+            done = paused_now(server)
+            assert not done.not_set
             once.communicate(timeout=240)
         assert said(server) == "incident"
         assert "incident" in call(server, tmp_path, "once", "--execute").stdout
@@ -522,3 +522,88 @@ def test_a_leader_with_a_slow_clock_is_waited_for_and_the_brake_that_it_names_is
     assert done.returncode == 0, done.stderr
     assert said(server, name="odd") == "true"
     assert "seen by slow (lease default/rebalancer)" in done.stdout
+
+
+def first_run(server: ApiServer, folder: Path) -> list[str]:
+    """`once --execute` where nothing is installed, by somebody whose context has the namespace ops."""
+    if not server.store.find("Namespace", "ops", None):
+        meta = {"name": "ops"}
+        server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    config = server.kubeconfig(folder / "ops")
+    config.write_text(config.read_text().replace('"namespace": "default"', '"namespace": "ops"'))
+    (folder / "slow.yaml").write_text("evictions: {perSecond: 0.5}")
+    return [
+        *(str(BIN), "once", "--execute", "--config", str(folder / "slow.yaml")),
+        *("--kubeconfig", str(config)),
+    ]
+
+
+def test_a_pause_between_the_first_look_of_a_first_run_and_its_lease_holds(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        slow = server.faults.add(Delay(6.0), verb="create", resource="leases", times=1)
+        with subprocess.Popen(
+            first_run(server, tmp_path), stderr=subprocess.PIPE, text=True, env=environment()
+        ) as once:
+            until(lambda: slow.hits > 0)
+            done = paused_now(server)
+            assert done.brakes == [Place("default", "rebalancer-brake")]
+            assert not done.not_set
+            _, errors = once.communicate(timeout=240)
+        assert evictions(server) == 0
+        assert once.returncode == 1
+        assert "configmap rebalancer-brake -n default is paused: rebalancer.io/pause=incident" in errors
+        assert not server.store.list("Lease"), "it leaves nothing behind"
+        assert [m["metadata"]["namespace"] for m in server.store.list("ConfigMap")] == ["default"]
+
+
+def test_a_first_run_that_begins_while_somebody_pauses_is_found(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        slow = server.faults.add(Delay(6.0), verb="create", resource="configmaps", times=1)
+        run = first_run(server, tmp_path)
+        command = [str(BIN), "pause", "--kubeconfig", str(server.kubeconfig(tmp_path / "pauser"))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as pause:
+            until(lambda: slow.hits > 0)
+            with subprocess.Popen(run, env=environment()) as once:
+                out, _ = pause.communicate(timeout=240)
+                before = evictions(server)
+                assert pause.returncode == 0, out
+                assert "ConfigMap ops/rebalancer-brake" in out
+                once.communicate(timeout=240)
+        assert evictions(server) == before < 4
+
+
+def test_nobody_is_said_to_have_seen_it_while_an_eviction_is_on_its_way(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    def landed() -> int:
+        return sum(a.subresource == "eviction" and a.code == 201 for a in server.accesses)
+
+    with moving(server), daemon(server, tmp_path / "daemon", BRISK, "--execute"):
+        slow = server.faults.add(Delay(8.0), subresource="eviction")
+        until(lambda: slow.hits > 0)
+        done = paused_now(server, patience=60.0)
+        before = landed()
+        assert done.seen_by
+        assert not done.not_seen
+        time.sleep(9)
+        assert landed() == before
+
+
+def test_an_installation_that_takes_over_the_brake_of_a_run_keeps_it(tmp_path: Path) -> None:
+    """kubectl apply leaves the annotations of others, and adds its own."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        slow = server.faults.add(Delay(1.0), subresource="eviction")
+
+        def applied(brake: dict[str, Any]) -> None:
+            brake["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+
+        command = [str(BIN), "once", "--execute"]
+        command += ["--kubeconfig", str(server.kubeconfig(tmp_path / "first"))]
+        with subprocess.Popen(command, env=environment()) as once:
+            until(lambda: slow.hits > 0)
+            server.store.modify("ConfigMap", "rebalancer-brake", "default", applied)
+            once.communicate(timeout=240)
+        assert server.store.find("ConfigMap", "rebalancer-brake", "default")
+        server.faults.remove(slow)
+        call(server, tmp_path, "once", "--execute")
+        assert server.store.find("ConfigMap", "rebalancer-brake", "default"), "nor does a later run remove it"
