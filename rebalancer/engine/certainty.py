@@ -217,12 +217,21 @@ def _pod(template: PodTemplate) -> Iterator[str]:
 def _admitted(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     """Pod Security judges the pod with all that admission has added, of which only the rest is known."""
     namespace = state.snapshot.namespaces.get(template.namespace)
-    level = enforced(namespace.metadata.labels)[0] if namespace is not None and template.injected else ""
-    if level:
+    level = enforced(namespace.metadata.labels)[0] if namespace is not None else ""
+    if not level or template.controller is None:
+        return
+    _, kind, name = template.controller
+    owner = state.snapshot.workloads_by_name.get((kind, template.namespace, name))
+    made = owner.template if owner is not None else None
+    if made is not None and _containers(template) > _containers(made):
         yield (
             f"namespace {template.namespace} enforces Pod Security level {level}, and admission adds "
             "containers to the pod that are not judged"
         )
+
+
+def _containers(template: PodTemplate) -> int:
+    return len(template.containers) + len(template.init_containers)
 
 
 def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Iterator[str]:

@@ -164,7 +164,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `injected`: admission adds containers that its owner's template lacks. `held`: what it takes of its
+    made. `held`: what it takes of its
     node, where its status says something else than its spec; and then `by_spec`: the template without that,
     which its replacement has.
 
@@ -200,7 +200,6 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     autosized: bool = False
-    injected: bool = False
     held: Held | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None

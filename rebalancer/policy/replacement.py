@@ -102,16 +102,10 @@ class Replacements:
         if found is None:
             # What a resize has it take for now is no part of the new pod.
             built = _build(template.by_spec or template, owner.template)
-            if owner.template is not None and _containers(built) > _containers(owner.template):
-                built = msgspec.structs.replace(built, injected=True)
             if self._autoscalers is not None:
                 built = self._autoscalers.applied(built, owner)
             found = self._memo[key] = (template, built)
         return found[1]
-
-
-def _containers(template: PodTemplate) -> int:
-    return len(template.containers) + len(template.init_containers)
 
 
 def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
