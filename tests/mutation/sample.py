@@ -73,7 +73,7 @@ EQUIVALENT: dict[str, str] = {
     "*(('july', 'august', 'september', 'october', 'december', 'november')),": _ANY_ORDER,
     ': _BESIDE = ("PodDisruptionBudget", "ResourceQuota", "VerticalPodAutoscaler")  →  '
     "_BESIDE = (('ResourceQuota', 'PodDisruptionBudget', 'VerticalPodAutoscaler'))": _ANY_ORDER,
-    'LastLook._as_read: with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:  →  '
+    'Looking.read: with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:  →  '
     'with ThreadPoolExecutor(max_workers=(8), thread_name_prefix="look") as pool:': (
         "the ninth read begins when one of the others has ended: the same answers, milliseconds later"
     ),
