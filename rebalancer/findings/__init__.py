@@ -1,10 +1,6 @@
 """Findings: what is wrong with constraints, nodes and budgets themselves, which no eviction cures.
 
-code      the findings by name
-subject   the workloads that are checked
 survey    what the checks look at
-paste     remedies as YAML
-checks/   the checks
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """A cluster from files, and into a file: what `kubectl get … -A -o json` or `-o yaml` writes, in any packing.
 
-files       paths → texts: a file, a directory, standard input; gzip
 documents   a text (JSON or YAML, Lists, several documents) → API objects, still as bytes
-head        kind, name and times of an object, read before it is decoded
-kinds       which kinds are read, and what cannot be known without each
 reading     objects → Snapshot, with warnings and the clock
 writing     a cluster → one file
 redaction/  the same without its names
 located     objects with the line of each field; validation: what the API server would refuse in them
-insertions  one more item in a list of a text, and nothing else changed
 """
 
 from rebalancer.manifests.documents import (

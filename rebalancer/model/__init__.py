@@ -6,9 +6,7 @@ Pure: no clock, files, network or randomness. Names follow the Kubernetes API; q
 snapshot       the whole cluster at one time
 pod, node, workload, storage  the objects, as far as they are read; object_meta: what all of them have
 selectors      label selectors and node selectors
-amounts/       quantities, and what a pod requests in all
 kinds          which kinds are read; missing_kinds: what cannot be known without one
 reason         why something is not done; finding: what no eviction cures
-deletion_cost  the annotation by which a ReplicaSet chooses the pods that it deletes
 decode/        JSON of API objects → these values
 """

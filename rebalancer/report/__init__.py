@@ -1,19 +1,4 @@
-"""A plan as something to read: terminal, JSON, YAML, HTML, Markdown and more.
-
-document   the content of the report; its JSON is a public interface
-building   builds it from a plan
-wording/   figures and sentences that every format shares, and the escaping of hostile names
-terminal/  the report for a terminal
-html/      the report as a page
-exports/   Markdown, CSV, openreports.io
-formats    the names of the formats; output: the report in one of them
-explain/   the content of `explain`, and the same for a terminal
-simulation the content of `simulate`
-drilled/   the content of `drill`, and the same for a terminal
-fleet/     the reports of several clusters as one
-lint/      findings in the formats of CI systems
-failing_domains/  what a failure would cost workloads and namespaces
-"""
+"""A plan as something to read: terminal, JSON, YAML, HTML, Markdown and more, all from `document`."""
 
 from __future__ import annotations
 

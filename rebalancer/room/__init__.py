@@ -2,11 +2,7 @@
 
 kinds    the nodes that could be added: of shapes and in domains that the cluster has
 extended a snapshot with more, or larger, nodes
-posed    what keeps an excess, in such a cluster, as one problem
 search   how the fewest are found, over all workloads together
-instead  existing nodes that could be larger instead; by_planning: where pods lack room on the way only
-told     what was found, as advice
-advice   the advice
 """
 
 from rebalancer.room.search import LOOKED_FOR_UNASKED, Enlarged, NewNodes, Room, room

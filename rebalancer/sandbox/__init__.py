@@ -1,6 +1,5 @@
 """An embedded cluster over real HTTP, for the demo and what-if runs. Not in the image.
 
-api          resources, objects, selectors, refusals
 storage      objects with their history
 registry     what the API server asks of each change: admission, defaults, validation, deletion, eviction
 kubectl      discovery, for a visiting kubectl

@@ -3,11 +3,7 @@
 settings           every setting with its meaning, unit, default and reason; groups/: those of running it
 field_types        durations, numbers or percentages, label selectors
 loading            the three sources, and every mistake as an error that names its place
-phrases            what is wrong with a value, in words
-options            settings → the options of planner and policy
-scheduler_config   the scheduler's own configuration
 descheduler_policy a descheduler's policy → settings
-reference          settings as commented YAML (config/rebalancer.yaml) and as JSON Schema
 """
 
 from rebalancer.settings.loading import SettingsError, load_settings, plan_options

@@ -19,10 +19,7 @@ BUILD, FINAL = stages(ROOT / "Dockerfile")
 LOCK = ROOT / "requirements.lock"
 ASYNC = {"aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "yarl"}
 NEED_SANDBOX = [
-    "rebalancer.cli.live_view",
-    "rebalancer.cli.live_view",
-    "rebalancer.runtime.commands.demo",
-    *(f"rebalancer.runtime.commands.simulation.{n}" for n in ("simulate", "simulation_report", "whatif")),
+    f"rebalancer.{name}" for name in ("cli.live_view", "runtime.commands.demo", "runtime.commands.simulate")
 ]
 """What only `demo` and `simulate` import."""
 OFFLINE = re.compile(

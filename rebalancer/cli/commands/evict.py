@@ -69,7 +69,7 @@ def once(
     """
     import msgspec
 
-    from rebalancer.cli.live_view import Lines
+    from rebalancer.cli.lines import Lines
     from rebalancer.kube.connection import Connection
     from rebalancer.outcome import End
     from rebalancer.runtime.cycle.clock import SystemClock

@@ -195,7 +195,7 @@ def simulate(
 def _month(source: Source, settings: Settings, days: int, seed: int, output: SimulateForm) -> None:
     from rebalancer.report.output import to_json
     from rebalancer.report.simulated import month_table, to_html
-    from rebalancer.runtime.commands.simulate import month
+    from rebalancer.runtime.commands.reports import month
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.settings import plan_options
 

@@ -2,8 +2,6 @@
 
 cluster         nodes with their pods, and the constraints of a pod over them
 pods_on_nodes   pods come and go: what they hold on their nodes
-for_a_while     pods that are there, or away, as long as a question is asked
-host_ports      ports in use
 interpod_terms  affinity terms of placed pods
 storage         claims, volumes and classes; volume_use: those that placed pods use
 """

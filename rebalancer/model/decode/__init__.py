@@ -3,8 +3,6 @@
 objects    the decoder for every kind
 pods       pods, sharing what identical pods have in common
 templates  pod templates: one value for all pods that agree on everything but their place
-volumes    volumes of a pod
-pod_json   the fields that are read of a pod's JSON
 """
 
 from rebalancer.model.decode.objects import MALFORMED, Decoder, without_nulls

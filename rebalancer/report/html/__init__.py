@@ -1,7 +1,6 @@
 """The report as one HTML file that needs nothing else.
 
 page       prepares the report for the template and fills it
-picture    a constraint's domains as bars, with the allowed band
 report.html.j2, style.css, script.js: the page; it can all be read without the script, which filters and pages
 """
 

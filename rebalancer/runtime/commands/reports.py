@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import Random
 
 from msgspec.structs import replace
 
@@ -12,10 +13,12 @@ from rebalancer.drill.lost import NODE, Manner
 from rebalancer.errors import UserError
 from rebalancer.manifests.documents import SUFFIXES, manifests_in
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.month import Lived, Variant, play
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import Report
 from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster
+from rebalancer.report.simulated import MonthReport, build_month
 from rebalancer.report.text import listing
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.source import Source, full_key
@@ -126,3 +129,23 @@ def _is_manifest(file: Path) -> bool:
 def _name(entry: Path) -> str:
     name = entry.name.removesuffix(".gz") if entry.is_file() else entry.name
     return next((name.removesuffix(s) for s in SUFFIXES if name.endswith(s)), name)
+
+
+# A month of a snapshot under every variant, as a document.
+
+
+def month(
+    snapshot: Snapshot,
+    options: PlanOptions,
+    *,
+    days: int,
+    seed: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> MonthReport:
+    """Plays it four times with the same events. `tell` is called with progress in words."""
+    check_readable(snapshot)
+    lived: list[Lived] = []
+    for variant in Variant:
+        tell(f"{days} days under {variant.value}")
+        lived.append(play(snapshot, options, variant, days=days, draw=Random(seed).random))
+    return build_month(lived, source=snapshot.source, seed=seed, days=days)

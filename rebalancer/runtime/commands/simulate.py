@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -26,17 +25,14 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.month import Lived, Variant, play
 from rebalancer.outcome import CycleReport, End, Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.report.simulated import (
-    MonthReport,
     SimulatedConstraint,
     SimulatedMove,
     SimulationReport,
     State,
-    build_month,
 )
 from rebalancer.report.text import plural
 from rebalancer.runtime.commands.source import full_key
@@ -330,26 +326,6 @@ def _compared(before: Plan, restarted: Plan) -> str:
 def _standing(snapshot: Snapshot, options: PlanOptions) -> Standing:
     unplaced = sum(not (p.node_name or p.finished or p.terminating) for p in snapshot.pods)
     return Standing(snapshot, plan_with_findings(snapshot, options), unplaced)
-
-
-# A month of a snapshot under every variant, as a document.
-
-
-def month(
-    snapshot: Snapshot,
-    options: PlanOptions,
-    *,
-    days: int,
-    seed: int,
-    tell: Callable[[str], None] = lambda _: None,
-) -> MonthReport:
-    """Plays it four times with the same events. `tell` is called with progress in words."""
-    check_readable(snapshot)
-    lived: list[Lived] = []
-    for variant in Variant:
-        tell(f"{days} days under {variant.value}")
-        lived.append(play(snapshot, options, variant, days=days, draw=Random(seed).random))
-    return build_month(lived, source=snapshot.source, seed=seed, days=days)
 
 
 # The result of a simulation → the document that is shown.

@@ -2,8 +2,5 @@
 
 service    all of it together
 schedule   cycles at intervals, until a signal
-trigger    when they start
-reload     settings that change meanwhile
 health     probes and /metrics
-heartbeat  whether the loop still moves
 """

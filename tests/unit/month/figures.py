@@ -9,7 +9,7 @@ import argparse
 
 from rebalancer.planner import PlanOptions
 from rebalancer.report.simulated import month_table
-from rebalancer.runtime.commands.simulate import month
+from rebalancer.runtime.commands.reports import month
 from tests.support.build import decoded
 from tests.support.clusters.ordinary import ordinary
 

@@ -35,5 +35,6 @@ def test_the_second_goes_on_where_the_first_ends(
         assert pair.carried_out()["second"] == EVICTIONS - before
         ledger = decode(pair.cluster.store.get(*LEDGER)["data"]["ledger.json"])
     assert {e.uid for e in ledger.entries} == set(pair.witness.evicted)
-    assert {e.fate for e in ledger.entries} == {Fate.DONE}
+    # Whether a replacement that is not Ready when its process ends becomes Ready, nobody saw.
+    assert {e.fate for e in ledger.entries} <= {Fate.DONE, Fate.UNSEEN}
     assert ledger.totals.evictions == EVICTIONS
