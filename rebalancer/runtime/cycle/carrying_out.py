@@ -25,7 +25,7 @@ from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.runtime.cycle.clock import Clock, domains_left
 from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import Flight, Replacements, Untried, controller_of
+from rebalancer.runtime.cycle.replacements import Flight, Replacements, SlowStart, controller_of
 
 # What a cycle is made of.
 
@@ -199,7 +199,7 @@ class CarryingOut:
         self.flight = Flight(chains(plan, plan.allowed), dry=parts.dry)
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
-        self._untried = Untried(snapshot, plan)
+        self._slow = SlowStart(snapshot, plan, memory.landed_on)
         self._replacements = parts.replacements(snapshot)
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)
@@ -266,9 +266,8 @@ class CarryingOut:
         return [first, *alike][:room]
 
     def _allowed(self, move: Move) -> bool:
-        """Whether budgets, quotas and a domain that is not tried yet have room for it beside what is in
-        flight."""
-        if not self._untried.admits(move, self.flight.flying.values()):
+        """Whether budgets, quotas and the slow start have room for it beside what is in flight."""
+        if not self._slow.admits(move, self.flight.flying.values()):
             return False
         if not (self._limits.allow(move) or self._impatient()):
             return False
@@ -365,7 +364,6 @@ class CarryingOut:
         for o in outcomes:
             self.outcomes.append(o)
             self.flight.ended(o)
-            self._untried.ended(o)
             self._parts.observer.on_outcome(o)
             left = self._open_waves.get(o.move.wave, set())
             left.discard(o.move.pod.uid)

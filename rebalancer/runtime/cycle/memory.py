@@ -596,6 +596,11 @@ class Memory(SharedLedger):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
 
+    def landed_on(self) -> list[str]:
+        """The nodes on which replacements of this cycle became Ready."""
+        ready = (Fate.DONE, Fate.ASTRAY)
+        return [e.landed for e in self.ledger.entries if e.cycle == self._cycle and e.fate in ready]
+
     def settled(self) -> None:
         """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
         sent = (e for e in self.ledger.entries if e.cycle != self._cycle or e.fate is not Fate.INTENDED)

@@ -8,7 +8,7 @@ moves so that as many as possible are on their predicted node.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from rebalancer.runtime.cycle.clock import Clock
 # - A move that is not certain rests on where everything before it landed. It starts only if all moves of
 # earlier waves landed exactly as predicted, because then the cluster is as the plan has it.
 #
-# Where no pod has started yet since the nodes came, few replacements go at first (`Untried`).
+# Few replacements go at first, and more as they become Ready (`SlowStart`).
 #
 # Moves of one wave were planned beside each other. Whether a move may start beside those of another wave is
 # asked elsewhere (`last_look.beside`), and so is whether its budgets have room.
@@ -44,10 +44,11 @@ from rebalancer.runtime.cycle.clock import Clock
 log = logging.getLogger(__name__)
 
 _NO_WAVE = 0
-_FIRST = 2
-"""As many replacements are on their way at first into a domain that is not known to start pods, as the canary
-has in flight."""
-_ON_EVERY_NODE = frozenset({"DaemonSet", "Node"})
+_FIRST = 5
+"""So many replacements are on their way at first."""
+_MORE = 4
+"""And so many more for each that became Ready: in a healthy cluster the budgets are the limit soon."""
+_CLUSTER = ("", "")
 
 
 class Flight:
@@ -127,48 +128,30 @@ class Flight:
         return self._dry or (wave <= first and (self._differs is None or wave <= self._differs))
 
 
-class Untried:
-    """Domains of a plan in which no pod has started since their nodes came (back).
+class SlowStart:
+    """How many replacements may be on their way: five, and four more for each that is Ready in this cycle.
 
-    A zone that returns may lack its registry, its network or its volumes, and says nothing of that before
-    somebody tries. So only a few replacements are on their way there until the first is Ready. Pods that
-    every node has start without most of these.
+    What keeps pods from starting, a registry, a network or
+    a volume, says nothing of that before somebody tries. It holds for the cluster, and for each domain of the
+    plan's constraints by itself, as one zone may start pods and another may not. `ready`: the nodes on which
+    replacements of this cycle became Ready.
     """
 
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
-        fixed = {plan.constraints[i].constraint.topology_key for m in plan.moves for i in m.fixes}
+    def __init__(self, snapshot: Snapshot, plan: Plan, ready: Callable[[], Iterable[str]]) -> None:
+        fixed = sorted({plan.constraints[i].constraint.topology_key for m in plan.moves for i in m.fixes})
         self._domains = {
-            n.name: [(k, n.labels[k]) for k in sorted(fixed) if k in n.labels] for n in snapshot.nodes
+            n.name: [_CLUSTER, *((k, n.labels[k]) for k in fixed if k in n.labels)] for n in snapshot.nodes
         }
-        since = {n.name: n.ready_since or 0.0 for n in snapshot.nodes}
-        started = {
-            p.node_name
-            for p in snapshot.pods
-            if p.ready
-            and (p.owner is None or p.owner.kind not in _ON_EVERY_NODE)
-            and (p.created is None or p.created >= since.get(p.node_name, 0.0))
-        }
-        self._tried = {d for node in started for d in self._of(node)}
-        self._told: set[tuple[str, str]] = set()
+        self._ready = ready
 
     def admits(self, move: Move, flying: Iterable[Outcome]) -> bool:
         """Whether one more replacement may be on its way to where this one is expected."""
-        there = [d for o in flying for d in self._of(o.move.predicted)]
-        full = [d for d in self._of(move.predicted) if d not in self._tried and there.count(d) >= _FIRST]
-        for key, value in full:
-            if (key, value) not in self._told:
-                self._told.add((key, value))
-                say = "no pod has started in %s=%s since its nodes came: %d go there first"
-                log.info(say, key, value, _FIRST)
-        return not full
-
-    def ended(self, outcome: Outcome) -> None:
-        """Where a replacement is Ready, others will be."""
-        if outcome.status is Fate.DONE:
-            self._tried.update(self._of(outcome.node))
+        there = Counter(d for o in flying for d in self._of(o.move.predicted))
+        landed = Counter(d for node in self._ready() for d in self._of(node))
+        return all(there[d] < _FIRST + _MORE * landed[d] for d in self._of(move.predicted))
 
     def _of(self, node: str) -> list[tuple[str, str]]:
-        return self._domains.get(node, [])
+        return self._domains.get(node, [_CLUSTER])
 
 
 def controller_of(move: Move) -> str:

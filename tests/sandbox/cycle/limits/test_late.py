@@ -114,14 +114,13 @@ def unwell(run: Run) -> str:
 
 def test_a_registry_that_is_down_costs_a_few_pods_and_evicting_goes_on_when_it_is_back() -> None:
     with clusters(*SERVICES, THERE, usual=5.0) as m:
-        most = during(m, back_after=240, meanwhile=lambda: cannot_pull(m))
+        most = during(m, after=6, back_after=240, meanwhile=lambda: cannot_pull(m))
         first = m.cycle(options=PACED, limits=LIMITS)
         message = unwell(first)
         assert "replacements do not start in time: default/w" in message
         assert "(ImagePullBackOff)" in message
-        # Three, and those that went before the next look at the cluster.
-        assert 3 <= first.report.evicted <= 10
-        assert most == [first.report.evicted]
+        assert 3 <= most[0] <= 12
+        assert first.report.evicted <= 6 + most[0]
         assert not starting(m)
         second = m.cycle(options=PACED, limits=LIMITS)
         assert second.report.end is End.COMPLETE, second.report.message
@@ -133,13 +132,15 @@ def test_late_replacements_of_a_former_process_hold_the_next_one_until_they_are_
         m.hands.ready_after = 10**9
         m.time.during = lambda _: cannot_pull(m)
         short = replace(PACED, settle=SettleLimits(ready=20, pending=20))
-        first = m.cycle(options=short, limits=LIMITS)
-        assert 3 <= first.report.evicted <= 10
-        m.time.at += 3600
+        gone = 0
+        for _ in range(2):
+            gone += m.cycle(options=short, limits=LIMITS).report.evicted
+            m.time.at += 3600
+        assert 3 <= gone <= 5
         assert "(ImagePullBackOff)" in unwell(m.cycle(options=short, limits=LIMITS))
         m.hands.ready_after = 1
         m.hands.step()
-        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - first.report.evicted
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - gone
 
 
 def test_replacements_that_are_never_made_are_late() -> None:
@@ -153,7 +154,7 @@ def test_replacements_that_are_never_made_are_late() -> None:
         message = unwell(first)
         assert "replacements do not start in time: default/w" in message
         assert "(no new pod after 6" in message
-        assert first.report.evicted <= 26
+        assert 9 <= first.report.evicted <= 21
         second = m.cycle(options=SLOW, limits=LIMITS)
         assert (second.report.end, second.report.evicted) == (End.COMPLETE, 50 - first.report.evicted)
 
@@ -165,7 +166,7 @@ def test_late_is_late_by_a_wrong_clock_too(ahead: float) -> None:
         clock = FakeTime(at=m.time.at + min(0.0, ahead), apart=abs(ahead))
         run = m.cycle(options=SLOW, limits=LIMITS, time=clock)
         assert "not Ready after 6" in unwell(run)
-        assert run.report.evicted <= 22
+        assert 9 <= run.report.evicted <= 21
 
 
 def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
@@ -196,20 +197,22 @@ def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
 def test_late_is_by_what_is_usual_for_the_owner(usual: float, held: bool) -> None:
     """Nothing says why: a network that is broken, or pods that take five minutes."""
     with clusters(*SERVICES, THERE, usual=usual) as m:
-        during(m, back_after=300)
+        during(m, after=6, back_after=300)
         run = m.cycle(options=SLOW, limits=LIMITS)
         if held:
             assert "not Ready after 6" in unwell(run)
-            assert 12 <= run.report.evicted <= 20
+            assert 9 <= run.report.evicted <= 21
         else:
             assert (run.report.end, run.report.evicted) == (End.COMPLETE, 50), run.report.message
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no pod has started there", "one has"])
-def test_a_zone_that_has_just_come_back_begins_with_a_small_wave(there: bool) -> None:
+def test_five_go_first_and_more_as_they_start(there: bool) -> None:
     with clusters(*SERVICES[:20], *([THERE] if there else []), usual=5.0) as m:
         seen: list[int] = []
         most = during(m, back_after=30, meanwhile=lambda: seen.append(len(starting(m))))
         run = m.cycle(options=PACED, limits=LIMITS)
         assert (run.report.end, run.report.evicted) == (End.COMPLETE, 20), run.report.message
-    assert most == [20] if there else max(seen[:25]) == 2
+    assert max(seen[:25]) == 5
+    assert run.report.seconds < 30 + 20 + 10
+    assert most[0] <= 17
