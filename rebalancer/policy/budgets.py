@@ -171,7 +171,7 @@ class Shares:
         self._degraded: dict[str, Reason | None] = {}
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
-                broken = [p for p in group.pods if not p.ready]
+                broken = [p for p in group.pods if not _available(p, top, snapshot.now)]
                 self._ready[top.key] += len(group.pods) - len(broken)
                 if broken:
                     self._unready[top.key] += broken
@@ -203,6 +203,12 @@ class Shares:
     def _missing(self, owner: Workload) -> int:
         """How many of its pods are not Ready, or not there."""
         return max(owner.replicas - self._ready[owner.key], len(self._unready[owner.key]))
+
+
+def _available(pod: Pod, owner: Workload, now: float) -> bool:
+    """Whether its owner counts the pod as available: Ready for minReadySeconds."""
+    wanted = owner.min_ready_seconds
+    return pod.ready and (not wanted or pod.ready_since is None or now - pod.ready_since >= wanted)
 
 
 def most_unavailable(owner: Workload, limit: Limit) -> int:

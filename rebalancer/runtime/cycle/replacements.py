@@ -227,6 +227,7 @@ class Replacements:
         # By the controller's uid: pods that cannot be the replacement of any that is on its way.
         self._old: dict[str, set[str]] = {}
         self._placed: dict[str, float] = {}
+        self._ready: dict[str, float] = {}
         self._unschedulable: dict[str, float] = {}
         self._gates: dict[str, tuple[str, ...]] = {}
         self._checked: set[str] = set()
@@ -314,7 +315,7 @@ class Replacements:
                 seconds=now - since,
             )
 
-        if seen is not None and seen.gone and pod is not None and pod.node_name and pod.ready:
+        if seen is not None and seen.gone and pod is not None and self._available(pod, move, now):
             landed = "as predicted" if pod.node_name == move.predicted else f"{move.predicted} was predicted"
             return ended(Fate.DONE, f"its replacement {pod.name} is Ready on {pod.node_name}, {landed}")
         if stop:
@@ -334,9 +335,16 @@ class Replacements:
             return ended(Fate.FAILED, _late(seen, now - since))
         return None
 
+    def _available(self, pod: Pod, move: Move, now: float) -> bool:
+        """Whether it has been Ready for as long as its owner asks of a pod that it counts as available."""
+        if not (pod.node_name and pod.ready):
+            self._ready.pop(pod.uid, None)
+            return False
+        return now - self._ready.setdefault(pod.uid, now) >= move.owner.min_ready_seconds
+
     def _patience(self, evicted: Outcome) -> float:
         """Seconds from the eviction until its replacement counts as failed."""
-        usual = self.limits.ready + evicted.move.pod.grace_seconds
+        usual = self.limits.ready + evicted.move.pod.grace_seconds + evicted.move.owner.min_ready_seconds
         moves = evicted.eviction is not None and evicted.eviction.result is Result.MIGRATING
         return max(usual, MIGRATION) if moves else usual
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Fate
-from tests.support.build import nodes, objects, pdb, workload
+from tests.support.build import deployment, nodes, objects, pdb, workload
 from tests.support.runs.eviction_cost import EVICTIONS, cost
 from tests.support.runs.one_cycle import EXECUTE, Run, once
 from tests.support.sandbox import ApiServer
@@ -69,6 +69,22 @@ def test_a_plan_lasts_wherever_on_its_destinations_replacements_land() -> None:
     assert all(o.expected for o in run.report.outcomes)
     certain = all(m.certain for m in run.story.plans[0].moves)
     assert run.report.plans == 2 or not certain
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_the_next_pod_goes_when_the_replacement_has_been_ready_for_as_long_as_its_owner_asks(
+    seconds: int,
+) -> None:
+    things = objects(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 9}))
+    for o in things:
+        if o["kind"] in ("Deployment", "ReplicaSet"):
+            o["spec"]["minReadySeconds"] = seconds
+        if o["kind"] == "Deployment":
+            o["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+    with ApiServer(things) as server:
+        run = Run(server, time=FakeTime(at=2e9))
+    assert (run.report.end, run.report.evicted) == (End.COMPLETE, 4)
+    assert (run.report.seconds >= 4 * 30) is bool(seconds)
 
 
 def test_a_move_waits_for_its_budget_and_not_for_a_new_plan() -> None:
