@@ -129,7 +129,13 @@ def live_parts(
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
-        plan=planner or remembering(planning, memory, around.last_plan or plan_with_findings, objects.exists),
+        plan=planner
+        or remembering(
+            planning,
+            memory,
+            around.last_plan or plan_with_findings,
+            objects.exists if options.execute else None,
+        ),
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
@@ -158,7 +164,7 @@ def remembering(
     exists: Exists | None = None,
 ) -> Planning:
     """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
-    is there; None: nobody can be asked, and the plan says so.
+    is there; None: nobody evicts, nobody is asked, and the plan says so.
 
     Whether a violation is too young, or something is missing, is only seen in a plan. If it touches such
     owners, a second plan is made without them.

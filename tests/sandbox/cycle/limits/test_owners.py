@@ -165,12 +165,13 @@ def test_what_a_template_names_must_exist(account: str, runtime: str, evicted: i
         assert "gone, which does not exist" in reason
 
 
-def test_a_dry_run_asks_too_and_a_plan_of_a_file_says_that_nobody_was_asked() -> None:
+def test_a_dry_run_and_a_plan_of_a_file_say_that_nobody_was_asked() -> None:
     things = named(SKEWED, "gone")
     with ApiServer(things) as server:
-        run = Run(server, LiveOptions(), time=later())
-    assert not run.story.plans[-1].moves
-    assert any("was not looked at" in a for a in plan(decoded(things)).assumptions)
+        dry = Run(server, LiveOptions(), time=later()).story.plans[-1]
+        evicting = Run(server, time=later()).story.plans[-1]
+    for made, said in ((dry, True), (plan(decoded(things)), True), (evicting, False)):
+        assert any("was not looked at" in a for a in made.assumptions) is said
     assert not any("was not looked at" in a for a in plan(decoded(objects(SKEWED))).assumptions)
 
 
