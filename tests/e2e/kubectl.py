@@ -100,7 +100,7 @@ class Kubectl:
         for pod in self.pods(app):
             cost = "100" if zones[pod["spec"]["nodeName"]] == kept else "-100"
             self("annotate", "pod", pod["metadata"]["name"], f"{_COST}={cost}")
-        self("scale", f"deployment/{app}", "--replicas=3")
+        self("patch", f"deployment/{app}", "-p", '{"spec": {"replicas": 3}}')
         self.until(lambda: len(self.pods(app)) == 3, "three pods are left")
         self.until(lambda: self.ready(app) == 3, "they are Ready")
         assert self.spread(app) == [3, 0, 0]

@@ -175,6 +175,9 @@ def places_of(
         none_yet = not found.blind and home not in found.granted and _makes_its_own(found, there, home)
         if none_yet and settings.evictions.enabled:
             _tell_of_others(found, home)
+    elif settings.ledger.namespace and connection.context != IN_CLUSTER:
+        there_only = survey(settings, connection, namespace=home, wait=wait, backoff=backoff)
+        none_yet = not there_only.blind and _makes_its_own(there_only, "", home)
     default = Settings.defaults()
 
     def place(
