@@ -175,9 +175,14 @@ def places_of(
         none_yet = not found.blind and home not in found.granted and _makes_its_own(found, there, home)
         if none_yet and settings.evictions.enabled:
             _tell_of_others(found, home)
-    elif settings.ledger.namespace and connection.context != IN_CLUSTER:
-        there_only = survey(settings, connection, namespace=home, wait=wait, backoff=backoff)
-        none_yet = not there_only.blind and _makes_its_own(there_only, "", home)
+    elif settings.evictions.enabled and settings.ledger.namespace and connection.context != IN_CLUSTER:
+        brake, lease = Place(home, settings.brake.name), Place(home, settings.leader_election.name)
+        own = find_one(connection, "brake", brake, wait=wait, backoff=backoff)
+        none_yet = (
+            bool(by_run(own.annotations))
+            if own is not None
+            else find_one(connection, "lease", lease, wait=wait, backoff=backoff) is None
+        )
     default = Settings.defaults()
 
     def place(
