@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -13,7 +11,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
 from rebalancer import __version__
@@ -22,6 +19,7 @@ from rebalancer.report import text, words
 from rebalancer.report.document import SHAPES, Report
 from rebalancer.report.exports import escape
 from rebalancer.report.formats import API_VERSION, Format, rfc3339
+from rebalancer.report.html.page import digest, environment
 from rebalancer.report.output import members, to_builtins, to_json
 
 
@@ -146,29 +144,17 @@ h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:an
 
 def to_html(fleet: FleetReport) -> str:
     """The whole report as one HTML file. Every value is escaped; nothing runs in it."""
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     return (
-        _template()
+        environment()
         .get_template("fleet.html.j2")
         .render(
             headline=headline(fleet),
             fleet=fleet,
             rows=[(c, tuple(map(text.clean, cells(c)))) for c in fleet.clusters],
             style=_STYLE,
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'",
+            policy=f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'",
             version=__version__,
         )
-    )
-
-
-@cache
-def _template() -> Environment:
-    return Environment(
-        loader=PackageLoader("rebalancer.report.html", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 

@@ -5,12 +5,8 @@ Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from msgspec import Struct
 
 from rebalancer import __version__
@@ -19,6 +15,7 @@ from rebalancer.outcome import CycleReport, Outcome
 from rebalancer.report import text
 from rebalancer.report.document import SHAPES, shape
 from rebalancer.report.formats import API_VERSION
+from rebalancer.report.html.page import digest, environment
 from rebalancer.report.text import clean, columns, counts, listing, percent, plural, short_key
 
 _MOST = 40
@@ -301,10 +298,9 @@ class Line(Struct, frozen=True):
 
 def to_html(month: MonthReport) -> str:
     """The whole document as one HTML file. Every value is escaped; nothing runs in it."""
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     highest = max((max(v.worst_loss) for v in month.variants), default=0.0) or 1.0
     return (
-        _template()
+        environment()
         .get_template("month.html.j2")
         .render(
             month=month,
@@ -317,7 +313,10 @@ def to_html(month: MonthReport) -> str:
             base=BASE,
             style=_STYLE,
             version=__version__,
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+            policy=(
+                f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'; "
+                "base-uri 'none'; form-action 'none'"
+            ),
         )
     )
 
@@ -333,16 +332,3 @@ def lines(month: MonthReport, highest: float) -> list[Line]:
             points.append(f"{round(LEFT + day * step, 1)},{y} {round(LEFT + (day + 1) * step, 1)},{y}")
         found.append(Line(v.variant, "M" + " L".join(points)))
     return found
-
-
-@cache
-def _template() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("rebalancer.report.html", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters.update(percent=text.percent, number=lambda n: f"{n:,}")
-    return environment

@@ -206,7 +206,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     drill = report.drill if report.drill is not UNSET else None
     script, style = _source("script.js"), _source("style.css")
     page = (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             report=report,
@@ -215,8 +215,8 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             script=script,
             style=style,
             policy=(
-                f"default-src 'none'; script-src 'sha256-{_hash(script)}'; "
-                f"style-src 'sha256-{_hash(style)}'; base-uri 'none'; form-action 'none'"
+                f"default-src 'none'; script-src 'sha256-{digest(script)}'; "
+                f"style-src 'sha256-{digest(style)}'; base-uri 'none'; form-action 'none'"
             ),
             headline=text.headline(report),
             lead=words.lead(report),
@@ -270,8 +270,9 @@ def _stays(report: Report) -> list[Stays]:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates of all pages: what they print is escaped, and visible."""
+    made = Environment(
         loader=PackageLoader("rebalancer.report.html", ""),
         autoescape=True,
         trim_blocks=True,
@@ -279,7 +280,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         finalize=_visible,
     )
-    environment.filters.update(
+    made.filters.update(
         percent=text.percent,
         short=text.short_key,
         plural=text.plural,
@@ -287,14 +288,14 @@ def _environment() -> Environment:
         number=lambda n: f"{n:,}",
         signed=lambda n: f"{n:+d}".replace("-", "−"),
     )
-    environment.globals.update(
+    made.globals.update(
         leaving=text.leaving,
         landing=text.landing,
         says=text.says,
         grade_says=words.grade_says,
         workload_name=words.workload_name,
     )
-    return environment
+    return made
 
 
 def _visible(value: Any) -> Any:
@@ -306,10 +307,11 @@ def _visible(value: Any) -> Any:
 
 @cache
 def _source(name: str) -> str:
-    loader = _environment().loader
+    loader = environment().loader
     assert loader is not None
-    return loader.get_source(_environment(), name)[0].strip()
+    return loader.get_source(environment(), name)[0].strip()
 
 
-def _hash(source: str) -> str:
+def digest(source: str) -> str:
+    """Of a script or a style, as a Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
