@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -171,7 +172,9 @@ class Shares:
         self._degraded: dict[str, Reason | None] = {}
         for group in snapshot.live:
             if (top := self.top(group.one)) is not None:
-                broken = [p for p in group.pods if not _available(p, top, snapshot.now)]
+                wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
+                # Its owner counts a pod as available that has been Ready for minReadySeconds.
+                broken = [p for p in group.pods if not p.ready or (p.ready_since or -inf) > wanted]
                 self._ready[top.key] += len(group.pods) - len(broken)
                 if broken:
                     self._unready[top.key] += broken
@@ -203,12 +206,6 @@ class Shares:
     def _missing(self, owner: Workload) -> int:
         """How many of its pods are not Ready, or not there."""
         return max(owner.replicas - self._ready[owner.key], len(self._unready[owner.key]))
-
-
-def _available(pod: Pod, owner: Workload, now: float) -> bool:
-    """Whether its owner counts the pod as available: Ready for minReadySeconds."""
-    wanted = owner.min_ready_seconds
-    return pod.ready and (not wanted or pod.ready_since is None or now - pod.ready_since >= wanted)
 
 
 def most_unavailable(owner: Workload, limit: Limit) -> int:

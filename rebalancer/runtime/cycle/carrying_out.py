@@ -256,6 +256,7 @@ class CarryingOut:
         room = min(LARGEST, self._memory.most_in_flight or LARGEST) - len(self.flight.flying)
         if room <= 0:
             return []
+        self._slow.look(self.flight.flying.values())
         # One pod of each owner first, so that few in flight tell of many.
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
         allowed = [m for m in waiting if self._allowed(m)]
@@ -267,7 +268,7 @@ class CarryingOut:
 
     def _allowed(self, move: Move) -> bool:
         """Whether budgets, quotas and the slow start have room for it beside what is in flight."""
-        if not self._slow.admits(move, self.flight.flying.values()):
+        if not self._slow.admits(move):
             return False
         if not (self._limits.allow(move) or self._impatient()):
             return False

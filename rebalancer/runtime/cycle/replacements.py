@@ -143,12 +143,17 @@ class SlowStart:
             n.name: [_CLUSTER, *((k, n.labels[k]) for k in fixed if k in n.labels)] for n in snapshot.nodes
         }
         self._ready = ready
+        self._full = set[tuple[str, str]]()
 
-    def admits(self, move: Move, flying: Iterable[Outcome]) -> bool:
-        """Whether one more replacement may be on its way to where this one is expected."""
+    def look(self, flying: Iterable[Outcome]) -> None:
+        """Beside these, and after what is Ready by now, for all moves of a turn."""
         there = Counter(d for o in flying for d in self._of(o.move.predicted))
         landed = Counter(d for node in self._ready() for d in self._of(node))
-        return all(there[d] < _FIRST + _MORE * landed[d] for d in self._of(move.predicted))
+        self._full = {d for d, n in there.items() if n >= _FIRST + _MORE * landed[d]}
+
+    def admits(self, move: Move) -> bool:
+        """Whether one more replacement may be on its way to where this one is expected."""
+        return self._full.isdisjoint(self._of(move.predicted))
 
     def _of(self, node: str) -> list[tuple[str, str]]:
         return self._domains.get(node, [_CLUSTER])
