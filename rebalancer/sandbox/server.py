@@ -298,6 +298,9 @@ class ApiServer:
             assert self._server is not None
             assert self._socket is not None
             await self._server.serve(sockets=[self._socket])
+            for connection in list(self._server.server_state.connections):  # what outlived the time for it
+                connection.transport.abort()
+            await asyncio.sleep(0)  # the loop closes what was aborted in its next round
 
         asyncio.run(serve())
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -47,6 +49,15 @@ def test_it_stops_soon_although_watches_and_hung_requests_are_open() -> None:
         assert list(stream) == []
         thread.join(5)
         assert failed
+
+
+def test_it_closes_connections_whose_answers_nobody_reads() -> None:
+    server = ApiServer(objects=[node(f"n{i}") for i in range(3_000)]).start()
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as reader:
+        reader.sendall(b"GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 9)
+        time.sleep(0.5)
+        server.stop()
+        gc.collect()  # a transport that was left open warns here
 
 
 def test_a_restart_keeps_objects_and_address() -> None:
