@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rebalancer.drill.lost import NODE, Drill, Drilled, Failure, Fate, Lost, Manner, failures, keys_to_try
-from rebalancer.drill.replay import AtRest, breaches, losses, replayed
+from rebalancer.drill.replay import Intact, breaches, losses, replayed
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
@@ -49,9 +49,9 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
 # affinity. Whatever is not known is replayed.
 
 
-def surely_fine(rest: AtRest, lost: list[list[Lost]]) -> Bools:
+def surely_fine(intact: Intact, lost: list[list[Lost]]) -> Bools:
     """bool[N]: nodes whose lost pods (`lost[row]`) all find a node if that node alone fails."""
-    state = rest.state
+    state = intact.state
     fine = state.table.every.copy()
     new: Ints = np.zeros(state.table.size, dtype=np.int64)
     templates: dict[int, tuple[PodTemplate, Counter[int]]] = {}
@@ -65,10 +65,10 @@ def surely_fine(rest: AtRest, lost: list[list[Lost]]) -> Bools:
             found = templates.setdefault(id(one.replacement), (one.replacement, Counter()))
             found[1][row] += 1
     # A pod that waits may be opened a node, too, and then takes one.
-    new += rest.waiting
+    new += intact.waiting
     frameworks = Frameworks(state)
     for template, rows in templates.values():
-        rest.on_progress()
+        intact.on_progress()
         nodes = np.fromiter(rows, dtype=np.intp)
         fine[nodes] &= _open(state, frameworks, template, nodes) >= new[nodes]
     return fine
@@ -156,15 +156,15 @@ def drill(
     `keys`: NODE, labels of nodes, or KEY=VALUE for a single domain; by default nodes and every key of a
     spread constraint. With a `plan` all of it again as the plan leaves the cluster.
     """
-    rest = AtRest(snapshot, scheduler, manner, on_progress)
-    tried = tuple(keys) or keys_to_try(rest.state.table, _spread_keys(snapshot))
-    today = tuple(_all(rest, tried))
+    intact = Intact(snapshot, scheduler, manner, on_progress)
+    tried = tuple(keys) or keys_to_try(intact.state.table, _spread_keys(snapshot))
+    today = tuple(_all(intact, tried))
     planned: tuple[Drilled, ...] = ()
     if plan is not None:
         after = after_plan(snapshot, plan)
         same = after is snapshot
-        planned = today if same else tuple(_all(AtRest(after, scheduler, manner, on_progress), tried))
-    return Drill(manner=manner, keys=tried, today=today, planned=planned, waiting=rest.waiting)
+        planned = today if same else tuple(_all(Intact(after, scheduler, manner, on_progress), tried))
+    return Drill(manner=manner, keys=tried, today=today, planned=planned, waiting=intact.waiting)
 
 
 def _spread_keys(snapshot: Snapshot) -> Iterator[str]:
@@ -173,36 +173,36 @@ def _spread_keys(snapshot: Snapshot) -> Iterator[str]:
         yield from (c.topology_key for c in template.spread)
 
 
-def _all(rest: AtRest, keys: Iterable[str]) -> Iterator[Drilled]:
-    known = {NODE: _each_node} if rest.manner == "silent" else {}
+def _all(intact: Intact, keys: Iterable[str]) -> Iterator[Drilled]:
+    known = {NODE: _each_node} if intact.manner == "silent" else {}
     for key in keys:
-        every = list(failures(rest.state.table, [key]))
-        yield from known.get(key, _each)(rest, every)
+        every = list(failures(intact.state.table, [key]))
+        yield from known.get(key, _each)(intact, every)
 
 
-def _each(rest: AtRest, every: Sequence[Failure]) -> Iterator[Drilled]:
+def _each(intact: Intact, every: Sequence[Failure]) -> Iterator[Drilled]:
     for failure in every:
-        rest.on_progress()
-        yield replayed(rest, failure)
+        intact.on_progress()
+        yield replayed(intact, failure)
 
 
-def _each_node(rest: AtRest, every: Sequence[Failure]) -> Iterator[Drilled]:
+def _each_node(intact: Intact, every: Sequence[Failure]) -> Iterator[Drilled]:
     """Nodes whose pods surely find others are not replayed."""
-    table = rest.state.table
-    lost = [rest.owned.lost(pods) for pods in rest.on_node]
-    fine = surely_fine(rest, lost)
+    table = intact.state.table
+    lost = [intact.owned.lost(pods) for pods in intact.on_node]
+    fine = surely_fine(intact, lost)
     for failure in every:
         row = table.index[failure.value]
-        rest.on_progress()
-        yield _harmless(rest, failure, lost[row]) if fine[row] else replayed(rest, failure)
+        intact.on_progress()
+        yield _harmless(intact, failure, lost[row]) if fine[row] else replayed(intact, failure)
 
 
-def _harmless(rest: AtRest, failure: Failure, lost: list[Lost]) -> Drilled:
+def _harmless(intact: Intact, failure: Failure, lost: list[Lost]) -> Drilled:
     new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
     return Drilled(
         failure=failure,
         nodes=1,
-        workloads=losses(rest, new, set(), set(), {}),
-        breaches=breaches(rest, lost, [one for one in lost if one.fate is Fate.MADE]),
-        waiting=rest.waiting,
+        workloads=losses(intact, new, set(), set(), {}),
+        breaches=breaches(intact, lost, [one for one in lost if one.fate is Fate.MADE]),
+        waiting=intact.waiting,
     )

@@ -153,7 +153,7 @@ class Placing:
 # The cluster before anything fails: pods that terminate are gone, and what finds a node has one.
 
 
-class AtRest:
+class Intact:
     """A snapshot at rest. `on_node[row]`: its live pods; `left`: pods that no node takes."""
 
     def __init__(
@@ -209,18 +209,18 @@ def _arrival(pod: Pod) -> tuple[float, str]:
 # PodDisruptionBudgets that a failure breaches: it asks nobody.
 
 
-def breaches(rest: AtRest, lost: Iterable[Lost], placed: Iterable[Lost]) -> tuple[Breach, ...]:
+def breaches(intact: Intact, lost: Iterable[Lost], placed: Iterable[Lost]) -> tuple[Breach, ...]:
     """The budgets with fewer healthy pods than they need, by name. `placed`: whose replacement has a node."""
     known: dict[str, Budget] = {}
     gone: Counter[str] = Counter()
     back: Counter[str] = Counter()
     for one in lost:
         if one.pod.ready:
-            for budget in rest.budgets.of(one.pod):
+            for budget in intact.budgets.of(one.pod):
                 known[budget.key] = budget
                 gone[budget.key] += 1
     for one in placed:
-        for budget in rest.budgets.of(one.pod):
+        for budget in intact.budgets.of(one.pod):
             back[budget.key] += 1
     found = []
     for key, budget in sorted(known.items()):
@@ -236,21 +236,21 @@ _EXPLAINED = 50
 """Workloads of one failure of which is told what shuts the nodes."""
 
 
-def lost_with(rest: AtRest, down: Bools) -> list[Lost]:
+def lost_with(intact: Intact, down: Bools) -> list[Lost]:
     """The pods that are lost with these nodes, by node and name."""
-    return [lost for row in np.flatnonzero(down).tolist() for lost in rest.owned.lost(rest.on_node[row])]
+    return [lost for row in np.flatnonzero(down).tolist() for lost in intact.owned.lost(intact.on_node[row])]
 
 
-def replayed(rest: AtRest, failure: Failure) -> Drilled:
+def replayed(intact: Intact, failure: Failure) -> Drilled:
     """What comes of the failure."""
-    down = failure.down(rest.state.table)
-    lost = lost_with(rest, down)
-    silent = rest.manner == "silent"
-    state = rest.state.over(_table(rest.state.table, down, silent=silent))
+    down = failure.down(intact.state.table)
+    lost = lost_with(intact, down)
+    silent = intact.manner == "silent"
+    state = intact.state.over(_table(intact.state.table, down, silent=silent))
     placing = Placing(state, down=None if silent else down)
     new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
-    left = rest.left
-    for pods in _in_order(rest, down):
+    left = intact.left
+    for pods in _in_order(intact, down):
         gone = {key_of(pod) for pod in pods}
         for key in gone:
             if silent:
@@ -270,26 +270,26 @@ def replayed(rest: AtRest, failure: Failure) -> Drilled:
     return Drilled(
         failure=failure,
         nodes=int(np.count_nonzero(down)),
-        workloads=losses(rest, new, pending, unmade, why),
-        breaches=breaches(rest, lost, [new[k] for k in placing.placed if k in new]),
+        workloads=losses(intact, new, pending, unmade, why),
+        breaches=breaches(intact, lost, [new[k] for k in placing.placed if k in new]),
         waiting=waiting,
     )
 
 
-def _in_order(rest: AtRest, down: Bools) -> list[list[Pod]]:
+def _in_order(intact: Intact, down: Bools) -> list[list[Pod]]:
     """The pods on these nodes that are deleted, those first that tolerate the silence for the shortest time.
     Of deleted nodes they go all at once."""
     by_time: dict[float, list[Pod]] = {}
     for row in np.flatnonzero(down).tolist():
-        for pod in rest.on_node[row]:
-            after = rest.owned.deleted_after(pod) if rest.manner == "silent" else 0.0
+        for pod in intact.on_node[row]:
+            after = intact.owned.deleted_after(pod) if intact.manner == "silent" else 0.0
             if after is not None:
                 by_time.setdefault(after, []).append(pod)
     return [by_time[after] for after in sorted(by_time)] or [[]]
 
 
 def losses(
-    rest: AtRest,
+    intact: Intact,
     new: dict[Hashable, Lost],
     pending: set[Hashable],
     unmade: set[Hashable],
@@ -311,7 +311,7 @@ def losses(
     found = [
         WorkloadLoss(
             workload=workload,
-            pods=rest.owned.running[workload],
+            pods=intact.owned.running[workload],
             lost=count["lost"],
             replaced=count["replaced"],
             pending=count["pending"],
@@ -345,10 +345,10 @@ def _in_turn(placing: Placing, ordered: dict[Hashable, Lost], left: list[Waits])
         if one.workload in stopped:
             unmade.add(key)
             continue
-        rest = placing.place([Waits(one.replacement, (key,))])
-        if rest:
+        unplaced = placing.place([Waits(one.replacement, (key,))])
+        if unplaced:
             stopped.add(one.workload)
-            left += rest
+            left += unplaced
     return unmade
 
 

@@ -219,7 +219,7 @@ class HardConstraints(Constraints):
             assert self._judge is not None
             candidate = Candidate(component, component.classes.index(pod_class), node, pod)
             found = self._judge.why_not(component.start, candidate)
-            ended = solved.walk.exhausted
+            ended = solved.solution.exhausted
             return found or reason(ReasonCode.NOT_NEEDED if ended else ReasonCode.SIMULATION_LIMIT)
 
         return solved.classes, why_not

@@ -23,7 +23,7 @@ from rebalancer.planner.cluster.pod_classes import PodClass, add_yields
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.moves import HardJudge, JudgedMove, Wave, in_order
 from rebalancer.planner.plan import ComponentFigures, Refusal, crowded_out
-from rebalancer.planner.search.orders import Beam, Odds, SureMoves
+from rebalancer.planner.search.orders import Beam, GuaranteedMoves, Odds
 from rebalancer.planner.search.problem import Problem
 from rebalancer.planner.waves.schedule import Schedule, Scheduler
 from rebalancer.policy.evictable import Evictable
@@ -32,20 +32,20 @@ from rebalancer.spread.arrays import Ints
 # From counts to a sequence that the scheduler follows.
 #
 # The bound says how few moves a placement needs; the scheduler, not the planner, chooses where a
-# replacement lands. First the search looks for *sure* moves: at each, wherever this and every earlier
+# replacement lands. First the search looks for *guaranteed* moves: at each, wherever this and every earlier
 # replacement landed, the bound falls by one. If there are none, a beam along the landings that the
 # scheduler's scores predict shows how low harmless moves lead. Then it looks for those moves to as low an
 # end that are fewest and have the best odds. Bounded in candidates tried, not in time.
 
 FIRST = 0.25
-"""Share of the effort after which the search for sure moves waits for a sign that there are some."""
+"""Share of the effort after which the search for guaranteed moves waits for a sign that there are some."""
 BEAM = 3.0
 """Share of the effort that the beam may take: its candidates need no program."""
-UNSURE = 0.5
-"""Share of the effort for the odds where no moves are sure."""
+LIKELY_ONLY = 0.5
+"""Share of the effort for the odds where no moves are guaranteed."""
 
 
-class Walk(Struct, frozen=True, eq=False):
+class Solution(Struct, frozen=True, eq=False):
     """The best sequence of moves found, which ends at an excess of `residual`.
 
     `least`: excess of the best final state; `bound`: moves that a final state with an excess of `residual`
@@ -62,7 +62,7 @@ class Walk(Struct, frozen=True, eq=False):
 
 
 class Search:
-    """Finds the best walk of one component. It leaves the simulation's state as it was.
+    """Finds the best solution of one component. It leaves the simulation's state as it was.
 
     `given`: int64[N] by resource, what other components' pods may leave free before the plan ends; it counts
     for what is proved, not for where the search goes.
@@ -86,17 +86,17 @@ class Search:
         )
         self.solver = self._remaining.solver
 
-    def run(self) -> Walk:
-        """The walk of the best rank (`objective`) that is found."""
+    def run(self) -> Solution:
+        """The solution of the best rank (`objective`) that is found."""
         c = self._component
         if not c.classes:
             now = sum(c.excesses(c.start))
-            return Walk((), now, 0, now, proved=True, exhausted=True)
+            return Solution((), now, 0, now, proved=True, exhausted=True)
         with self._problem.tried.kept():
-            walk = self._found()
+            solution = self._found()
         self._problem.forget()
         self._roomier.forget()
-        return walk
+        return solution
 
     def lowest(self) -> int:
         """The least excess of any final state, wherever others' pods go."""
@@ -107,19 +107,19 @@ class Search:
         """The fewest moves from the start to a final state with this excess, wherever others' pods go."""
         return self._roomier.start_moves(residual) or 0 if self._component.classes else 0
 
-    def _found(self) -> Walk:
+    def _found(self) -> Solution:
         least = self._remaining.start_least()
-        search = SureMoves(self._problem, least)
+        search = GuaranteedMoves(self._problem, least)
         self._effort.renew(FIRST)
-        if (sure := search.sure()) is not None:
-            return self._surely(sure, least)
+        if (guaranteed := search.guaranteed()) is not None:
+            return self._guaranteed(guaranteed, least)
         beam = Beam(self._problem)
         self._effort.renew(BEAM)
         lowest = beam.run(least)
         residual, moves = lowest.rank.excess, lowest.moves
         self._effort.renew()
-        if residual == least and (sure := search.sure()) is not None:
-            return self._surely(sure, least)
+        if residual == least and (guaranteed := search.guaranteed()) is not None:
+            return self._guaranteed(guaranteed, least)
         found = None
         if residual > least and beam.exhausted:
             # Predicted are the first of equally good nodes; the scheduler takes any of them.
@@ -127,30 +127,30 @@ class Search:
         if found is not None:
             residual, moves = least, found
         elif moves:
-            search = search if residual == least else SureMoves(self._problem, residual)
+            search = search if residual == least else GuaranteedMoves(self._problem, residual)
             most = min(len(moves), self._fewest(residual) + objective.DETOURS)
             moves = self._likeliest(search, residual, most) or moves
         self._effort.renew(FIRST)
         proved = not moves and residual == least and self._proved((), least)
         exhausted = residual == least or beam.exhausted
-        return Walk(search.marked(moves), least, self.bound(residual), residual, proved, exhausted)
+        return Solution(search.marked(moves), least, self.bound(residual), residual, proved, exhausted)
 
     def _fewest(self, residual: int) -> int:
         """The fewest moves to this excess with the room that there is."""
         return self._remaining.start_moves(residual) or 0
 
-    def _surely(self, moves: tuple[JudgedMove, ...], least: int) -> Walk:
-        return Walk(moves, least, self.bound(least), least, self._proved(moves, least), exhausted=True)
+    def _guaranteed(self, moves: tuple[JudgedMove, ...], least: int) -> Solution:
+        return Solution(moves, least, self.bound(least), least, self._proved(moves, least), exhausted=True)
 
     def _proved(self, moves: tuple[JudgedMove, ...], least: int) -> bool:
         """Whether no other end has less excess, and none as little with fewer moves."""
         best = self._roomier
         return best.exact and best.start_least() == least and self.bound(least) == len(moves)
 
-    def _likeliest(self, search: SureMoves, residual: int, most: int) -> tuple[JudgedMove, ...] | None:
+    def _likeliest(self, search: GuaranteedMoves, residual: int, most: int) -> tuple[JudgedMove, ...] | None:
         """The moves to `residual`, `most` of them at most, that are worth most; None if none are found."""
         for thorough in (True, False):
-            self._effort.renew(UNSURE)
+            self._effort.renew(LIKELY_ONLY)
             odds = Odds(self._problem, residual, most, thorough=thorough)
             worth, found = odds.best()
             if not self._effort.gone:
@@ -171,43 +171,45 @@ class Search:
 
 
 class Solved(Struct, frozen=True, eq=False):
-    """A component that has an excess, and the walk found for it by a search from its start."""
+    """A component that has an excess, and the solution found for it by a search from its start."""
 
     groups: tuple[Group, ...]
     classes: tuple[PodClass, ...]
-    walk: Walk
+    solution: Solution
     search: Search
 
     def ending(self, residual: int) -> Solved:
-        """The component as the plan leaves it, otherwise than its own walk would."""
-        if residual == self.walk.residual:
+        """The component as the plan leaves it, otherwise than its own solution would."""
+        if residual == self.solution.residual:
             return self
-        least = min(self.walk.least, residual)
+        least = min(self.solution.least, residual)
         bound = self.search.bound(residual)
         return replace(
             self,
-            walk=replace(
-                self.walk, least=least, bound=bound, residual=residual, proved=False, exhausted=False
+            solution=replace(
+                self.solution, least=least, bound=bound, residual=residual, proved=False, exhausted=False
             ),
         )
 
-    def further(self, walk: Walk) -> Solved:
-        """The component with a walk that goes on from where the first one led."""
-        w = self.walk
-        joined = Walk(
-            (*w.moves, *walk.moves),
-            min(w.least, walk.least),
+    def further(self, solution: Solution) -> Solved:
+        """The component with a solution that goes on from where the first one led."""
+        w = self.solution
+        joined = Solution(
+            (*w.moves, *solution.moves),
+            min(w.least, solution.least),
             # Without classes, moves of others have lowered what it counts.
-            w.bound if walk.residual == w.residual or not self.classes else self.search.bound(walk.residual),
-            walk.residual,
-            w.proved and not walk.moves and w.residual == walk.residual,
-            walk.exhausted,
+            w.bound
+            if solution.residual == w.residual or not self.classes
+            else self.search.bound(solution.residual),
+            solution.residual,
+            w.proved and not solution.moves and w.residual == solution.residual,
+            solution.exhausted,
         )
-        return replace(self, walk=joined)
+        return replace(self, solution=joined)
 
     def figures(self) -> ComponentFigures:
         """What solving it came to."""
-        w = self.walk
+        w = self.solution
         return ComponentFigures(
             groups=tuple(g.index for g in self.groups),
             pods=sum(len(p) for c in self.classes for p in c.by_node.values()),
@@ -257,11 +259,11 @@ class Phase(ABC):
         return Planned(schedule.waves, tuple(refused.values()))
 
     @abstractmethod
-    def walks(self, turn: int) -> Iterator[Sequence[JudgedMove]]:
+    def sequences(self, turn: int) -> Iterator[Sequence[JudgedMove]]:
         """For each component with an excess its moves; each from where the ones before it lead."""
 
     @abstractmethod
-    def scheduled(self, walks: Sequence[Sequence[JudgedMove]]) -> Schedule:
+    def scheduled(self, sequences: Sequence[Sequence[JudgedMove]]) -> Schedule:
         """These moves in waves."""
 
     @abstractmethod
@@ -274,12 +276,12 @@ class Phase(ABC):
         dropped: tuple[JudgedMove, ...] = ()
         with ExitStack() as made:
             for turn in range(self.turns):
-                walks = []
+                sequences = []
                 with ExitStack() as walked:
-                    for moves in self.walks(turn):
-                        walks.append(moves)
+                    for moves in self.sequences(turn):
+                        sequences.append(moves)
                         walked.enter_context(self.simulation.after(moves))
-                more = self.scheduled(walks)
+                more = self.scheduled(sequences)
                 waves += more.waves
                 dropped = more.dropped
                 if not more.waves:
@@ -323,8 +325,8 @@ class HardPhase(Phase):
         """The moves, in waves, and what is solved by now."""
         return replace(super().plan(), solved=self._solved)
 
-    def walks(self, turn: int) -> Iterator[Sequence[JudgedMove]]:
-        """The best walk of each component."""
+    def sequences(self, turn: int) -> Iterator[Sequence[JudgedMove]]:
+        """The best solution of each component."""
         if turn == 0:
             self._yields = self._movable()
         for i, (groups, classes) in enumerate(self._violated):
@@ -334,16 +336,16 @@ class HardPhase(Phase):
             own = component.yields()
             others = {r: a - own.get(r, 0) for r, a in self._yields.items()}
             search = Search(self.simulation, component, self._judge, self._effort, others)
-            walk = search.run()
+            solution = search.run()
             known = self._solved.get(i)
-            self._solved[i] = known.further(walk) if known else Solved(groups, classes, walk, search)
+            self._solved[i] = known.further(solution) if known else Solved(groups, classes, solution, search)
             # A later turn builds on landings that are only predicted.
-            sure = turn == 0 and not self._again
-            yield [replace(m, certain=m.certain and sure) for m in walk.moves]
+            guaranteed = turn == 0 and not self._again
+            yield [replace(m, certain=m.certain and guaranteed) for m in solution.moves]
 
-    def scheduled(self, walks: Sequence[Sequence[JudgedMove]]) -> Schedule:
+    def scheduled(self, sequences: Sequence[Sequence[JudgedMove]]) -> Schedule:
         """These moves in waves, with regard to Pending pods."""
-        return self.scheduler.schedule(walks, self._judge.waiting)
+        return self.scheduler.schedule(sequences, self._judge.waiting)
 
     def improved(self, found: Schedule) -> Schedule:
         """The best of what the turns gave, of that with further moves of all together, and of these alone."""

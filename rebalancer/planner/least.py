@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner.bounds.one_key import CellStructure, ClosedForm, ceilings, deciding
+from rebalancer.planner.bounds.one_key import ClosedForm, NodeBuckets, ceilings, deciding
 from rebalancer.planner.bounds.program import AdmittedProgram, LeastExcess, Program, least_excess
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
@@ -129,8 +129,8 @@ def _together(
 
 
 def _program(component: Component, groups: Sequence[int], effort: Effort) -> LeastExcess:
-    cells = CellStructure(component).cells(component.start)
-    return least_excess(Program(component, component.start, cells, None, only=groups), effort)
+    buckets = NodeBuckets(component).buckets(component.start)
+    return least_excess(Program(component, component.start, buckets, None, only=groups), effort)
 
 
 def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], effort: Effort) -> int:
@@ -140,8 +140,11 @@ def _admitted(simulation: Simulation, stays: Stays, asked: Mapping[str, Ints], e
     component = _component(simulation, stays.groups, stays.classes, asked)
     if (by := deciding(component)) is not None:
         return ClosedForm(component, by).start_least()
-    cells, groups = CellStructure(component).cells(component.start), range(len(component.groups))
-    admitted = AdmittedProgram(component, component.start, cells, None, ceilings(component), only=groups)
+    buckets, groups = (
+        NodeBuckets(component).buckets(component.start),
+        range(len(component.groups)),
+    )
+    admitted = AdmittedProgram(component, component.start, buckets, None, ceilings(component), only=groups)
     return min(least_excess(admitted, effort).excess, sum(stays.residual))
 
 

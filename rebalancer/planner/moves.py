@@ -287,7 +287,7 @@ def _leaves(domains: Ints, node: int, nodes: Rows) -> bool:
     return not bool((domains[nodes] == domains[node]).any())
 
 
-# Who could be evicted next: for each cell of interchangeable nodes the best victim.
+# Who could be evicted next: for each bucket of interchangeable nodes the best victim.
 
 
 class Victims:
@@ -310,32 +310,32 @@ class Victims:
         self._classes = np.array([c.pod_class for c in self._candidates], dtype=np.intp)
         self._nodes = np.array([c.node for c in self._candidates], dtype=np.intp)
 
-    def now(self, cell_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
+    def now(self, bucket_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
         """Possible victims in the simulation's present state, the most promising first.
 
         `gives`, int64[Q, N]: how much the bound wants pods taken from a node. First comes one victim for each
-        cell (`cell_of`, int64[N]); the others of a cell come last, for where they lie may matter to things
-        that counts do not see. Later changes of the state do not concern what is asked for now.
+        bucket (`bucket_of`, int64[N]); the others of a bucket come last, for where they lie may matter to
+        things that counts do not see. Later changes of the state do not concern what is asked for now.
         """
         ranked: Sequence[int] = range(len(self._keys))
         if gives is not None:
             ranked = objective.victims(gives[self._classes, self._nodes]).tolist()
         there = self._simulation.state.pods
-        return self._by_cell([i for i in ranked if self._keys[i] in there], cell_of)
+        return self._by_bucket([i for i in ranked if self._keys[i] in there], bucket_of)
 
-    def _by_cell(self, ranked: Iterable[int], cell_of: Ints) -> Iterator[Candidate]:
+    def _by_bucket(self, ranked: Iterable[int], bucket_of: Ints) -> Iterator[Candidate]:
         places: set[tuple[int, int]] = set()
-        cells: set[tuple[int, int]] = set()
+        buckets: set[tuple[int, int]] = set()
         rest: list[Candidate] = []
         for candidate in map(self._candidates.__getitem__, ranked):
             place = candidate.pod_class, candidate.node
             if place in places:
                 continue
             places.add(place)
-            cell = candidate.pod_class, int(cell_of[candidate.node])
-            if cell in cells:
+            bucket = candidate.pod_class, int(bucket_of[candidate.node])
+            if bucket in buckets:
                 rest.append(candidate)
             else:
-                cells.add(cell)
+                buckets.add(bucket)
                 yield candidate
         yield from rest

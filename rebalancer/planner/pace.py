@@ -90,7 +90,7 @@ _LONGEST = 900.0
 """A pod that became Ready later was ill, or lost its readiness in between."""
 
 
-class Gait(Struct, frozen=True):
+class Throttle(Struct, frozen=True):
     """What holds evictions back beside the plan. `per_second`: so many at most, None = any number. `canary`:
     so many come first, one by one and then two at a time."""
 
@@ -98,7 +98,7 @@ class Gait(Struct, frozen=True):
     canary: int = 0
 
 
-AT_ONCE = Gait()
+AT_ONCE = Throttle()
 """As fast as the plan allows."""
 
 
@@ -120,7 +120,7 @@ class Pace(Struct, frozen=True):
     longest: str
 
 
-def pace(plan: Plan, snapshot: Snapshot, gait: Gait = AT_ONCE) -> Pace:
+def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
     """How long the plan may take, if pods become Ready as those of their owners did before.
 
     A wave is no barrier: each chain of moves goes on by itself. So the plan takes as long as its longest
@@ -142,9 +142,11 @@ def pace(plan: Plan, snapshot: Snapshot, gait: Gait = AT_ONCE) -> Pace:
     crowds = max((d.waves for d in plan.demands if not d.owner), default=0)
     crowded = crowds * mean(map(alone, plan.moves)) if crowds else 0.0
     usual = mean(map(alone, plan.moves)) if plan.moves else 0.0
-    started = (len(plan.moves) - 1) / gait.per_second + usual if gait.per_second and plan.moves else 0.0
+    started = (
+        (len(plan.moves) - 1) / throttle.per_second + usual if throttle.per_second and plan.moves else 0.0
+    )
     seconds = max(longest, crowded, started)
-    if first := min(gait.canary, len(plan.moves)):
+    if first := min(throttle.canary, len(plan.moves)):
         # One, then two at a time; what is left of the plan then takes its share of the whole.
         alone_or_two = (1 + first // 2) * usual
         seconds = max(longest, alone_or_two + seconds * (1 - first / len(plan.moves)))

@@ -90,7 +90,7 @@ class ComponentFigures(Struct, frozen=True, eq=False, kw_only=True):
 
     `groups` are indices into the plan's `constraints`; `pods` how many may move or count with them; `solver`
     is "closed form" or "HiGHS". `least`, `bound`: excess and moves of the best final state; `residual`,
-    `moves`: those of the walk that was found; `proved`: there is no better one.
+    `moves`: those of the sequence that was found; `proved`: there is no better one.
     """
 
     groups: tuple[int, ...]

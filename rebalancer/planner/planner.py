@@ -89,12 +89,12 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         sum(c.residual_excess for c in constraints if c.in_scope),
         for_proof(planned(view.simulation.spent.steps, len(view.snapshot.pods))),
     )
-    lower_bound = sum(s.walk.bound for s in solved)
+    lower_bound = sum(s.solution.bound for s in solved)
     # However it was found: no plan leaves less than nothing, and none gets there with fewer moves.
     fewest = not left and len(moves) == lower_bound
     # With an excess left, another order of several components might have left less; and of what rests on
     # scores, a soft excess that stays among it, nothing is proved.
-    searched = all(s.walk.proved for s in solved) and not given_up and (len(solved) <= 1 or not left)
+    searched = all(s.solution.proved for s in solved) and not given_up and (len(solved) <= 1 or not left)
     whole = _moves(view, options, waves, results)
     return Plan(
         constraints=tuple(

@@ -80,8 +80,8 @@ class Needs:
         counts = self.counts[group.index]
         return max(0, int(counts[domain]) - group.minimum(counts) - group.constraint.max_skew)
 
-    def cell(self, node: int) -> tuple[int, ...]:
-        """Equal for nodes of one cell: in one domain, or in domains of their own that count the same."""
+    def bucket(self, node: int) -> tuple[int, ...]:
+        """Equal for nodes of one bucket: in one domain, or in domains of their own that count the same."""
         component = self._component
         found = []
         for group, alone in zip(component.groups, component.own_domain, strict=True):
@@ -255,7 +255,7 @@ class SoftJudge(Judge):
             serves=serves,
         )
 
-    def astray(self, wave: Sequence[JudgedMove]) -> set[int]:
+    def elsewhere(self, wave: Sequence[JudgedMove]) -> set[int]:
         """Which moves of a wave are not predicted to serve with the others on their way.
 
         Asked with all victims still there, with all of them gone, and with the replacements placed one after
@@ -413,14 +413,14 @@ class Descent:
         for candidate in self._candidates(needs):
             if self._effort.gone:
                 break
-            cell = refusals[candidate.pod_class, needs.cell(candidate.node)]
-            if len(cell) < TRIED_PER_CELL:
+            bucket = refusals[candidate.pod_class, needs.bucket(candidate.node)]
+            if len(bucket) < TRIED_PER_CELL:
                 self._effort.candidates()
                 verdict = self._judge.judge(needs, candidate)
                 if not isinstance(verdict, Refusal):
                     return verdict
-                cell.append(verdict.reason)
-            self.why_not[candidate.place] = cell[-1]
+                bucket.append(verdict.reason)
+            self.why_not[candidate.place] = bucket[-1]
         return None
 
     def _candidates(self, needs: Needs) -> Iterator[Candidate]:
@@ -463,7 +463,7 @@ def up_to_last_gain(
 TURNS = 8
 """Times that the components are gone through: the moves of one change the scores that others rest on."""
 
-Walks = Sequence[Sequence[JudgedMove]]
+Sequences = Sequence[Sequence[JudgedMove]]
 
 
 class SoftPhase(Phase):
@@ -490,7 +490,7 @@ class SoftPhase(Phase):
         """The moves, in waves, and why no more are made."""
         return replace(super().plan(), why_not=self._why_not)
 
-    def walks(self, turn: int) -> Iterator[Sequence[JudgedMove]]:  # noqa: ARG002
+    def sequences(self, turn: int) -> Iterator[Sequence[JudgedMove]]:  # noqa: ARG002
         """The way down of each component with an excess."""
         self._why_not.clear()
         for component in self._components:
@@ -499,9 +499,9 @@ class SoftPhase(Phase):
                 yield moves
             self._why_not.update(descent.why_not)
 
-    def scheduled(self, walks: Walks) -> Schedule:
+    def scheduled(self, sequences: Sequences) -> Schedule:
         """The moves in waves; of a component with a move that does not hold in its turn, none follows."""
-        queues = [list(moves) for moves in walks]
+        queues = [list(moves) for moves in sequences]
         waves: list[Wave] = []
         with ExitStack() as made:
             while queues:
@@ -543,17 +543,17 @@ class SoftPhase(Phase):
                 self._why_not[m.candidate.place] = verdict.reason
             else:
                 held.append(verdict)
-        while len(held) > 1 and (astray := self._judge.astray(held)):
+        while len(held) > 1 and (elsewhere := self._judge.elsewhere(held)):
             # The first stays in any case: alone it holds.
-            held = [m for i, m in enumerate(held) if i not in astray] or held[:1]
+            held = [m for i, m in enumerate(held) if i not in elsewhere] or held[:1]
         return held, failed
 
     def _not_in_vain(self, found: Schedule) -> Schedule:
         """Without moves that only prepared for others which are not made; the rest is arranged anew."""
         while True:
-            walks = _walks(found.waves)
-            cut = [up_to_last_gain(self.simulation, moves[0].component, moves) for moves in walks]
-            in_vain = [m for moves, left in zip(walks, cut, strict=True) for m in moves[len(left) :]]
+            sequences = _sequences(found.waves)
+            cut = [up_to_last_gain(self.simulation, moves[0].component, moves) for moves in sequences]
+            in_vain = [m for moves, left in zip(sequences, cut, strict=True) for m in moves[len(left) :]]
             if not in_vain:
                 return found
             self._why_not.update((m.candidate.place, reason(ReasonCode.NOT_NEEDED)) for m in in_vain)
@@ -565,9 +565,9 @@ def _anywhere(move: JudgedMove) -> JudgedMove:
     return replace(move, destinations=np.flatnonzero(move.landing.anywhere), certain=True)
 
 
-def _walks(waves: Sequence[Wave]) -> Walks:
+def _sequences(waves: Sequence[Wave]) -> Sequences:
     """The moves of each component, in order."""
-    walks: dict[int, list[JudgedMove]] = defaultdict(list)
+    sequences: dict[int, list[JudgedMove]] = defaultdict(list)
     for m in in_order(waves):
-        walks[id(m.component)].append(m)
-    return list(walks.values())
+        sequences[id(m.component)].append(m)
+    return list(sequences.values())

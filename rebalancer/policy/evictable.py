@@ -303,7 +303,7 @@ class Evictable:
                 {},
                 "allow the kind (scope.ownerKindsAllow) if it replaces evicted pods at once",
             )
-        return self.owners.why_not(owner) or self._options.resting.get(self.owners.top(owner).key)
+        return self.owners.why_not(owner) or self._options.waiting_owners.get(self.owners.top(owner).key)
 
     def _gang_allowed(self, pod: Pod) -> bool:
         """Whether policy opens the kind of gang that the pod's controller is, or the controller's own. Other

@@ -68,9 +68,9 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     by default, `protect_*` protect what is allowed by default; both follow the descheduler's DefaultEvictor.
     Caps count the evictions of one cycle, or those of the last hour or day; None = no cap. They bound what is
     carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
-    of one owner may be away together, rounded down, at least one. `resting`: owners that are left alone for
-    now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment, not its
-    ReplicaSet), and why. `held`: why no pod may be evicted at all.
+    of one owner may be away together, rounded down, at least one. `waiting_owners`: owners that are left
+    alone for now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment,
+    not its ReplicaSet), and why. `held`: why no pod may be evicted at all.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     earlier: Earlier = Earlier()
     in_flight_per_owner: Limit = Limit(percent=10)
 
-    resting: Mapping[str, Reason] = {}
+    waiting_owners: Mapping[str, Reason] = {}
     held: Reason | None = None
     approved: Approved | None = None
 

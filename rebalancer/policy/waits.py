@@ -43,7 +43,7 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     canary: int = 0
 
 
-def resting(
+def waiting_owners(
     ledger: Ledger,
     rules: HistoryRules,
     *,
@@ -233,7 +233,7 @@ def account(ledger: Ledger, now: float) -> Account:
     return Account(sum(e.removed > 0 for e in recent), len(recent))
 
 
-def worn(ledger: Ledger, rules: HistoryRules, now: float) -> dict[Pair, int]:
+def undone_pairs(ledger: Ledger, rules: HistoryRules, now: float) -> dict[Pair, int]:
     """The pairs of domains that are left alone for now, and in how many cycles moves between them were
     undone."""
     cycles: dict[Pair, set[str]] = defaultdict(set)

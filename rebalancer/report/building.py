@@ -15,7 +15,7 @@ from rebalancer.findings import order
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Finding
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.pace import AT_ONCE, Gait, pace
+from rebalancer.planner.pace import AT_ONCE, Throttle, pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary
 from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
@@ -34,7 +34,7 @@ def build_report(
     around: Iterable[Finding] = (),
     namespaces: Collection[str] = (),
     drill: DrillReport | None = None,
-    gait: Gait = AT_ONCE,
+    throttle: Throttle = AT_ONCE,
     room: Room | None = None,
 ) -> Report:
     """The report of a plan for a snapshot.
@@ -42,13 +42,13 @@ def build_report(
     `generated_at`: seconds since the epoch. `seconds`: how long all of it took. `cluster`: the
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
-    failures leave Pending, where it was asked for. `gait`: what holds evictions back beside the plan. `room`:
-    what room is missing, where it was looked for.
+    failures leave Pending, where it was asked for. `throttle`: what holds evictions back beside the plan.
+    `room`: what room is missing, where it was looked for.
     """
     domains = _DomainsOfNodes(snapshot.nodes)
     workloads = workload_pods(plan, snapshot)
     at_risk = risks(workloads, snapshot)
-    took = pace(plan, snapshot, gait)
+    took = pace(plan, snapshot, throttle)
     in_view = [w for w in workloads if not namespaces or w.namespace in namespaces]
     return Report(
         generated_at=rfc3339(generated_at),

@@ -69,9 +69,9 @@ def pod_in_plan(plan: Plan, pod: Pod) -> PodInPlan:
 
 def _evicted(move: Move, plan: Plan) -> str:
     wave = f"wave {move.wave} of {len(plan.waves)}"
-    sure = "" if move.certain else ", likely"
+    likely = "" if move.certain else ", likely"
     where = listing(move.destinations)
-    return f"The plan evicts it in {wave}; its replacement goes to {where}{sure} ({move.reason})."
+    return f"The plan evicts it in {wave}; its replacement goes to {where}{likely} ({move.reason})."
 
 
 def _over(c: ConstraintResult) -> str:

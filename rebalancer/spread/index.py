@@ -267,7 +267,7 @@ def _counts(c: Counted, template: PodTemplate) -> bool:
     return c.constraint.counts(template.namespace, template.labels)
 
 
-_WORN = 5000
+_OUTDATED = 5000
 """Templates of pods that are gone, of which the rules may remember something."""
 
 
@@ -280,9 +280,9 @@ class SpreadIndex:
         self._namespaces: defaultdict[str, Namespace] = defaultdict(lambda: Namespace(kinds))
 
     @property
-    def worn(self) -> bool:
+    def outdated(self) -> bool:
         """Whether the rules have been asked about so many pods that are gone that new ones (`move`) pay."""
-        return self._where.asked > 2 * sum(s.templates for s in self._namespaces.values()) + _WORN
+        return self._where.asked > 2 * sum(s.templates for s in self._namespaces.values()) + _OUTDATED
 
     def put(self, pod: Pod) -> Pod | None:
         """A pod that is new, or as it is now. Returns what it was before."""

@@ -14,7 +14,7 @@ from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.findings import FindingCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport
-from rebalancer.planner.pace import Gait, pace
+from rebalancer.planner.pace import Throttle, pace
 from rebalancer.planner.plan import ConstraintResult, Plan
 
 # The state between cycles, and the values that gauges show of it.
@@ -44,7 +44,7 @@ class State:
         self.foreign_costs: int | None = None
         self.cache_ages: Callable[[], Mapping[str, float]] = dict
         self.excess_now: Callable[[], Mapping[str, int] | None] = lambda: None
-        self.gait: Callable[[], Gait] = Gait
+        self.throttle: Callable[[], Throttle] = Throttle
         self.notices: Callable[[], Mapping[tuple[str, str], int]] = dict
         self.constraint_series = constraint_series
         self._agreements: deque[bool] = deque(maxlen=_COMPARED)
@@ -142,7 +142,7 @@ class State:
     def expected_duration(self) -> Seen:
         """Of the last plan, by the pods of its snapshot."""
         if self.plan is not None and self.snapshot is not None:
-            yield pace(self.plan, self.snapshot, self.gait()).seconds, {}
+            yield pace(self.plan, self.snapshot, self.throttle()).seconds, {}
 
     def findings(self) -> Seen:
         """Findings by severity and code."""

@@ -39,7 +39,7 @@ from prometheus_client.samples import Sample
 
 from rebalancer import __version__
 from rebalancer.outcome import Observer
-from rebalancer.planner.pace import Gait
+from rebalancer.planner.pace import Throttle
 from rebalancer.telemetry.delivery import EXIT, Complaints, CountedExporter, CountedProcessor, DeliveryCounts
 from rebalancer.telemetry.metrics import CycleMetrics, exposition, write_textfile
 from rebalancer.telemetry.span_attributes import SCHEMA_URL
@@ -299,9 +299,9 @@ class Telemetry:
         where it is not known."""
         self.metrics.state.excess_now = excess
 
-    def watch_gait(self, gait: Callable[[], Gait]) -> None:
+    def watch_throttle(self, throttle: Callable[[], Throttle]) -> None:
         """Sets where it comes from what holds evictions back beside the plan, asked at each scrape."""
-        self.metrics.state.gait = gait
+        self.metrics.state.throttle = throttle
 
     def watch_notices(self, results: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         """Sets where the counts of messages come from: by receiver and result, asked at each scrape."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers, Place, labels_of
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Circuit, Count, Entry, Fate, Ledger, Totals, encode, owner_id
-from rebalancer.policy.waits import HistoryRules, first_seen, resting
+from rebalancer.policy.waits import HistoryRules, first_seen, waiting_owners
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
 
@@ -90,7 +90,8 @@ def at_least_as_strict(found: Memory, usual: Memory) -> None:
     assert found.canary_left >= usual.canary_left
     assert found.circuit_open() is not None
     rest = [
-        resting(m.ledger, RULES, now=NOW, cycle="x", cluster=lambda _: "as it is") for m in (found, usual)
+        waiting_owners(m.ledger, RULES, now=NOW, cycle="x", cluster=lambda _: "as it is")
+        for m in (found, usual)
     ]
     assert rest[0].keys() >= rest[1].keys()
     since = [first_seen(m.ledger, {"zone": 0.0, "host": 0.0, "x": 0.0}, now=NOW) for m in (found, usual)]

@@ -216,7 +216,7 @@ def run(
         def follow_service(service: Service) -> None:
             telemetry.watch_caches(service.cache_ages)
             telemetry.watch_excess(service.excess)
-            telemetry.watch_gait(service.gait)
+            telemetry.watch_throttle(service.throttle)
 
         def follow(changed: Settings) -> None:
             logs.change(changed.telemetry.log_level, changed.telemetry.log_format)

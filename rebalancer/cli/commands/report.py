@@ -145,7 +145,7 @@ def _document(
     from rebalancer.findings import plan_with_findings
     from rebalancer.findings.cannot_be_replaced import dated
     from rebalancer.month.world import restart_findings
-    from rebalancer.planner.pace import Gait
+    from rebalancer.planner.pace import Throttle
     from rebalancer.report import build_report
     from rebalancer.report.document import in_namespaces
     from rebalancer.runtime.commands.reports import missing_room
@@ -160,8 +160,8 @@ def _document(
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
     ledger = _remembered(settings, source, loaded.snapshot)
-    if ledger is not None and ledger.resting:
-        policy = msgspec.structs.replace(planning.policy, resting=ledger.resting)
+    if ledger is not None and ledger.waiting_owners:
+        policy = msgspec.structs.replace(planning.policy, waiting_owners=ledger.waiting_owners)
         planning = msgspec.structs.replace(planning, policy=policy)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
         planned = plan_with_findings(loaded.snapshot, planning)
@@ -177,7 +177,7 @@ def _document(
         around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
-        gait=Gait(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
+        throttle=Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
         room=missing_room(loaded.snapshot, planning, planned),
     )
     # All that it took: advice may take as long as the plan.

@@ -1,6 +1,6 @@
 """The fewest added nodes that leave the least excess: the program of `program`, with nodes that need not be.
 
-Some nodes of the component's cluster are empty ones that could be added. Each is a cell of its own, with a
+Some nodes of the component's cluster are empty ones that could be added. Each is a bucket of its own, with a
 variable that says whether it is there: only then it takes pods, and only then its domain counts where no
 other node is in it. Order, budgets and harm on the way are left out, as in `least_excess`.
 """
@@ -14,15 +14,15 @@ import highspy
 import numpy as np
 from msgspec import Struct
 
-from rebalancer.planner.bounds.one_key import Cells, CellStructure
+from rebalancer.planner.bounds.one_key import Buckets, NodeBuckets
 from rebalancer.planner.bounds.program import Found, Program, run
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.effort import Effort
 from rebalancer.spread.arrays import Bools, Ints
 
 _ALONE = 2_000
-"""Classes times nodes up to which every node is a cell of its own. Beyond that equal nodes share one, and two
-kinds of pods may then share what no single node of it has."""
+"""Classes times nodes up to which every node is a bucket of its own. Beyond that equal nodes share one, and
+two kinds of pods may then share what no single node of it has."""
 
 
 class Added(Struct, frozen=True, eq=False):
@@ -48,8 +48,8 @@ def fewest_nodes(component: Component, could_be: Sequence[Sequence[int]], effort
     apart[rows] = 1 + np.arange(len(rows))
     if alone:
         apart = np.arange(component.start.shape[1])
-    cells = CellStructure(component, apart).cells(component.start)
-    program = _Program(component, cells, could_be)
+    buckets = NodeBuckets(component, apart).buckets(component.start)
+    program = _Program(component, buckets, could_be)
     best = program.least_excess_then_nodes(effort)
     if best.values is None:
         return None
@@ -66,7 +66,7 @@ class _Program(Program):
     """Further variables: whether each added node is there; for each group, whether it has enough domains, and
     whether each domain is there that only added nodes are in."""
 
-    def __init__(self, component: Component, cells: Cells, could_be: Sequence[Sequence[int]]) -> None:
+    def __init__(self, component: Component, buckets: Buckets, could_be: Sequence[Sequence[int]]) -> None:
         self._alike = could_be
         self._rows = np.array([row for alike in could_be for row in alike], dtype=np.int64)
         self._added: Bools = np.zeros(component.start.shape[1], dtype=np.bool_)
@@ -80,13 +80,13 @@ class _Program(Program):
         ]
         n_groups, n_new = len(component.groups), sum(map(len, self._new))
         further = len(self._rows) + n_groups + n_new
-        self._first = 2 * len(component.classes) * len(cells) + 3 * n_groups
-        self._cell_of_row = {int(row): int(cells.of[row]) for row in self._rows}
+        self._first = 2 * len(component.classes) * len(buckets) + 3 * n_groups
+        self._bucket_of_row = {int(row): int(buckets.of[row]) for row in self._rows}
         self._is = {int(row): self._first + i for i, row in enumerate(self._rows)}
         self._enough = self._first + len(self._rows)
         domains = [(i, d) for i, new in enumerate(self._new) for d in new]
         self._there = {key: self._enough + n_groups + i for i, key in enumerate(domains)}
-        super().__init__(component, component.start, cells, None, only=range(n_groups), further=further)
+        super().__init__(component, component.start, buckets, None, only=range(n_groups), further=further)
         self.upper[self._first :] = 1.0
         self._nodes()
 
@@ -104,8 +104,8 @@ class _Program(Program):
         self.rows.add(overs, -highspy.kHighsInf, float(excess))
         self.rows.add([(column, 1.0) for column in self._is.values()], -highspy.kHighsInf, float(nodes))
         self.cost[:] = 0.0
-        for cell in self._cell_of_row.values():
-            self.cost[self.after[:, cell]] = 1.0
+        for bucket in self._bucket_of_row.values():
+            self.cost[self.after[:, bucket]] = 1.0
         return self._run(effort)
 
     def _run(self, effort: Effort) -> Found:
@@ -122,17 +122,17 @@ class _Program(Program):
         return tuple(row for row, column in self._is.items() if values[column] > 0.5)
 
     def pods(self, values: np.ndarray, rows: Sequence[int]) -> Ints:
-        """int64[Q, N]: what is placed on these nodes, each of which is a cell."""
+        """int64[Q, N]: what is placed on these nodes, each of which is a bucket."""
         placed = np.zeros_like(self.component.start)
         for row in rows:
-            placed[:, row] = np.rint(values[self.after[:, self.cells.of[row]]]).astype(np.int64)
+            placed[:, row] = np.rint(values[self.after[:, self.buckets.of[row]]]).astype(np.int64)
         return placed
 
     def _nodes(self) -> None:
         """A node takes pods only if it is there. Of those that are alike, earlier ones come first."""
         inf = highspy.kHighsInf
         for row, column in self._is.items():
-            for variable in self.after[:, self._cell_of_row[row]].tolist():
+            for variable in self.after[:, self._bucket_of_row[row]].tolist():
                 if self.upper[variable]:
                     self.rows.add([(variable, 1.0), (column, -self.upper[variable])], -inf, 0.0)
         for alike in self._alike:
@@ -142,23 +142,28 @@ class _Program(Program):
     def _may_have_enough_domains(self, index: int) -> bool:
         return self.component.groups[index].enough_domains
 
-    def _sure_domains(self, index: int) -> int:
+    def _certain_domains(self, index: int) -> int:
         return len(self._lasting[index])
 
     def _domains(self, index: int) -> None:
         """The count of each domain that is there lies between the group's lowest and its highest."""
-        component, cells, group = self.component, self.cells, self.component.groups[index]
+        component, buckets, group = self.component, self.buckets, self.component.groups[index]
         counting = component.counters[index]
         terms: dict[int, list[tuple[int, float]]] = {}
-        of_added = {cell: row for row, cell in self._cell_of_row.items()}
-        for cell in range(len(cells)):
-            here = [(int(self.after[pod_class, cell]), 1.0) for pod_class in counting]
-            if cells.alone[index][cell] and cell not in of_added:
-                size = float(cells.size[cell])
-                self._between(index, here, size, float(cells.size[cell] * cells.count_alone[index][cell]))
+        of_added = {bucket: row for row, bucket in self._bucket_of_row.items()}
+        for bucket in range(len(buckets)):
+            here = [(int(self.after[pod_class, bucket]), 1.0) for pod_class in counting]
+            if buckets.alone[index][bucket] and bucket not in of_added:
+                size = float(buckets.size[bucket])
+                self._between(
+                    index,
+                    here,
+                    size,
+                    float(buckets.size[bucket] * buckets.count_alone[index][bucket]),
+                )
                 continue
-            row = of_added.get(cell)
-            domain = int(group.domain_of[row]) if row is not None else int(cells.shared[index][cell])
+            row = of_added.get(bucket)
+            domain = int(group.domain_of[row]) if row is not None else int(buckets.shared[index][bucket])
             if domain >= 0:
                 terms.setdefault(domain, []).extend(here)
         for domain, here in terms.items():

@@ -74,7 +74,7 @@ def least_excess(counts: Ints, band: Band, max_skew: int, enough_domains: bool, 
 # (`several_keys`).
 
 
-class Course(Struct, frozen=True, eq=False):
+class Route(Struct, frozen=True, eq=False):
     """One best final state seen from a placement, `moves` away.
 
     `gives`: int64[Q, N], positive where it has fewer pods than the placement, the more, the further from it.
@@ -113,12 +113,12 @@ class Remaining(ABC):
         """The fewest moves to a total excess of at most `residual`; None if nothing gets there."""
 
     @abstractmethod
-    def course(self, placed: Ints, residual: int) -> Course | None:
+    def route(self, placed: Ints, residual: int) -> Route | None:
         """A best final state with at most this excess; None if there is none."""
 
     @abstractmethod
-    def cell_of(self, placed: Ints) -> Ints:
-        """int64[N]: each node's cell. Nodes of one cell are the same to the component as destinations."""
+    def bucket_of(self, placed: Ints) -> Ints:
+        """int64[N]: each node's bucket. Nodes of one bucket are the same to the component as destinations."""
 
     @abstractmethod
     def key(self, placed: Ints) -> bytes:
@@ -260,8 +260,8 @@ def _limits_nodes(component: Component, i: int) -> bool:
 
 
 class ClosedForm(Remaining):
-    """The bounds from the counts per domain alone: each domain is a cell. `anywhere`: pods may stand wherever
-    they fit, be it where the scheduler would never put them."""
+    """The bounds from the counts per domain alone: each domain is a bucket. `anywhere`: pods may stand
+    wherever they fit, be it where the scheduler would never put them."""
 
     solver = "closed form"
     domains_only = True
@@ -294,7 +294,7 @@ class ClosedForm(Remaining):
         counts[self._group.domain_of[landed]] += 1
         return self._moves(counts, residual)
 
-    def course(self, placed: Ints, residual: int) -> Course | None:
+    def route(self, placed: Ints, residual: int) -> Route | None:
         """The band of counts that is nearest, and who is above it; if nobody is, who can give."""
         counts = self.component.tally(placed).counts[self._i]
         level = self._level(counts, residual)
@@ -303,9 +303,9 @@ class ClosedForm(Remaining):
         above = np.maximum(counts - level.upper, 0)
         gives = above if above.any() else np.maximum(counts - level.lower, 0)
         per_node = np.append(gives, 0)[self._group.domain_of]
-        return Course(level.moves, np.broadcast_to(per_node, placed.shape))
+        return Route(level.moves, np.broadcast_to(per_node, placed.shape))
 
-    def cell_of(self, placed: Ints) -> Ints:  # noqa: ARG002
+    def bucket_of(self, placed: Ints) -> Ints:  # noqa: ARG002
         """int64[N]: the domain of each node."""
         return self._group.domain_of
 
@@ -351,11 +351,11 @@ def _let_in(component: Component, by: Deciding, fits: Band) -> Band:
     return Band(fits.floor, ceiling)
 
 
-# Cells: nodes that are interchangeable for a component, taken together.
+# Buckets: nodes that are interchangeable for a component, taken together.
 #
-# Two nodes fall into one cell when they lie in the same domain of every key that groups nodes (zone) and,
+# Two nodes fall into one bucket when they lie in the same domain of every key that groups nodes (zone) and,
 # where a key gives each node a domain of its own (hostname), count the same there, hold the same pods of
-# the component and have as much room. The integer program then has a variable per cell, not per node.
+# the component and have as much room. The integer program then has a variable per bucket, not per node.
 
 
 def digest(*arrays: Ints) -> bytes:
@@ -374,8 +374,8 @@ def digest_of(placed: Ints) -> bytes:
     return digest(places, flat[places])
 
 
-class CellStructure:
-    """What of a component's cells no placement changes."""
+class NodeBuckets:
+    """What of a component's buckets no placement changes."""
 
     def __init__(self, component: Component, apart: Ints | None = None) -> None:
         """`apart`: int64[N], nodes with different numbers are not taken together."""
@@ -394,21 +394,21 @@ class CellStructure:
         columns.extend(np.where(self.single, room, room > 0) for room in component.useful_room())
         self.numbers = numbered(np.zeros(n_nodes, dtype=np.int64), columns)
 
-    def cells(self, placed: Ints) -> Cells:
-        """The cells of a placement, int64[Q, N]."""
-        return Cells(self, placed)
+    def buckets(self, placed: Ints) -> Buckets:
+        """The buckets of a placement, int64[Q, N]."""
+        return Buckets(self, placed)
 
 
-class Cells:
-    """The cells of a placement.
+class Buckets:
+    """The buckets of a placement.
 
-    `of`: int64[N], each node's cell. `size[c]`: nodes in it. `shared[g][c]`: the domain of group g in which
-    the whole cell lies, -1 none; where `alone[g][c]`, each of its nodes is a domain of its own, with
+    `of`: int64[N], each node's bucket. `size[c]`: nodes in it. `shared[g][c]`: the domain of group g in which
+    the whole bucket lies, -1 none; where `alone[g][c]`, each of its nodes is a domain of its own, with
     `count_alone[g][c]` pods that no move changes. `key`: equal for placements that differ by a permutation
-    of nodes of one cell only.
+    of nodes of one bucket only.
     """
 
-    def __init__(self, structure: CellStructure, placed: Ints) -> None:
+    def __init__(self, structure: NodeBuckets, placed: Ints) -> None:
         self._component = structure.component
         self.of: Ints = numbered(structure.numbers, (np.where(structure.single, p, 0) for p in placed))
         self.size: Ints = np.bincount(self.of)
@@ -428,7 +428,7 @@ class Cells:
         return [np.where(alone, -1, g.domain_of[self._first]) for g, alone in groups]
 
     def domains(self, group: int) -> list[int]:
-        """The domain of the group that each cell lies in as a whole, or is; -1 where there is none."""
+        """The domain of the group that each bucket lies in as a whole, or is; -1 where there is none."""
         own = self._component.groups[group].domain_of[self._first]
         whole = np.where(self.alone[group] & (self.size > 1), -1, own)
         return [int(d) for d in whole]
@@ -451,5 +451,5 @@ class Cells:
         ).astype(np.int64)
 
     def __len__(self) -> int:
-        """The number of cells."""
+        """The number of buckets."""
         return len(self.size)

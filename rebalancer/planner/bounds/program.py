@@ -1,7 +1,7 @@
-"""Several keys: an integer program over counts of identical pods per cell, solved with HiGHS.
+"""Several keys: an integer program over counts of identical pods per bucket, solved with HiGHS.
 
-    minimise    residual excess first, then pods that leave their cell
-    subject to  every class keeps its number of pods; pods that stay, stay; no cell takes more than it has
+    minimise    residual excess first, then pods that leave their bucket
+    subject to  every class keeps its number of pods; pods that stay, stay; no bucket takes more than it has
                 room for, by class and by resource; lowest and highest count of each group enclose its
                 domains; no excess above today's
 
@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from rebalancer.planner import objective
 from rebalancer.planner.bounds.one_key import (
+    Buckets,
     Ceilings,
-    Cells,
-    CellStructure,
-    Course,
+    NodeBuckets,
     Remaining,
+    Route,
     ceilings,
     digest_of,
 )
@@ -38,7 +38,7 @@ from rebalancer.spread.arrays import Rows as Indices
 
 
 class FinalState(Struct, frozen=True, eq=False):
-    """A best final state: `residual` excess, `moves`, and `placed` int64[Q, C] per cell.
+    """A best final state: `residual` excess, `moves`, and `placed` int64[Q, C] per bucket.
 
     `exact` is False when the search was cut short: then `moves` is a lower bound.
     """
@@ -105,8 +105,8 @@ def least_excess(program: Program, effort: Effort) -> LeastExcess:
 class Program:
     """Variables, in this order, and rows:
 
-    after     int[Q, C]   pods of a class in a cell afterwards
-    leaving   int[Q, C]   pods of a class that leave a cell
+    after     int[Q, C]   pods of a class in a bucket afterwards
+    leaving   int[Q, C]   pods of a class that leave a bucket
     and for each group its lowest count, its highest count, and its excess.
     """
 
@@ -114,7 +114,7 @@ class Program:
         self,
         component: Component,
         placed: Ints,
-        cells: Cells,
+        buckets: Buckets,
         residual: int | None,
         *,
         only: Sequence[int] | None = None,
@@ -123,11 +123,11 @@ class Program:
         """From a placement, int64[Q, N]. `residual`: at most this excess in all, then the fewest moves; None:
         the least excess, then the fewest. `only`: groups whose excess alone is asked about, whatever moves it
         takes and whom they harm. `further`: variables beyond these, for what is built on it."""
-        self.component, self.cells, self.residual = component, cells, residual
+        self.component, self.buckets, self.residual = component, buckets, residual
         self.only = only
         self.placed = placed
         self.rows = Rows()
-        self.now = cells.sums(placed)
+        self.now = buckets.sums(placed)
         self.total = self.now.sum(axis=1)
         self.after = np.arange(self.now.size).reshape(self.now.shape)
         n_groups = len(component.groups)
@@ -151,9 +151,9 @@ class Program:
 
     def _classes(self) -> None:
         """Every class keeps its number of pods; those that stay, stay."""
-        component, cells, now, after = self.component, self.cells, self.now, self.after
-        stay = cells.sums(component.fixed)
-        most = cells.sums(np.minimum(component.start + component.room, self.total[:, None]))
+        component, buckets, now, after = self.component, self.buckets, self.now, self.after
+        stay = buckets.sums(component.fixed)
+        most = buckets.sums(np.minimum(component.start + component.room, self.total[:, None]))
         leaving = after + after.size
         self.lower[: after.size] = stay.reshape(-1)
         self.upper[: after.size] = np.minimum(np.maximum(most, now), self.total[:, None]).reshape(-1)
@@ -162,26 +162,29 @@ class Program:
         self.cost[after.size : 2 * after.size] = self.eviction
         for pod_class, total in enumerate(self.total):
             self.rows.add([(int(variable), 1.0) for variable in after[pod_class]], float(total), float(total))
-            for cell in range(len(cells)):
-                if now[pod_class, cell] > stay[pod_class, cell]:
-                    terms = [(int(leaving[pod_class, cell]), 1.0), (int(after[pod_class, cell]), 1.0)]
-                    self.rows.add(terms, float(now[pod_class, cell]), highspy.kHighsInf)
+            for bucket in range(len(buckets)):
+                if now[pod_class, bucket] > stay[pod_class, bucket]:
+                    terms = [
+                        (int(leaving[pod_class, bucket]), 1.0),
+                        (int(after[pod_class, bucket]), 1.0),
+                    ]
+                    self.rows.add(terms, float(now[pod_class, bucket]), highspy.kHighsInf)
 
     def _room(self) -> None:
-        """No cell takes more of a resource than its nodes have."""
-        component, cells, n_cells = self.component, self.cells, len(self.cells)
+        """No bucket takes more of a resource than its nodes have."""
+        component, buckets, n_buckets = self.component, self.buckets, len(self.buckets)
         n_classes = len(component.classes)
-        began = cells.sums(component.start)
+        began = buckets.sums(component.start)
         for need, free in zip(component.needs.T, component.free, strict=True):
             if n_classes > 1 and need.any():
-                space = np.bincount(cells.of, weights=free, minlength=n_cells)
-                for cell in range(n_cells):
+                space = np.bincount(buckets.of, weights=free, minlength=n_buckets)
+                for bucket in range(n_buckets):
                     terms = [
-                        (int(self.after[pod_class, cell]), float(need[pod_class]))
+                        (int(self.after[pod_class, bucket]), float(need[pod_class]))
                         for pod_class in range(n_classes)
                         if need[pod_class]
                     ]
-                    self.rows.add(terms, -highspy.kHighsInf, float(space[cell] + need @ began[:, cell]))
+                    self.rows.add(terms, -highspy.kHighsInf, float(space[bucket] + need @ began[:, bucket]))
 
     def _group(self, index: int, excess: float) -> None:
         """Lowest and highest count of a group enclose its domains; its excess is no more than today's."""
@@ -192,7 +195,7 @@ class Program:
         everybody = float(component.base[index].sum() + self.total[list(component.counters[index])].sum())
         self.upper[highest] = everybody
         self.upper[lowest] = everybody if self._may_have_enough_domains(index) else 0.0
-        domains = self._sure_domains(index)
+        domains = self._certain_domains(index)
         if domains and component.closed_in[index]:
             # Wherever its pods go they are counted: the mean lies between lowest and highest.
             self.lower[highest] = float(-(-counted // group.size))
@@ -212,22 +215,27 @@ class Program:
         group = self.component.groups[index]
         return group.enough_domains and bool(group.size)
 
-    def _sure_domains(self, index: int) -> int:
+    def _certain_domains(self, index: int) -> int:
         """How many domains a group has at least."""
         return self.component.groups[index].size
 
     def _domains(self, index: int) -> None:
         """The count of each domain lies between the group's lowest and its highest."""
-        component, cells = self.component, self.cells
+        component, buckets = self.component, self.buckets
         counting = component.counters[index]
         shared: dict[int, list[tuple[int, float]]] = {}
-        for cell in range(len(cells)):
-            terms = [(int(self.after[pod_class, cell]), 1.0) for pod_class in counting]
-            if cells.alone[index][cell]:
-                size = float(cells.size[cell])
-                self._between(index, terms, size, float(cells.size[cell] * cells.count_alone[index][cell]))
-            elif cells.shared[index][cell] >= 0:
-                shared.setdefault(int(cells.shared[index][cell]), []).extend(terms)
+        for bucket in range(len(buckets)):
+            terms = [(int(self.after[pod_class, bucket]), 1.0) for pod_class in counting]
+            if buckets.alone[index][bucket]:
+                size = float(buckets.size[bucket])
+                self._between(
+                    index,
+                    terms,
+                    size,
+                    float(buckets.size[bucket] * buckets.count_alone[index][bucket]),
+                )
+            elif buckets.shared[index][bucket] >= 0:
+                shared.setdefault(int(buckets.shared[index][bucket]), []).extend(terms)
         for domain in range(component.groups[index].size):
             if domain in shared:
                 self._between(index, shared[domain], 1.0, float(component.base[index][domain]))
@@ -313,11 +321,11 @@ def run(program: Program, tree_nodes: int) -> Found:
 
 
 class _Domain(Struct, frozen=True, eq=False):
-    """A domain of a group: its cells, the group's classes that carry it, how many pods of these it holds, and
-    may hold when one has come."""
+    """A domain of a group: its buckets, the group's classes that carry it, how many pods of these it holds,
+    and may hold when one has come."""
 
     group: int
-    cells: tuple[int, ...]
+    buckets: tuple[int, ...]
     carriers: tuple[int, ...]
     held: int
     most: int
@@ -330,23 +338,23 @@ class AdmittedProgram(Program):
         self,
         component: Component,
         placed: Ints,
-        cells: Cells,
+        buckets: Buckets,
         residual: int | None,
         ceilings: Ceilings,
         *,
         only: Sequence[int] | None = None,
     ) -> None:
         self._ceilings = ceilings
-        self.component, self.cells, self.placed = component, cells, placed
+        self.component, self.buckets, self.placed = component, buckets, placed
         crowded = sum(d.held > d.most for d in self._limited)
-        super().__init__(component, placed, cells, residual, only=only, further=crowded)
+        super().__init__(component, placed, buckets, residual, only=only, further=crowded)
         self._no_more_than_comes()
         for group, excess in enumerate(component.excesses(placed)):
             self.upper[self._low(group) + 2] = excess
 
     @cached_property
     def _limited(self) -> list[_Domain]:
-        """The domains that are whole cells, of groups with a limit."""
+        """The domains that are whole buckets, of groups with a limit."""
         found = []
         for group, limit in enumerate(self._ceilings.limits):
             if limit is not None:
@@ -354,16 +362,16 @@ class AdmittedProgram(Program):
         return found
 
     def _domains_of(self, group: int, limit: int) -> list[_Domain]:
-        c, cells = self.component, self.cells
+        c, buckets = self.component, self.buckets
         carriers = tuple(q for q in c.counters[group] if group in c.carried[q])
         others = [q for q in c.counters[group] if q not in carriers]
         by_domain = c.groups[group].by_domain
         held = by_domain(self.placed[list(carriers)].sum(axis=0)) if carriers else ()
         stay = c.base[group] + by_domain(c.fixed[others].sum(axis=0))
         where: dict[int, list[int]] = {}
-        for cell, domain in enumerate(cells.domains(group)):
+        for bucket, domain in enumerate(buckets.domains(group)):
             if domain >= 0:
-                where.setdefault(domain, []).append(cell)
+                where.setdefault(domain, []).append(bucket)
         return [
             _Domain(group, tuple(its), carriers, int(held[d]), max(0, limit - int(stay[d])))
             for d, its in where.items()
@@ -372,7 +380,7 @@ class AdmittedProgram(Program):
 
     def _classes(self) -> None:
         super()._classes()
-        ever = self.cells.sums(np.maximum(self._ceilings.pods, self.component.fixed)).reshape(-1)
+        ever = self.buckets.sums(np.maximum(self._ceilings.pods, self.component.fixed)).reshape(-1)
         own = slice(0, self.after.size)
         self.upper[own] = np.minimum(self.upper[own], ever)
 
@@ -380,7 +388,7 @@ class AdmittedProgram(Program):
         """A domain holds at most what can come into it; or more, and then nobody has come."""
         inf, crowded = highspy.kHighsInf, len(self.upper)
         for d in self._limited:
-            own = [(int(self.after[q, cell]), 1.0) for q in d.carriers for cell in d.cells]
+            own = [(int(self.after[q, bucket]), 1.0) for q in d.carriers for bucket in d.buckets]
             if d.held <= d.most:
                 self.rows.add(own, -inf, float(d.most))
                 continue
@@ -389,15 +397,15 @@ class AdmittedProgram(Program):
             self.rows.add([*own, (crowded, -float(d.held - d.most))], -inf, float(d.most))
             for q in d.carriers:
                 some = float(self.total[q])
-                for cell in d.cells:
-                    stays = [(int(self.after[q, cell]), 1.0), (crowded, some)]
-                    self.rows.add(stays, -inf, float(self.now[q, cell]) + some)
+                for bucket in d.buckets:
+                    stays = [(int(self.after[q, bucket]), 1.0), (crowded, some)]
+                    self.rows.add(stays, -inf, float(self.now[q, bucket]) + some)
 
 
 # The bounds of any component, by the integer program, remembered.
 
 _REDIRECTIONS = 6
-"""Pods of a course that are tried at another node, before a program is solved."""
+"""Pods of a route that are tried at another node, before a program is solved."""
 
 
 class SeveralKeys(Remaining):
@@ -408,15 +416,15 @@ class SeveralKeys(Remaining):
     def __init__(self, component: Component, effort: Effort) -> None:
         super().__init__(component)
         self._effort = effort
-        self._structure = CellStructure(component)
+        self._structure = NodeBuckets(component)
         self._ceilings = ceilings(component)
         # As the simulation stands now, before moves are tried on it.
         assert component.resources
-        self._cells: dict[bytes, Cells] = {}
-        self._latest: deque[tuple[Ints, Cells]] = deque(maxlen=2)
+        self._buckets: dict[bytes, Buckets] = {}
+        self._latest: deque[tuple[Ints, Buckets]] = deque(maxlen=2)
         """A placement, and that after a move, are asked about several times in a row."""
         self._moves: dict[tuple[bytes, int], int | None] = {}
-        self._courses: dict[tuple[bytes, int], Course | None] = {}
+        self._routes: dict[tuple[bytes, int], Route | None] = {}
 
     def least(self, placed: Ints) -> int:
         """The least total excess of any final state."""
@@ -427,7 +435,7 @@ class SeveralKeys(Remaining):
         if target is None or target.residual >= now:
             return now
         self._moves[self._at(placed).key, target.residual] = target.moves
-        self._courses[digest_of(placed), target.residual] = self._spread(placed, target)
+        self._routes[digest_of(placed), target.residual] = self._spread(placed, target)
         return target.residual
 
     def moves(self, placed: Ints, residual: int) -> int | None:
@@ -437,39 +445,39 @@ class SeveralKeys(Remaining):
             if sum(self.component.excesses(placed)) <= residual:
                 self._moves[key] = 0
             else:
-                course = self.course(placed, residual)
-                if course is None and self._effort.gone:
+                route = self.route(placed, residual)
+                if route is None and self._effort.gone:
                     return None
-                self._moves[key] = course.moves if course is not None else None
+                self._moves[key] = route.moves if route is not None else None
         return self._moves[key]
 
-    def course(self, placed: Ints, residual: int) -> Course | None:
+    def route(self, placed: Ints, residual: int) -> Route | None:
         """A best final state with at most this excess; None if there is none."""
         key = (digest_of(placed), residual)
-        if key not in self._courses:
+        if key not in self._routes:
             if self._effort.gone and placed is not self.component.start:
                 return None
             target = self._solve(placed, residual)
-            self._courses[key] = self._spread(placed, target) if target is not None else None
-        return self._courses[key]
+            self._routes[key] = self._spread(placed, target) if target is not None else None
+        return self._routes[key]
 
     def moves_after(self, placed: Ints, residual: int, candidate: Candidate, landed: int) -> int | None:
         """`moves` of the placement after the candidate's replacement has landed on node `landed`.
 
-        If the placement's course, with nodes of one cell swapped or one pod sent elsewhere, goes through that
-        move, nothing needs to be solved: no move brings the end nearer by more than one.
+        If the placement's route, with nodes of one bucket swapped or one pod sent elsewhere, goes through
+        that move, nothing needs to be solved: no move brings the end nearer by more than one.
         """
         after = candidate.moved(placed, landed)
         if (self._at(after).key, residual) not in self._moves:
-            course = self.course(placed, residual)
-            if course is not None and course.moves > 0 and course.target is not None:
-                target = self._through(placed, course.target, candidate, landed)
+            route = self.route(placed, residual)
+            if route is not None and route.moves > 0 and route.target is not None:
+                target = self._through(placed, route.target, candidate, landed)
                 if target is None:
-                    target = self._redirected(placed, course.target, residual, candidate, landed)
+                    target = self._redirected(placed, route.target, residual, candidate, landed)
                 if target is not None and self._no_higher(target, after):
-                    self._moves[self._at(after).key, residual] = course.moves - 1
-                    self._courses[digest_of(after), residual] = Course(
-                        course.moves - 1, np.maximum(after - target, 0), target
+                    self._moves[self._at(after).key, residual] = route.moves - 1
+                    self._routes[digest_of(after), residual] = Route(
+                        route.moves - 1, np.maximum(after - target, 0), target
                     )
         return self.moves(after, residual)
 
@@ -478,27 +486,27 @@ class SeveralKeys(Remaining):
         super().forget()
         key = self._at(self.component.start).key
         self._moves = {k: moves for k, moves in self._moves.items() if k[0] == key}
-        self._cells.clear()
+        self._buckets.clear()
         self._latest.clear()
-        self._courses.clear()
+        self._routes.clear()
 
-    def cell_of(self, placed: Ints) -> Ints:
-        """int64[N]: the cell of each node."""
+    def bucket_of(self, placed: Ints) -> Ints:
+        """int64[N]: the bucket of each node."""
         return self._at(placed).of
 
     def key(self, placed: Ints) -> bytes:
-        """Equal for placements that differ by a permutation of nodes of one cell only."""
+        """Equal for placements that differ by a permutation of nodes of one bucket only."""
         return self._at(placed).key
 
-    def _at(self, placed: Ints) -> Cells:
-        """The cells of a placement."""
-        for known, cells in self._latest:
+    def _at(self, placed: Ints) -> Buckets:
+        """The buckets of a placement."""
+        for known, buckets in self._latest:
             if known is placed:
-                return cells
+                return buckets
         key = digest_of(placed)
-        found = self._cells.get(key)
+        found = self._buckets.get(key)
         if found is None:
-            found = self._cells[key] = self._structure.cells(placed)
+            found = self._buckets[key] = self._structure.buckets(placed)
         self._latest.append((placed, found))
         return found
 
@@ -508,44 +516,44 @@ class SeveralKeys(Remaining):
         self.exact &= proved
         return target
 
-    def _spread(self, placed: Ints, target: FinalState) -> Course:
-        """The final state spread over the nodes of each cell, as evenly as it goes."""
-        cells = self._at(placed)
-        change = target.placed - cells.sums(placed)
-        gives = np.maximum(-change, 0)[:, cells.of]
+    def _spread(self, placed: Ints, target: FinalState) -> Route:
+        """The final state spread over the nodes of each bucket, as evenly as it goes."""
+        buckets = self._at(placed)
+        change = target.placed - buckets.sums(placed)
+        gives = np.maximum(-change, 0)[:, buckets.of]
         if not target.exact:
-            return Course(target.moves, gives)
+            return Route(target.moves, gives)
         final = placed.copy()
-        for cell in np.flatnonzero(change.any(axis=0)):
-            nodes = np.flatnonzero(cells.of == cell)
+        for bucket in np.flatnonzero(change.any(axis=0)):
+            nodes = np.flatnonzero(buckets.of == bucket)
             # First what leaves, so that what comes finds the emptiest nodes.
             for pod_class in sorted(
-                np.flatnonzero(change[:, cell]).tolist(),
-                key=lambda pod_class: (change[pod_class, cell] > 0, pod_class),
+                np.flatnonzero(change[:, bucket]).tolist(),
+                key=lambda pod_class: (change[pod_class, bucket] > 0, pod_class),
             ):
-                _distribute(final, self.component.fixed, pod_class, nodes, int(change[pod_class, cell]))
+                _distribute(final, self.component.fixed, pod_class, nodes, int(change[pod_class, bucket]))
         if sum(self.component.excesses(final)) > target.residual:
-            # Which pod of a cell goes where is not the program's concern: this is not how it gets there.
-            return Course(target.moves, gives)
-        return Course(target.moves, gives, final)
+            # Which pod of a bucket goes where is not the program's concern: this is not how it gets there.
+            return Route(target.moves, gives)
+        return Route(target.moves, gives, final)
 
     def _through(self, placed: Ints, target: Ints, candidate: Candidate, landed: int) -> Ints | None:
-        """The target, nodes of one cell swapped, such that the candidate's node gives and `landed` takes."""
+        """The target, nodes of one bucket swapped, such that the victim's node gives and `landed` takes."""
         of = self._at(placed).of
         pod_class, left = candidate.pod_class, candidate.node
         final = target.copy()
         for node, other, sign in ((left, landed, 1), (landed, left, -1)):
             if sign * (placed[pod_class, node] - final[pod_class, node]) > 0:
                 continue
-            cell = np.flatnonzero((of == of[node]) & (sign * (placed[pod_class] - final[pod_class]) > 0))
-            cell = cell[cell != other]
-            if not len(cell):
+            bucket = np.flatnonzero((of == of[node]) & (sign * (placed[pod_class] - final[pod_class]) > 0))
+            bucket = bucket[bucket != other]
+            if not len(bucket):
                 return None
-            swap = int(cell[0])
+            swap = int(bucket[0])
             if self._structure.single[node]:
                 final[:, [node, swap]] = final[:, [swap, node]]
             else:
-                # Only the sum over the cell matters: the pod may as well go from, or to, this node.
+                # Only the sum over the bucket matters: the pod may as well go from, or to, this node.
                 final[pod_class, node] -= sign
                 final[pod_class, swap] += sign
         return final

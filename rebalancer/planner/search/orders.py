@@ -1,6 +1,6 @@
 """Sequences of moves that rely on no prediction of where replacements land.
 
-A *sure* one brings the end nearer by each move, wherever this and every earlier replacement landed. A
+A *guaranteed* one brings the end nearer by each move, wherever this and every earlier replacement landed. A
 *harmless* one ends where the scheduler's scores predict, and none of its moves does harm on any landing.
 """
 
@@ -23,23 +23,23 @@ from rebalancer.spread.arrays import Ints
 Moves = tuple[JudgedMove, ...]
 
 
-class SureMoves:
+class GuaranteedMoves:
     """Looks for moves of one component to a total excess of at most `residual`, as far as the effort goes."""
 
     def __init__(self, problem: Problem, residual: int) -> None:
         self._problem = problem
         self._residual = residual
         self._known: dict[tuple[bytes, int], Moves | None] = {}
-        course = problem.remaining.course(problem.start, residual)
+        route = problem.remaining.route(problem.start, residual)
         distinct = np.zeros(problem.start.shape[1], dtype=np.bool_)
-        if course is not None:
-            distinct |= course.gives.any(axis=0)
+        if route is not None:
+            distinct |= route.gives.any(axis=0)
         self._landings = Landings(problem, partial(_nearer, problem, residual), distinct)
         self._start = Placements((Placement(problem.start),))
 
-    def sure(self) -> Moves | None:
+    def guaranteed(self) -> Moves | None:
         """Sure moves to the end; None if none are found."""
-        return self._sure(self._start)
+        return self._guaranteed(self._start)
 
     def harmless(self, allowed: int) -> Moves | None:
         """At most `allowed` harmless moves to the end; None if none are found."""
@@ -47,7 +47,7 @@ class SureMoves:
         return self._harmless(self._start, allowed)
 
     def marked(self, moves: Sequence[JudgedMove]) -> Moves:
-        """The moves, certain as long as each brings the end nearer and has landings of one cell only."""
+        """The moves, certain as long as each brings the end nearer and has landings of one bucket only."""
         found: list[JudgedMove] = []
         now: Placements | None = self._start
         certain = True
@@ -69,18 +69,18 @@ class SureMoves:
     def _there(self, now: Placements) -> bool:
         return self._problem.excess(now.predicted.placed) <= self._residual
 
-    def _sure(self, now: Placements) -> Moves | None:
+    def _guaranteed(self, now: Placements) -> Moves | None:
         if self._there(now):
             return ()
         for candidate in self._open(now.predicted):
             if not self._landings.distinct[candidate.node]:
                 continue
-            advance = self._advance(now, candidate, only_sure=True)
+            advance = self._advance(now, candidate, only_guaranteed=True)
             if self._problem.effort.gone:
                 return None
             if advance is None or not advance.move.certain:
                 continue
-            rest = self._sure(advance.placements)
+            rest = self._guaranteed(advance.placements)
             if rest is not None:
                 return (advance.move, *rest)
         return None
@@ -101,7 +101,7 @@ class SureMoves:
         return self._known[key]
 
     def _next(self, now: Placements, allowed: int) -> Moves | None:
-        for advance in self._sure_first(now):
+        for advance in self._guaranteed_first(now):
             left = self._problem.remaining.moves(advance.placements.predicted.placed, self._residual)
             if left is None or left >= allowed:
                 continue
@@ -112,7 +112,7 @@ class SureMoves:
                 return None
         return None
 
-    def _sure_first(self, now: Placements) -> Iterator[Advance]:
+    def _guaranteed_first(self, now: Placements) -> Iterator[Advance]:
         """Helpful moves; those that bring the end nearer on every landing come before the others."""
         later: list[Advance] = []
         for candidate in self._open(now.predicted):
@@ -126,18 +126,20 @@ class SureMoves:
                     later.append(advance)
         yield from later
 
-    def _advance(self, now: Placements, candidate: Candidate, *, only_sure: bool = False) -> Advance | None:
+    def _advance(
+        self, now: Placements, candidate: Candidate, *, only_guaranteed: bool = False
+    ) -> Advance | None:
         """Tries a move, and counts what that took."""
         self._problem.effort.candidates(len(now.possible))
-        return self._landings.advance(now, candidate, only_sure=only_sure)
+        return self._landings.advance(now, candidate, only_guaranteed=only_guaranteed)
 
     def _open(self, at: Placement) -> Iterator[Candidate]:
         """Possible victims in a placement, the most promising first."""
-        course = self._problem.remaining.course(at.placed, self._residual)
-        if course is None:
+        route = self._problem.remaining.route(at.placed, self._residual)
+        if route is None:
             return iter(())
         with self._problem.tried.after(at.made):
-            return self._problem.candidates(self._problem.remaining.cell_of(at.placed), course.gives)
+            return self._problem.candidates(self._problem.remaining.bucket_of(at.placed), route.gives)
 
 
 def _nearer(problem: Problem, residual: int, placed: Ints, candidate: Candidate, landed: int) -> bool:
@@ -256,7 +258,7 @@ class Beam:
     def _further(self, position: Position) -> Iterator[Position]:
         placed = position.placed
         with self._problem.tried.after(position.moves):
-            for move in self._problem.helpful(placed, self._problem.remaining.cell_of(placed)):
+            for move in self._problem.helpful(placed, self._problem.remaining.bucket_of(placed)):
                 landed = int(self._problem.expected(move)[0])
                 after = move.candidate.moved(placed, landed)
                 counted = self._problem.component.counted[move.candidate.pod_class]
@@ -431,22 +433,22 @@ class Odds:
         return self._opened[key]
 
     def _tried(self, placed: Ints, moves: Moves) -> list[tuple[Landing, ...]]:
-        course = self._problem.remaining.course(placed, self._residual)
-        if course is None:
+        route = self._problem.remaining.route(placed, self._residual)
+        if route is None:
             return []
         with self._problem.tried.after(moves):
-            cell_of = self._problem.remaining.cell_of(placed)
-            helpful = self._problem.helpful(placed, cell_of, course.gives)
-            return [self._landings(move, cell_of) for move in helpful]
+            bucket_of = self._problem.remaining.bucket_of(placed)
+            helpful = self._problem.helpful(placed, bucket_of, route.gives)
+            return [self._landings(move, bucket_of) for move in helpful]
 
-    def _landings(self, move: JudgedMove, cell_of: Ints) -> tuple[Landing, ...]:
-        """One for each cell of nodes, predicted nodes apart."""
+    def _landings(self, move: JudgedMove, bucket_of: Ints) -> tuple[Landing, ...]:
+        """One for each bucket of nodes, predicted nodes apart."""
         nodes = move.destinations
         best = np.isin(nodes, self._problem.expected(move))
-        cells = 2 * cell_of[nodes] + ~best
+        buckets = 2 * bucket_of[nodes] + ~best
         ways: list[Landing] = []
-        for cell in np.unique(cells):
-            here = cells == cell
+        for bucket in np.unique(buckets):
+            here = buckets == bucket
             landed = replace(move, landed=int(nodes[here][0]))
             ways.append(Landing(landed, float(here.mean()), bool(best[here][0])))
         return tuple(sorted(ways, key=lambda w: (-w.likelihood, w.move.landed)))

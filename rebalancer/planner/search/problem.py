@@ -56,26 +56,26 @@ class Problem:
         """The total excess of a placement."""
         return sum(self.component.excesses(placed))
 
-    def candidates(self, cell_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
+    def candidates(self, bucket_of: Ints, gives: Ints | None = None) -> Iterator[Candidate]:
         """Possible victims, as the simulation stands."""
-        return self._victims.now(cell_of, gives)
+        return self._victims.now(bucket_of, gives)
 
-    def helpful(self, placed: Ints, cell_of: Ints, gives: Ints | None = None) -> Iterator[JudgedMove]:
+    def helpful(self, placed: Ints, bucket_of: Ints, gives: Ints | None = None) -> Iterator[JudgedMove]:
         """Moves that help and do no harm, as the simulation stands.
 
-        One for each class and cell of nodes (`cell_of`, int64[N]), as long as the effort lasts.
+        One for each class and bucket of nodes (`bucket_of`, int64[N]), as long as the effort lasts.
         """
         taken: set[tuple[int, int]] = set()
-        for candidate in self.candidates(cell_of, gives):
-            cell = (candidate.pod_class, int(cell_of[candidate.node]))
-            if cell in taken:
+        for candidate in self.candidates(bucket_of, gives):
+            bucket = (candidate.pod_class, int(bucket_of[candidate.node]))
+            if bucket in taken:
                 continue
             if self.effort.gone:
                 return
             self.effort.candidates()
             move = self.judge.best(placed, candidate)
             if move is not None and move.helps:
-                taken.add(cell)
+                taken.add(bucket)
                 yield replace(move, certain=False)
 
     def expected(self, move: JudgedMove) -> Rows:
@@ -148,12 +148,14 @@ class Landings:
         self._merged: Ints = np.arange(len(distinct))
         """Nodes with one number were followed as one: placements that only swap them are not kept apart."""
 
-    def advance(self, now: Placements, candidate: Candidate, *, only_sure: bool = False) -> Advance | None:
-        """The placements after a move; None if in one of those before it could do harm, or, where a sure one
-        is wanted, if it is not."""
+    def advance(
+        self, now: Placements, candidate: Candidate, *, only_guaranteed: bool = False
+    ) -> Advance | None:
+        """The placements after a move; None if in one of those before it could do harm, or, where a
+        guaranteed one is wanted, if it is not."""
         after: dict[bytes, Placement] = {}
         moves: list[JudgedMove] = []
-        sure = True
+        guaranteed = True
         for here in now.possible:
             placed = here.placed
             with self._problem.tried.after(here.made):
@@ -163,11 +165,13 @@ class Landings:
                 landings = self._landings(placed, move)
             moves.append(move)
             for node in landings:
-                sure = sure and move.certain and move.helps and self._nearer(placed, candidate, node)
+                guaranteed = (
+                    guaranteed and move.certain and move.helps and self._nearer(placed, candidate, node)
+                )
                 led = candidate.moved(placed, node)
                 made = (*here.made, replace(move, landed=node))
                 after.setdefault(self._key(led), Placement(led, made))
-            if only_sure and not sure:
+            if only_guaranteed and not guaranteed:
                 return None
         destinations = np.concatenate([m.destinations for m in moves])
         kept = Placements(tuple(after.values())[:MOST], now.complete and len(after) <= MOST)
@@ -176,7 +180,7 @@ class Landings:
         move = replace(
             moves[0],
             destinations=shared.rows(members(self._merged, self._merged[destinations])),
-            certain=sure and kept.complete,
+            certain=guaranteed and kept.complete,
             landed=kept.predicted.made[-1].landed,
             open=tuple({id(nodes): nodes for nodes in surely}.values()),
             closed=len(now.predicted.made) if self._problem.remaining.limits_nodes else 0,
@@ -186,24 +190,24 @@ class Landings:
     def _landings(self, placed: Ints, move: JudgedMove) -> list[int]:
         """A node for each distinct landing, the scheduler's favourite first."""
         nodes = np.concatenate((self._problem.expected(move)[:1], move.destinations))
-        cell_of = self._problem.remaining.cell_of(placed)
+        bucket_of = self._problem.remaining.bucket_of(placed)
         if len(self._apart_nodes):
-            cell_of = np.where(self._apart, cell_of.max() + 1 + self._nodes, cell_of)
-        cells = cell_of[nodes]
-        first = first_places(cells)
-        for here in (nodes[cells == cells[i]] for i in first):
+            bucket_of = np.where(self._apart, bucket_of.max() + 1 + self._nodes, bucket_of)
+        buckets = bucket_of[nodes]
+        first = first_places(buckets)
+        for here in (nodes[buckets == buckets[i]] for i in first):
             merged = self._merged[here]
             if (merged != merged[0]).any():
                 self._merged[members(self._merged, merged)] = merged[0]
         return [int(nodes[i]) for i in np.sort(first)]
 
     def _key(self, placed: Ints) -> bytes:
-        """Equal for placements that differ by landings on nodes of one cell only."""
+        """Equal for placements that differ by landings on nodes of one bucket only."""
         return self._problem.remaining.key(placed) + placed[:, self._apart_nodes].tobytes()
 
 
 def _touching(component: Component) -> bool:
-    """Whether which of several nodes of a cell a replacement takes can matter to a later one.
+    """Whether which of several nodes of a bucket a replacement takes can matter to a later one.
 
     To one of its own class it does not as long as they keep apart, or together, by node only: that finds as
     many nodes left, wherever the first one went.

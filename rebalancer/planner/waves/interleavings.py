@@ -46,7 +46,7 @@ class Found(Struct, frozen=True, eq=False):
 
 
 class Interleavings:
-    """The moves of one walk from its start on, as far as they are certain and of one class."""
+    """The moves of one sequence from its start on, as far as they are certain and of one class."""
 
     def __init__(self, simulation: Simulation, moves: Sequence[JudgedMove]) -> None:
         first = moves[0]
@@ -61,7 +61,7 @@ class Interleavings:
         self._barred = simulation.barred
         held = simulation.room(first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
-        self._sure_room: Ints = held
+        self._certain_room: Ints = held
         freed = simulation.room(first.replacement, simulation.held_by([m.pod for m in moves]))
         self._room: Ints = np.maximum(held + victims, freed)
         self._static: Bools = first.candidate.members.static
@@ -122,12 +122,12 @@ class Interleavings:
             nodes &= admitted
             kept_out = kept_out or (id(group) in fixes and not admitted[move.candidate.node])
         arrived = self._arrived(moment)
-        sure = nodes & (arrived < self._sure_room)
+        certain = nodes & (arrived < self._certain_room)
         nodes &= arrived < self._room
         returns = any(nodes[g.domain_of == g.domain_of[move.candidate.node]].any() for g in move.fixes)
         if not kept_out or returns or (nodes & self._barred).any():
             raise _BrokenError
-        return nodes, bool(sure.any())
+        return nodes, bool(certain.any())
 
     def representatives(self, moment: _Moment, nodes: Bools) -> Iterator[int]:
         """One node of each kind, and of each number of replacements there."""
@@ -180,7 +180,7 @@ class Interleavings:
         """int64[N]: equal for nodes that no constraint, no room and no victim can tell apart."""
         columns = [np.where(victims > 0, np.arange(len(victims)) + 1, 0), self._static]
         few = len(self.moves)
-        columns += [np.minimum(self._sure_room, few), np.minimum(self._room, few)]
+        columns += [np.minimum(self._certain_room, few), np.minimum(self._room, few)]
         for group, counts in zip(self._counted, self._start.counts, strict=True):
             alone = own & (np.bincount(group.domain_of + 1)[group.domain_of + 1] == 1)
             count = np.append(counts, -1)[group.domain_of]
@@ -192,10 +192,10 @@ class Interleavings:
 class _Wave:
     """Some moves in flight together; `nodes`, `most`: as in `Found`, over all moments so far."""
 
-    def __init__(self, walk: Interleavings, begin: int, end: int) -> None:
-        self._walk = walk
-        self._moves = walk.moves[begin:end]
-        self._ends = [set(walk.ends(made)) for made in range(begin, end + 1)]
+    def __init__(self, interleavings: Interleavings, begin: int, end: int) -> None:
+        self._interleavings = interleavings
+        self._moves = interleavings.moves[begin:end]
+        self._ends = [set(interleavings.ends(made)) for made in range(begin, end + 1)]
         self._looked_at = 0
         static = self._moves[0].candidate.members.static
         self.nodes: list[Bools] = [np.zeros_like(static) for _ in self._moves]
@@ -206,7 +206,7 @@ class _Wave:
 
         Replacements are equal, so it is enough to know how many have landed.
         """
-        excesses = self._walk.excesses(begin)
+        excesses = self._interleavings.excesses(begin)
         todo, seen = [(0, 0, begin)], set[Hashable]()
         while todo:
             gone, landed, moment = todo.pop()
@@ -216,14 +216,14 @@ class _Wave:
             if gone.bit_count() == landed:
                 self._check_end(gone, landed, moment, excesses)
             following = [
-                (gone | 1 << i, landed, self._walk.without(moment, m))
+                (gone | 1 << i, landed, self._interleavings.without(moment, m))
                 for i, m in enumerate(self._moves)
                 if not gone >> i & 1
             ]
             if gone.bit_count() > landed:
                 following += [(gone, landed + 1, after) for after in self._arrivals(gone, landed, moment)]
             for after in following:
-                mark = (after[0], after[1], self._walk.key(after[2]))
+                mark = (after[0], after[1], self._interleavings.key(after[2]))
                 if mark not in seen:
                     seen.add(mark)
                     todo.append(after)
@@ -232,19 +232,19 @@ class _Wave:
         """What the next replacement makes of a moment; it may be that of any victim that is gone."""
         for i, move in enumerate(self._moves):
             if gone >> i & 1:
-                nodes, room = self._walk.open(moment, move)
+                nodes, room = self._interleavings.open(moment, move)
                 self.nodes[i] |= nodes
         if not room:
             raise _BrokenError
         self.most[nodes] = np.maximum(self.most[nodes], landed + 1)
-        for node in self._walk.representatives(moment, nodes):
-            yield self._walk.with_one_more(moment, node)
+        for node in self._interleavings.representatives(moment, nodes):
+            yield self._interleavings.with_one_more(moment, node)
 
     def _check_end(self, gone: int, landed: int, moment: _Moment, before: Sequence[int]) -> None:
         """No excess is higher when nothing is in flight; the first moves end as if made one by one."""
-        if any(a > b for a, b in zip(self._walk.excesses(moment), before, strict=True)):
+        if any(a > b for a, b in zip(self._interleavings.excesses(moment), before, strict=True)):
             raise _BrokenError
-        if gone == (1 << landed) - 1 and self._walk.key(moment) not in self._ends[landed]:
+        if gone == (1 << landed) - 1 and self._interleavings.key(moment) not in self._ends[landed]:
             raise _BrokenError
 
 
@@ -282,7 +282,7 @@ class _Wave:
 
 
 class Together(Struct, frozen=True, eq=False):
-    """The first `length` moves of a walk hold in any interleaving, each prefix and part of them as well.
+    """The first `length` moves of a sequence hold in any interleaving, each prefix and part of them as well.
 
     `most`: int64[N], how many of their replacements a node can get at most, by the constraints alone.
     `nodes`: where each of them may land; () if on all nodes that are destinations of one of them.
@@ -294,7 +294,7 @@ class Together(Struct, frozen=True, eq=False):
 
 
 def together(moves: Sequence[JudgedMove]) -> Together:
-    """As many of the moves of a walk as hold together; 1 if no two do. All are of one component."""
+    """As many of the moves of a sequence as hold together; 1 if no two do. All are of one component."""
     most = comparable(moves)
     if most < 2 or not _counts_what_binds(moves[0]):
         return alone(moves[0])
@@ -314,9 +314,9 @@ def alone(move: JudgedMove) -> Together:
 
 def comparable(moves: Sequence[JudgedMove]) -> int:
     """How many of the first moves are certain and of constraints that count and bind them alike."""
-    sure = next((i for i, m in enumerate(moves) if not (m.certain and m.helps)), len(moves))
+    certain = next((i for i, m in enumerate(moves) if not (m.certain and m.helps)), len(moves))
     alike = next((i for i, m in enumerate(moves) if _bound(m) != _bound(moves[0])), len(moves))
-    return min(sure, alike)
+    return min(certain, alike)
 
 
 def highest_minimum(counts: Ints, arrivals: int) -> int:

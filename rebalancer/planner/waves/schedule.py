@@ -40,7 +40,7 @@ from rebalancer.policy.owners import Owners
 
 
 class Queue:
-    """The moves of a walk, in their order. `at_most`: how many of them limits let go together.
+    """The moves of a sequence, in their order. `at_most`: how many of them limits let go together.
 
     `unsure`: one that is in a wave may end otherwise than predicted, so that what follows may, too.
     """
@@ -117,26 +117,26 @@ class Scheduler:
         self._evictable = evictable
         self._draining = draining_budgets(simulation, evictable.budgets)
 
-    def schedule(self, walks: Sequence[Sequence[JudgedMove]], waiting: Waiting | None = None) -> Schedule:
-        """The moves of each walk, all of one component, in their order.
+    def schedule(self, sequences: Sequence[Sequence[JudgedMove]], waiting: Waiting | None = None) -> Schedule:
+        """The moves of each sequence, all of one component, in their order.
 
         Where the victims of a wave together would make room for a `waiting` pod, its moves go one by one, as
         far as no such pod is in their way.
         """
-        found = self._arranged(walks, waiting, partial(self._at_most, waiting))
-        likely = sum(not m.certain for moves in walks for m in moves)
+        found = self._arranged(sequences, waiting, partial(self._at_most, waiting))
+        likely = sum(not m.certain for moves in sequences for m in moves)
         if not found.dropped and found.rank.likely <= likely:
             return found
         # Side by side they were in each other's way: one move of each at a time may do better.
-        return min(found, self._arranged(walks, waiting, lambda _: 1), key=lambda s: s.rank)
+        return min(found, self._arranged(sequences, waiting, lambda _: 1), key=lambda s: s.rank)
 
     def _arranged(
         self,
-        walks: Sequence[Sequence[JudgedMove]],
+        sequences: Sequence[Sequence[JudgedMove]],
         waiting: Waiting | None,
         at_most: Callable[[JudgedMove], int],
     ) -> Schedule:
-        queues = [Queue(self._simulation, moves, at_most) for moves in walks if moves]
+        queues = [Queue(self._simulation, moves, at_most) for moves in sequences if moves]
         waves: list[Wave] = []
         elsewhere = Elsewhere(self._simulation)
         unsure: set[int] = set()
@@ -144,7 +144,7 @@ class Scheduler:
             while queues:
                 members = self._next(queues, elsewhere, waiting)
                 if not members:
-                    # Even alone in a wave the first move of every walk fails: others took its room.
+                    # Even alone in a wave the first move of every sequence fails: others took its room.
                     break
                 joined = {m.pod.key: m.certain for m in members}
                 for queue in queues:
@@ -170,7 +170,7 @@ class Scheduler:
     def _next(
         self, queues: Sequence[Queue], elsewhere: Elsewhere, waiting: Waiting | None
     ) -> list[JudgedMove]:
-        """The members of the next wave, of the first moves of all walks; none if not even one holds."""
+        """The members of the next wave, of the first moves of all sequences; none if not even one holds."""
         members, opened = self._wave((queue.first() for queue in queues), elsewhere, waiting)
         if waiting is None or not opened:
             return members
@@ -181,7 +181,7 @@ class Scheduler:
 
     def _wave(
         self,
-        walks: Iterable[tuple[Sequence[JudgedMove], Together]],
+        sequences: Iterable[tuple[Sequence[JudgedMove], Together]],
         elsewhere: Elsewhere,
         waiting: Waiting | None,
     ) -> tuple[list[JudgedMove], bool]:
@@ -191,7 +191,7 @@ class Scheduler:
             wave = WaveInTheMaking(self._simulation, limits, terminating)
             # First one of each component, so that none waits for the others of another.
             rest: Iterable[tuple[Iterator[JudgedMove], Together]]
-            rest = ((iter(moves), together) for moves, together in walks)
+            rest = ((iter(moves), together) for moves, together in sequences)
             while rest and len(wave) < LARGEST:
                 joined = []
                 for moves, together in rest:

@@ -232,12 +232,12 @@ class WaveInTheMaking:
                 ended.add(id(move.component))
         settled: list[JudgedMove] = []
         before.clear()
-        for move, anywhere, sure in fitting:
+        for move, anywhere, certain_nodes in fitting:
             if id(move.component) in ended:
                 continue
             own = before[id(move.component)]
             left = self._load.left(move, self._free(move, room))
-            found = self._settled(elsewhere, move, anywhere, sure, left, own)
+            found = self._settled(elsewhere, move, anywhere, certain_nodes, left, own)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
                 continue
@@ -266,7 +266,7 @@ class WaveInTheMaking:
         elsewhere: Elsewhere,
         move: JudgedMove,
         anywhere: Bools,
-        sure: Bools,
+        certain_nodes: Bools,
         left: Mapping[str, Ints],
         own: Sequence[JudgedMove],
     ) -> JudgedMove:
@@ -275,7 +275,7 @@ class WaveInTheMaking:
         `left`: what other components of the wave leave free on each node, if all of them land there; `own`:
         moves of its component that have joined before.
         """
-        open_ = {id(nodes): nodes for nodes in (self._simulation.shared.rows(sure), *move.open)}
+        open_ = {id(nodes): nodes for nodes in (self._simulation.shared.rows(certain_nodes), *move.open)}
         certain = move.certain and all(
             elsewhere.leaves_room(move, nodes, left, len(own), move.closed) for nodes in open_.values()
         )

@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 class Remembered(Struct, frozen=True):
-    """`resting`: owner → why it is left alone. `canary`: how many evictions go one or two at a time first.
-    `irreplaceable`: workload → since when it has pods that no node would take again."""
+    """`waiting_owners`: owner → why it is left alone. `canary`: how many evictions go one or two at a time
+    first. `irreplaceable`: workload → since when it has pods that no node would take again."""
 
-    resting: Mapping[str, Reason] = {}
+    waiting_owners: Mapping[str, Reason] = {}
     canary: int = 0
     irreplaceable: Mapping[str, float] = {}
 
@@ -74,7 +74,7 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
             return Remembered()
         in_a_row = memory.ledger.totals.in_a_row
         return Remembered(
-            resting=memory.resting(snapshot),
+            waiting_owners=memory.waiting_owners(snapshot),
             canary=max(0, settings.evictions.canary - in_a_row),
             irreplaceable={w: at for w, at in memory.ledger.irreplaceable.items() if 0 < at < _YEAR_9999},
         )

@@ -63,7 +63,7 @@ class StopAskedError(Exception):
     """A stop was asked for in the middle of something that may be given up."""
 
 
-class Heed(Struct, frozen=True):
+class SignOfLife(Struct, frozen=True):
     """What planning calls again and again: a sign of life, and the end of it when a stop is asked for."""
 
     clock: Clock

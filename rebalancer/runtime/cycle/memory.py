@@ -58,10 +58,10 @@ from rebalancer.policy.waits import (
     held_back,
     marked,
     pairs,
-    resting,
     stabilizing,
+    undone_pairs,
+    waiting_owners,
     why,
-    worn,
 )
 from rebalancer.policy.waits import first_seen as first_violated
 from rebalancer.runtime.cycle.clock import Clock, domains_left
@@ -340,8 +340,8 @@ def undone(
     snapshot: Snapshot, plan: Plan, ledger: Ledger, rules: HistoryRules, *, now: float
 ) -> dict[str, Reason]:
     """Owner → why it is left alone: wherever a replacement of this plan may land, the pair of domains is
-    worn."""
-    tired = worn(ledger, rules, now)
+    undone_pairs."""
+    tired = undone_pairs(ledger, rules, now)
     if not tired:
         return {}
     labels = {n.name: n.labels for n in snapshot.nodes}
@@ -458,7 +458,7 @@ class Memory(SharedLedger):
         )
         self._on_trial()
 
-    def resting(self, snapshot: Snapshot) -> dict[str, Reason]:
+    def waiting_owners(self, snapshot: Snapshot) -> dict[str, Reason]:
         """Owner → why former evictions leave it alone for now."""
 
         prints = Fingerprints(snapshot.nodes)
@@ -471,7 +471,7 @@ class Memory(SharedLedger):
         now = self._clock.now()
         queues = held_back(self.ledger, now)
         return {
-            **resting(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster),
+            **waiting_owners(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster),
             **{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues},
         }
 

@@ -24,7 +24,7 @@ from rebalancer.kube.errors import KubeError, StatusError, TransportError
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observer, Observers
-from rebalancer.planner.pace import Gait
+from rebalancer.planner.pace import Throttle
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.daemon.early import Early
@@ -311,9 +311,9 @@ class Service:
         """The excess of this moment by namespace in scope; None where it is not known."""
         return self.spread.excess(self._live.planning.policy.in_view)
 
-    def gait(self) -> Gait:
+    def throttle(self) -> Throttle:
         """What holds evictions back beside the plan."""
-        return Gait(self._live.limits.per_second, self.memory.canary_left)
+        return Throttle(self._live.limits.per_second, self.memory.canary_left)
 
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""

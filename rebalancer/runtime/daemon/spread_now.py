@@ -122,12 +122,12 @@ class SpreadNow:
         if index is None or self._asked() != self._rules or self._selecting != self._generations():
             self._build(nodes)
             return True
-        if nodes is self._nodes and not index.worn:
+        if nodes is self._nodes and not index.outdated:
             return False
         facts, before = facts_of(nodes), self._facts
         self._nodes, self._facts = nodes, facts
         changed = {n for n in facts.keys() | before.keys() if facts.get(n) != before.get(n)}
-        if changed or index.worn:
+        if changed or index.outdated:
             index.move(self._state(), changed)
             return True
         return False

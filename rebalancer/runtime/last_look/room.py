@@ -149,12 +149,12 @@ class Room:
             if not self._soft(move):
                 # Only a policy that trusts the scores lets them say where the replacement may not go.
                 return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
-            astray = sorted({table.names[n] for n in best} - set(move.destinations))
-            if astray:
+            elsewhere = sorted({table.names[n] for n in best} - set(move.destinations))
+            if elsewhere:
                 return _changed(
-                    f"pods have come and gone since the plan: the scheduler's scores now prefer {astray[0]} "
-                    f"for {pod.key}'s replacement, which was not planned",
-                    nodes=len(astray),
+                    "pods have come and gone since the plan: the scheduler's scores now prefer "
+                    f"{elsewhere[0]} for {pod.key}'s replacement, which was not planned",
+                    nodes=len(elsewhere),
                 )
             return self._worse(move, simulation, pod, nodes)
         for i in move.fixes:

@@ -25,7 +25,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Approved
 from rebalancer.policy.owners import not_looked_at
 from rebalancer.runtime.cycle.carrying_out import Parts
-from rebalancer.runtime.cycle.clock import Clock, Heed, check_namespaces, check_readable, warned
+from rebalancer.runtime.cycle.clock import Clock, SignOfLife, check_namespaces, check_readable, warned
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import Replacements
@@ -109,7 +109,7 @@ def live_parts(
         last = LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now)
         return PlanChecks(checks, snapshot, made, last)
 
-    planning = replace(options.planning, on_progress=Heed(clock))
+    planning = replace(options.planning, on_progress=SignOfLife(clock))
     health = None
     if options.execute and cache is not None:
         lease = LeaseClient(connection, *SCHEDULER_LEASE)
@@ -170,21 +170,21 @@ def remembering(
     owners, a second plan is made without them.
     """
 
-    def without(snapshot: Snapshot, approved: Approved | None, resting: Mapping[str, Reason]) -> Plan:
+    def without(snapshot: Snapshot, approved: Approved | None, waiting_owners: Mapping[str, Reason]) -> Plan:
         counted = memory.earlier() if memory is not None else planning.policy.earlier
-        policy = replace(planning.policy, resting=resting, approved=approved, earlier=counted)
+        policy = replace(planning.policy, waiting_owners=waiting_owners, approved=approved, earlier=counted)
         return make(snapshot, replace(planning, policy=policy))
 
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         if memory is None:
-            return without(snapshot, approved, planning.policy.resting)
-        resting = memory.resting(snapshot)
-        made = without(snapshot, approved, resting)
+            return without(snapshot, approved, planning.policy.waiting_owners)
+        waiting_owners = memory.waiting_owners(snapshot)
+        made = without(snapshot, approved, waiting_owners)
         movers = {m.owner.key: m.owner for m in made.moves}
         refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
         away = {**refused, **memory.unsettled(snapshot, made)}
         if movers.keys() & away.keys():
-            made = without(snapshot, approved, {**away, **resting})
+            made = without(snapshot, approved, {**away, **waiting_owners})
         if exists is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)

@@ -31,7 +31,7 @@ from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Approved, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.clock import Clock, Heed, SystemClock
+from rebalancer.runtime.cycle.clock import Clock, SignOfLife, SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
@@ -231,7 +231,7 @@ def run_once(
         around = msgspec.structs.replace(around, memory=Memory(clock, HistoryRules(retry_after=0.0)))
     planner = None
     if reviewed is not None:
-        planning = msgspec.structs.replace(options.planning, on_progress=Heed(clock))
+        planning = msgspec.structs.replace(options.planning, on_progress=SignOfLife(clock))
         usual = remembering(planning, around.memory)
         planner = ReviewedPlanner(reviewed, usual, observer)
     observer.on_cycle(number)

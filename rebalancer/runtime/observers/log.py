@@ -244,8 +244,8 @@ class EventObserver(Observer):
             return
         to = ", ".join(move.destinations[:3])
         more = f" or {len(move.destinations) - 3} more" if len(move.destinations) > 3 else ""
-        sure = "" if move.certain else " (likely)"
-        note = f"from {move.pod.node_name} to {to}{more}{sure}: {move.reason}"
+        likely = "" if move.certain else " (likely)"
+        note = f"from {move.pod.node_name} to {to}{more}{likely}: {move.reason}"
         pod, owner = _pod(move), _owner(move)
         self._recorder.record(pod, reason=EVICTED, action=_ACTION, note=f"evicted {note}", related=owner)
         self._recorder.record(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rebalancer.outcome import End
 from rebalancer.planner import plan
-from rebalancer.planner.pace import Gait, pace
+from rebalancer.planner.pace import Throttle, pace
 from rebalancer.policy.ledger import Ledger, Totals
 from rebalancer.runtime.live.configured import live_options, memory_rules
 from rebalancer.runtime.live.places import Places
@@ -55,7 +55,7 @@ def mended(profile: str, things: Iterable[Any]) -> tuple[Run, float]:
 def estimate(profile: str, run: Run, things: Iterable[Any]) -> int:
     """Seconds, as the report says before."""
     per_second = load_settings(CONFIG / f"{profile}.yaml", env={}).evictions.per_second
-    return pace(run.story.plans[0], decoded(objects(*things)), Gait(per_second or None)).seconds
+    return pace(run.story.plans[0], decoded(objects(*things)), Throttle(per_second or None)).seconds
 
 
 @pytest.mark.parametrize(("profile", "waves", "minutes"), [("standard", 3, 5), ("careful", 7, 30)])

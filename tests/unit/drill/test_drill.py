@@ -14,7 +14,7 @@ from rebalancer.cli.app import app
 from rebalancer.drill import Drilled, Failure, drill
 from rebalancer.drill.drill import _harmless, surely_fine
 from rebalancer.drill.lost import NODE, failures
-from rebalancer.drill.replay import AtRest, replayed
+from rebalancer.drill.replay import Intact, replayed
 from rebalancer.errors import UserError
 from rebalancer.planner import plan
 from rebalancer.report.document import build_drill
@@ -141,7 +141,7 @@ def test_what_needs_no_replay_comes_to_the_same_as_one(seed: int) -> None:
     listed = list(
         random_cluster(Random(f"surely/{seed}"), ("small", "full")[seed % 2], pending=seed % 4 == 0)
     )
-    rest = AtRest(decoded(listed), None, "silent")
+    rest = Intact(decoded(listed), None, "silent")
     lost = [rest.owned.lost(pods) for pods in rest.on_node]
     for row in surely_fine(rest, lost).nonzero()[0].tolist():
         failure = Failure(NODE, rest.state.table.names[row])

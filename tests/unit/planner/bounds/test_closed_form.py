@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner.bounds import Effort, bounds_of
-from rebalancer.planner.search.orders import SureMoves
+from rebalancer.planner.search.orders import GuaranteedMoves
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
@@ -64,7 +64,7 @@ def test_landings_on_nodes_of_one_zone_are_one() -> None:
     web = workload("web").spread("zone").spread("hostname", 2)
     placed = {f"{zone}-{i}": 1 for zone, pods in (("a", 60), ("b", 60), ("c", 6)) for i in range(pods)}
     posed = Posed(nodes(a=90, b=90, c=90), web.placed(placed))
-    found = SureMoves(posed.problem, 0).sure()
+    found = GuaranteedMoves(posed.problem, 0).guaranteed()
     assert found is not None
     assert len(found) == 36
     assert all(m.certain for m in found)

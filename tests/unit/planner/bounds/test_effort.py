@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.planner import effort as efforts
-from rebalancer.planner.bounds.one_key import CellStructure
+from rebalancer.planner.bounds.one_key import NodeBuckets
 from rebalancer.planner.bounds.program import Program, least_excess, run
 from rebalancer.planner.effort import TREE_NODES, Effort, for_advice, tree_nodes
 from tests.support.build import nodes, workload
@@ -142,7 +142,7 @@ def test_a_program_that_is_not_asked_proves_nothing() -> None:
     web = workload("web").spread("zone").spread("hostname", 2)
     posed = Posed(nodes(a=2, b=2, c=2), web.placed({"a-0": 2, "a-1": 2, "b-0": 1}))
     component = posed.components[0]
-    cells = CellStructure(component).cells(component.start)
+    cells = NodeBuckets(component).buckets(component.start)
     program = Program(component, component.start, cells, None, only=range(len(component.groups)))
     found = run(program, 0)
     assert (found.values, found.optimal, found.steps) == (None, False, 0)

@@ -20,7 +20,7 @@ def order(p: Posed, gives: dict[str, int] | None = None) -> list[str]:
         wanted = np.zeros_like(problem.start)
         for node, amount in gives.items():
             wanted[0, p.node(node)] = amount
-    found = problem.candidates(problem.remaining.cell_of(problem.start), wanted)
+    found = problem.candidates(problem.remaining.bucket_of(problem.start), wanted)
     return p.names(c.node for c in found)
 
 
@@ -40,8 +40,8 @@ def test_a_pod_that_is_gone_in_the_simulation_is_no_candidate() -> None:
     assert move is not None
     with p.simulation.without(move.pod) as terminating:
         terminating.let_go()
-        names = [c.pod.name for c in p.problem.candidates(p.problem.remaining.cell_of(p.problem.start))]
+        names = [c.pod.name for c in p.problem.candidates(p.problem.remaining.bucket_of(p.problem.start))]
     assert move.pod.name not in names
     assert move.pod.name in [
-        c.pod.name for c in p.problem.candidates(p.problem.remaining.cell_of(p.problem.start))
+        c.pod.name for c in p.problem.candidates(p.problem.remaining.bucket_of(p.problem.start))
     ]

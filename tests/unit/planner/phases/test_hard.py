@@ -25,8 +25,8 @@ def test_each_component_is_solved_and_its_moves_are_in_waves() -> None:
     found = planned(posed)
     assert [len(wave) for wave in found.waves] == [2, 1]
     assert found.refused == ()
-    assert sorted(s.walk.bound for s in posed.hard.solved.values()) == [1, 2]
-    assert all(s.walk.proved for s in posed.hard.solved.values())
+    assert sorted(s.solution.bound for s in posed.hard.solved.values()) == [1, 2]
+    assert all(s.solution.proved for s in posed.hard.solved.values())
 
 
 def test_a_component_that_cannot_end_better_is_left_with_what_stays() -> None:
@@ -34,7 +34,7 @@ def test_a_component_that_cannot_end_better_is_left_with_what_stays() -> None:
     posed = Posed(full, skewed("web"))
     assert planned(posed).waves == ()
     (solved,) = posed.hard.ended()
-    assert (solved.walk.residual, solved.walk.least, solved.walk.proved) == (1, 1, True)
+    assert (solved.solution.residual, solved.solution.least, solved.solution.proved) == (1, 1, True)
 
 
 def test_a_second_plan_goes_on_from_the_first() -> None:
@@ -45,4 +45,4 @@ def test_a_second_plan_goes_on_from_the_first() -> None:
         assert posed.hard.excess() == 0
         assert posed.hard.plan(posed.judge.waiting).waves == ()
         (solved,) = posed.hard.ended()
-    assert len(solved.walk.moves) == 2
+    assert len(solved.solution.moves) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.pace import UNKNOWN, Gait, pace
+from rebalancer.planner.pace import UNKNOWN, Throttle, pace
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.support.build import nodes, snapshot, stateful_set, workload
 
@@ -40,12 +40,12 @@ def test_evictions_per_second_and_the_canary_take_their_time() -> None:
     seen = snapshot(*nodes(a=1, b=1), *many)
     made = plan(seen)
     assert pace(made, seen).seconds == UNKNOWN
-    assert pace(made, seen, Gait(per_second=1.0)).seconds == 39 + UNKNOWN
-    assert pace(made, seen, Gait(canary=5)).seconds == round(3 * UNKNOWN + UNKNOWN * 35 / 40), (
+    assert pace(made, seen, Throttle(per_second=1.0)).seconds == 39 + UNKNOWN
+    assert pace(made, seen, Throttle(canary=5)).seconds == round(3 * UNKNOWN + UNKNOWN * 35 / 40), (
         "1, 2 and 2 before"
     )
 
 
 def test_a_plan_without_moves_takes_no_time() -> None:
     seen = snapshot(*nodes(a=1, b=1))
-    assert pace(plan(seen), seen, Gait(per_second=1.0, canary=5)).seconds == 0
+    assert pace(plan(seen), seen, Throttle(per_second=1.0, canary=5)).seconds == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.hard import Search, Walk
+from rebalancer.planner.hard import Search, Solution
 from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
 
-def walk(posed: Posed, effort: int = 2000) -> Walk:
+def walk(posed: Posed, effort: int = 2000) -> Solution:
     before = posed.standing()
     found = Search(posed.simulation, posed.components[0], posed.judge, effort).run()
     assert posed.standing() == before

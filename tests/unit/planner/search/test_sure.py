@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.planner.search.orders import SureMoves
+from rebalancer.planner.search.orders import GuaranteedMoves
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
@@ -22,7 +22,7 @@ def test_sure_moves_are_as_few_as_the_bound_and_certain(placed: dict[str, int], 
     posed = Posed(nodes(a=2, b=2), workload("web").spread("zone").placed(placed))
     before = posed.standing()
     problem = posed.problem
-    found = SureMoves(problem, 0).sure()
+    found = GuaranteedMoves(problem, 0).guaranteed()
     assert found is not None
     assert len(found) == moves == problem.remaining.start_moves(0)
     assert all(m.certain for m in found)
@@ -31,17 +31,17 @@ def test_sure_moves_are_as_few_as_the_bound_and_certain(placed: dict[str, int], 
 
 def test_an_end_that_no_move_leads_to_has_no_sure_moves() -> None:
     posed = Posed(nodes(a=1, b=1), workload("web").spread("zone", min_domains=3).placed({"a-0": 3, "b-0": 1}))
-    assert SureMoves(posed.problem, 0).sure() is None
+    assert GuaranteedMoves(posed.problem, 0).guaranteed() is None
 
 
 def test_without_effort_none_are_found() -> None:
     posed = Posed(nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 3, "b-0": 1}), effort=0)
-    assert SureMoves(posed.problem, 0).sure() is None
+    assert GuaranteedMoves(posed.problem, 0).guaranteed() is None
 
 
 def test_harmless_moves_are_no_more_than_allowed() -> None:
     posed = Posed(nodes(a=2, b=2), workload("web").spread("zone").placed({"a-0": 6, "b-0": 1}))
-    search = SureMoves(posed.problem, 0)
+    search = GuaranteedMoves(posed.problem, 0)
     assert search.harmless(1) is None
     found = search.harmless(2)
     assert found is not None
@@ -50,8 +50,8 @@ def test_harmless_moves_are_no_more_than_allowed() -> None:
 
 def test_moves_are_marked_certain_up_to_the_first_that_is_not() -> None:
     posed = Posed(nodes(a=2, b=2), workload("web").spread("zone").placed({"a-0": 6, "b-0": 1}))
-    search = SureMoves(posed.problem, 0)
-    found = search.sure()
+    search = GuaranteedMoves(posed.problem, 0)
+    found = search.guaranteed()
     assert found is not None
     assert [m.certain for m in search.marked(found)] == [True, True]
     twice = (found[0], found[0])

@@ -54,5 +54,5 @@ def test_what_a_pod_that_leaves_zone_a_makes_of_it(
 
 def test_nodes_of_one_cell_are_those_that_the_constraints_cannot_tell_apart() -> None:
     found, _ = needs({"a-0": 4, "b-0": 4})
-    assert found.cell(0) == found.cell(1) != found.cell(2) == found.cell(3)
+    assert found.bucket(0) == found.bucket(1) != found.bucket(2) == found.bucket(3)
     assert found.soft_excess() == 3

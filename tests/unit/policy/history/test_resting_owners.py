@@ -34,7 +34,7 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import HistoryRules, first_seen, held_back, resting, stabilizing
+from rebalancer.policy.waits import HistoryRules, first_seen, held_back, stabilizing, waiting_owners
 from tests.support.build import deployment, node, nodes, snapshot, workload
 
 NOW = 1_000_000.0
@@ -77,7 +77,9 @@ OWNERS: list[tuple[str, list[Entry], ReasonCode | None]] = [
 
 @pytest.mark.parametrize(("entries", "code"), [o[1:] for o in OWNERS], ids=[o[0] for o in OWNERS])
 def test_an_owner_of(entries: list[Entry], code: ReasonCode | None) -> None:
-    found = resting(Ledger(entries=tuple(entries)), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
+    found = waiting_owners(
+        Ledger(entries=tuple(entries)), RULES, now=NOW, cycle="now", cluster=lambda _: "same"
+    )
     reason = found.get("Deployment/shop/web")
     assert (reason.code if reason else None) == code
 
@@ -92,14 +94,14 @@ def test_a_namespace_whose_gates_held_a_replacement_back_is_left_alone_for_a_wee
 
 def test_a_clock_that_was_put_back_does_not_make_owners_rest_for_ever() -> None:
     ledger = as_of(Ledger(entries=(entry(-86_400),)), NOW - RULES.cool_down, 0.0)
-    assert resting(ledger, RULES, now=NOW, cycle="now", cluster=lambda _: "") == {}
+    assert waiting_owners(ledger, RULES, now=NOW, cycle="now", cluster=lambda _: "") == {}
 
 
 def test_an_owner_that_rests_is_not_evicted_and_says_why() -> None:
     s = snapshot(*nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 3}))
     reason = next(
         iter(
-            resting(
+            waiting_owners(
                 Ledger(entries=(entry(1, owner="Deployment/default/web"),)),
                 RULES,
                 now=NOW,
@@ -108,7 +110,7 @@ def test_an_owner_that_rests_is_not_evicted_and_says_why() -> None:
             ).values()
         )
     )
-    options = PolicyOptions(resting={"Deployment/default/web": reason})
+    options = PolicyOptions(waiting_owners={"Deployment/default/web": reason})
     assert {Evictable(s, options).why_not(p) for p in s.pods} == {reason}
     assert {Evictable(s, PolicyOptions()).why_not(p) for p in s.pods} == {None}
 

@@ -7,7 +7,16 @@ import pytest
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.policy.ledger import Entry, Fate, Ledger
-from rebalancer.policy.waits import SOON, Account, HistoryRules, account, marked, pairs, resting, worn
+from rebalancer.policy.waits import (
+    SOON,
+    Account,
+    HistoryRules,
+    account,
+    marked,
+    pairs,
+    undone_pairs,
+    waiting_owners,
+)
 from rebalancer.runtime.cycle.memory import undone
 from tests.support.build import nodes, snapshot, workload
 
@@ -52,11 +61,11 @@ def test_when_it_was_seen_first_is_kept() -> None:
 def test_the_pair_of_domains_is_worn_after_two_cycles_and_no_other_is() -> None:
     pair = (f"{ZONE}=a", f"{ZONE}=b")
     twice = Ledger(entries=(entry(3, removed=NOW - 2 * HOUR), entry(1, removed=NOW)))
-    assert worn(twice, RULES, NOW) == {pair: 2}
-    assert worn(twice, RULES, NOW + RULES.retry_after) == {}
-    assert worn(twice, HistoryRules(max_returns=0), NOW) == {}
+    assert undone_pairs(twice, RULES, NOW) == {pair: 2}
+    assert undone_pairs(twice, RULES, NOW + RULES.retry_after) == {}
+    assert undone_pairs(twice, HistoryRules(max_returns=0), NOW) == {}
     once = Ledger(entries=(entry(1, removed=NOW, cycle="c"), entry(1.1, removed=NOW, cycle="c")))
-    assert worn(once, RULES, NOW) == {}, "one removal undid two moves of one cycle"
+    assert undone_pairs(once, RULES, NOW) == {}, "one removal undid two moves of one cycle"
     assert pairs((f"{ZONE}=a", "rack=1"), (f"{ZONE}=b", "rack=1")) == [pair]
 
 
@@ -77,7 +86,7 @@ def test_it_goes_on_where_another_domain_is_open() -> None:
 
 def test_the_owner_itself_is_in_no_loop() -> None:
     def rests(*entries: Entry) -> list[ReasonCode]:
-        found = resting(Ledger(entries=entries), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
+        found = waiting_owners(Ledger(entries=entries), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
         return [r.code for r in found.values()]
 
     assert rests(entry(3), entry(2), entry(1)) == [ReasonCode.EVICTION_LOOP]

@@ -77,16 +77,16 @@ def test_it_can_be_switched_off(schedule: Schedule) -> None:
 # Waits that end by the clock.
 
 
-def resting(code: ReasonCode, seconds: int) -> PlanOptions:
+def waiting_owners(code: ReasonCode, seconds: int) -> PlanOptions:
     reason = Reason(code, "it rests", {"seconds": seconds})
-    return PlanOptions(policy=PolicyOptions(resting={"ReplicaSet/default/web": reason}))
+    return PlanOptions(policy=PolicyOptions(waiting_owners={"ReplicaSet/default/web": reason}))
 
 
 ALONE = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
 
 
 def test_the_end_of_a_wait_starts_a_cycle_once() -> None:
-    d = Daemon(ALONE, resting(ReasonCode.STABILIZING, 60))
+    d = Daemon(ALONE, waiting_owners(ReasonCode.STABILIZING, 60))
     d.planned()
     assert d.due(60) == ""
     assert d.due(3) == "what had to be waited for is over"
@@ -94,7 +94,7 @@ def test_the_end_of_a_wait_starts_a_cycle_once() -> None:
 
 
 def test_a_plan_that_waits_for_nothing_ends_what_the_one_before_waited_for() -> None:
-    d = Daemon(ALONE, resting(ReasonCode.COOL_DOWN, 60))
+    d = Daemon(ALONE, waiting_owners(ReasonCode.COOL_DOWN, 60))
     d.planned()
     d.options = PlanOptions()
     d.planned()
