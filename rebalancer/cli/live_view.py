@@ -18,6 +18,7 @@ from rich.text import Text
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.report.terminal import Rows, indented
 from rebalancer.report.text import clean, plural, short_key
 from rebalancer.runtime.commands.demo import DemoResult
 from rebalancer.sandbox import Cluster, is_ready
@@ -180,11 +181,10 @@ def name_of(result: ConstraintResult) -> str:
 
 
 def counts_of(domains: Mapping[str, int], key: str) -> str:
-    """The counts, such as a=5 b=1 c=1; for hostnames, how many nodes have how many pods."""
+    """The counts, such as a=5 b=1 c=1; for hostnames those of the nodes, the fullest first, without names."""
     if short_key(key) != "hostname":
         return " ".join(f"{name}={count}" for name, count in domains.items())
-    many = Counter(domains.values())
-    return ", ".join(f"{many[n]} with {n}" for n in sorted(many, reverse=True))
+    return " ".join(map(str, sorted(domains.values(), reverse=True)))
 
 
 _PLAIN_WIDTH = 120
@@ -298,10 +298,7 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
         console.print(Text("The daemon made no plan.", "bold red"))
         return
     console.print(Text("Before and after", "bold underline"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("WORKLOAD", "KEY", "MAX", "BEFORE", "AFTER", "SKEW", "WORST LOSS"):
-        free = name in ("BEFORE", "AFTER")
-        table.add_column(name, justify="right" if name == "MAX" else "left", no_wrap=not free)
+    table = Rows("WORKLOAD", "KEY", "MAX", "BEFORE", "AFTER", "SKEW", "WORST LOSS")
     after = _by_identity(board.last)
     for identity, old in sorted(_by_identity(board.first).items(), key=lambda i: (-i[1].excess, i[0])):
         new = after.get(identity, old)
@@ -316,7 +313,7 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
             Text(f"{old.skew} → {new.skew}", style),
             Text(f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}"),
         )
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(indented(table.table(console, console.width - 2), 2), soft_wrap=True)
     _stays(console, board.last)
     _history(console, result)
     console.print()

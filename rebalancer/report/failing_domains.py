@@ -12,6 +12,7 @@ from rebalancer.model.snapshot import Snapshot, among
 from rebalancer.planner.plan import ConstraintResult, Plan
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.spread.arrays import natural
 from rebalancer.spread.nodes import NodeTable
 
 # Where the running pods of each workload are, now and after the plan.
@@ -225,7 +226,7 @@ def domain_losses(workloads: Iterable[WorkloadPods], snapshot: Snapshot) -> tupl
             lost=round(worst[z][2], 4) if z in worst else 0.0,
             planned_lost=round(worst[z][3], 4) if z in worst else 0.0,
         )
-        for z in zones.names
+        for z in sorted(zones.names, key=natural)
     )
 
 

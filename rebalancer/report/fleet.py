@@ -196,7 +196,7 @@ def _table(fleet: FleetReport, width: int) -> str:
     )
     console.print(headline(fleet), soft_wrap=True)
     console.print()
-    console.print(rows.table())
+    console.print(rows.table(console, width), soft_wrap=True)
     console.print()
     console.print("The report of one cluster: --context NAME, or its file.", soft_wrap=True)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))

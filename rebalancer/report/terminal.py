@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from msgspec import UNSET
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from rebalancer.drill.lost import WorkloadLoss
@@ -26,11 +25,8 @@ from rebalancer.report.words import Showing, beyond_reach, headline, next_steps
 # Tables for a terminal, whose names are plain text and whose control characters are visible.
 
 INDENT = 2
+_GAP = 2
 _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
-_NAMES = frozenset({"WORKLOAD", "EVICT", "CLUSTER"})
-_WHOLE = 36
-"""Names of up to this many characters are not wrapped, however narrow the terminal, because people copy
-them."""
 
 
 class Rows:
@@ -44,26 +40,35 @@ class Rows:
         """Adds a row with as many cells as there are columns."""
         self.rows.append(cells)
 
-    def first(self, most: int) -> Rows:
-        """The first of them."""
-        made = Rows(*self.columns)
-        made.rows = self.rows[:most]
-        return made
-
-    def table(self) -> Table:
-        """The table, fitted to the terminal; cells that are too wide are wrapped."""
-        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for i, name in enumerate(self.columns):
-            longest = max((len(row[i]) for row in self.rows), default=0) if name in _NAMES else 0
-            made.add_column(
-                name,
-                overflow="fold",
-                justify="right" if name in _NUMBERS else "left",
-                min_width=min(longest, _WHOLE) or None,
+    def table(self, console: Console, width: int) -> Text:
+        """The table, at most `width` wide. Cells are wrapped between words, never within one. A column for
+        which there is no room even so goes below its row: the widest first, but never the first two."""
+        cells = [tuple(Text(name, "dim") for name in self.columns), *self.rows]
+        least = [
+            max(len(w) for row in cells for w in ["", *row[i].plain.split()])
+            for i in range(len(self.columns))
+        ]
+        wide = [
+            max(len(x) for row in cells for x in row[i].plain.split("\n")) for i in range(len(self.columns))
+        ]
+        beside = list(range(len(self.columns)))
+        while sum(least[i] + _GAP for i in beside) - _GAP > width and len(beside) > 2:
+            beside.remove(max(beside[2:], key=lambda i: (least[i], wide[i])))
+        over = sum(wide[i] + _GAP for i in beside) - _GAP - width
+        while over > 0 and (loose := [i for i in beside if wide[i] > least[i]]):
+            widest = max(loose, key=lambda i: wide[i])
+            wide[widest] -= 1
+            over -= 1
+        below = [i for i in range(len(self.columns)) if i not in beside]
+        lines: list[Text] = []
+        for number, row in enumerate(cells):
+            lines += _side_by_side(
+                [(_wrapped(console, row[i], wide[i]), wide[i], self.columns[i] in _NUMBERS) for i in beside]
             )
-        for row in self.rows:
-            made.add_row(*row)
-        return made
+            for i in below if number else ():
+                label = Text(f"{self.columns[i]}: ", "dim")
+                lines += (Text("    ").append_text(x) for x in _wrapped(console, label + row[i], width - 4))
+        return Text("\n").join(lines)
 
     def lines(self) -> Text:
         """One line for each row, aligned and never wrapped. rich takes half a minute for thousands of
@@ -72,10 +77,38 @@ class Rows:
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         return Text(
             "\n".join(
-                " " * INDENT + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-                for row in cells
+                "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
             )
         )
+
+
+def _side_by_side(columns: list[tuple[list[Text], int, bool]]) -> Iterator[Text]:
+    """The lines of one row: those of each cell, the width of its column, and whether it stands to the
+    right."""
+    for i in range(max(len(lines) for lines, _, _ in columns)):
+        line = Text()
+        for lines, width, right in columns:
+            cell = lines[i] if i < len(lines) else Text()
+            blank = " " * (width - len(cell))
+            line.append_text(Text.assemble(blank, cell) if right else Text.assemble(cell, blank)).append(
+                " " * _GAP
+            )
+        line.rstrip()
+        yield line
+
+
+def _wrapped(console: Console, cell: Text, width: int) -> list[Text]:
+    if len(cell) <= width and "\n" not in cell.plain:
+        return [cell]
+    lines = list(cell.wrap(console, width, overflow="fold"))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def indented(lines: Text, by: int) -> Text:
+    """Each line further to the right."""
+    return Text("\n").join(Text(" " * by).append_text(line) for line in lines.split("\n", allow_blank=True))
 
 
 def plain(words: str, style: str = "") -> Text:
@@ -102,25 +135,6 @@ def tables(report: Report, top: int) -> Iterator[tuple[str, Rows]]:
             rows.add_row(letters, plain(n.namespace), plain(words.grade_says(n)))
         more = len(report.namespaces) - top
         yield "Namespaces" + (f" (the worst {top:,} of {top + more:,})" if more > 0 else ""), rows
-
-
-def grouped_waves(report: Report) -> Rows:
-    """The evictions of each wave by workload."""
-    rows = Rows("WAVE", "WORKLOAD", "PODS", "FROM", "MENDS")
-    for number, evictions in report.by_wave.items():
-        groups: dict[tuple[str, str], list[EvictionReport]] = {}
-        for e in evictions:
-            groups.setdefault((e.move.pod.namespace, e.owner), []).append(e)
-        for i, ((namespace, owner), moves) in enumerate(groups.items()):
-            mends = dict.fromkeys(text.mends(e, report) for e in moves)
-            rows.add_row(
-                plain(str(number) if not i else ""),
-                plain(f"{namespace}/{owner.rpartition('/')[2]}"),
-                plain(f"{len(moves):,}"),
-                plain(text.listing(dict.fromkeys(text.leaving(e) for e in moves))),
-                Text("; ".join(map(text.clean, mends)), "dim"),
-            )
-    return rows
 
 
 def timeline(report: Report) -> str:
@@ -237,8 +251,6 @@ _STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yel
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LAID_OUT = 200
 """Tables of up to this many rows are fitted to the terminal. Longer ones have one line for each row."""
-_GROUPED = 20
-"""Plans with more evictions are shown by workload."""
 _LONG = 60
 """Lines after which the verdict is repeated."""
 
@@ -272,6 +284,7 @@ class _View:
         self.report = report
         self.console = console
         self.wide = wide
+        self.short = text.WHOLE if wide else text.short_names(report)
 
     def summary(self) -> None:
         """Writes the verdict, and what was looked at."""
@@ -316,42 +329,40 @@ class _View:
                 plain(c.constraint.topology_key if self.wide else text.short_key(c.constraint.topology_key)),
                 plain(str(c.constraint.max_skew)),
                 plain(_skew(c)),
-                plain(text.change(c)),
+                plain(text.change(c, self.short)),
                 plain(f"{text.percent(c.worst_domain_loss)} ({text.percent(c.best_domain_loss)} at best)"),
                 plain(_status(c), _STATUS_STYLE.get(c.status, "") if c.in_scope else "dim"),
                 *([plain(c.selector if c.selector is not None else "(none)")] if self.wide else []),
             )
         self._print(table)
         self._rest(len(rows), "constraint")
+        if not self.report.evictions:
+            self._shortened()
 
     def plan(self) -> None:
         """Writes the evictions, wave by wave, each with the constraints that it helps."""
         if not self.report.evictions:
             return
         self._title("Plan")
-        if not self.wide and len(self.report.evictions) > _GROUPED:
-            rows = grouped_waves(self.report)
-            self._print(rows.first(self.showing.top))
-            self._rest(len(rows.rows), "row")
-        else:
-            self._print(self._moves())
-            self._rest(len(self.report.evictions), "eviction")
+        self._print(self._moves())
+        self._rest(len(self.report.evictions), "eviction")
+        self._shortened()
         if len(self.report.waves) > 1:
             self._print(plain(timeline(self.report), "dim"))
 
     def _moves(self) -> Rows:
         table = Rows("WAVE", "EVICT", "FROM", "TO", "MENDS")
         if self.wide:
-            table.columns += ("WHY", "OWNER", "UID")
+            table.columns += ("OWNER", "UID")
         before = 0
         for e in self._first(list(self.report.evictions)):
             table.add_row(
                 plain(str(e.move.wave) if e.move.wave != before else ""),
                 plain(e.move.pod.key),
-                plain(text.leaving(e)),
+                plain(text.leaving(e, self.short)),
                 self._target(e),
                 plain(text.mends(e, self.report), "dim"),
-                *([plain(e.move.reason), plain(e.owner), plain(e.move.pod.uid)] if self.wide else []),
+                *([plain(e.owner), plain(e.move.pod.uid)] if self.wide else []),
             )
             before = e.move.wave
         return table
@@ -389,6 +400,10 @@ class _View:
                 example.append_text(plain(f"\n→ {g.remedy}", "cyan"))
             table.add_row(plain(f"{len(g.pods):,}"), plain(g.reason, "yellow"), example)
         self._print(table)
+
+    def _shortened(self) -> None:
+        if self.short.said:
+            self._print(plain(f"Names are short here: {self.short.said}.", "dim"))
 
     def _moment(self) -> None:
         if said := text.moment(self.report):
@@ -487,7 +502,7 @@ class _View:
 
     def _target(self, e: EvictionReport) -> Text:
         """Where the replacement can land."""
-        where = text.listing(e.move.destinations, 12) if self.wide else text.landing(e)
+        where = text.listing(e.move.destinations) if self.wide else text.landing(e, self.short)
         return Text.assemble(plain(where), *([] if e.move.certain else [(" likely", "yellow")]))
 
     def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
@@ -510,12 +525,13 @@ class _View:
 
     def _print(self, what: Text | Rows, indent: int = 0) -> None:
         self.printed += 1 + (len(what.rows) if isinstance(what, Rows) else 0)
-        if isinstance(what, Text):
-            self.console.print(Padding(what, (0, 0, 0, INDENT + indent)))
-        elif len(what.rows) > _LAID_OUT:
-            self.console.print(what.lines(), soft_wrap=True)
+        margin = INDENT + indent
+        if isinstance(what, Rows):
+            lined = self.wide or len(what.rows) > _LAID_OUT
+            table = what.lines() if lined else what.table(self.console, self.console.width - margin)
+            self.console.print(indented(table, margin), soft_wrap=True)
         else:
-            self.console.print(Padding(what.table(), (0, 0, 0, INDENT + indent)))
+            self.console.print(Padding(what, (0, 0, 0, margin)))
 
 
 def _skew(c: ConstraintResult) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 
@@ -54,23 +55,83 @@ def short_key(key: str) -> str:
     return _SHORT_KEYS.get(key, key)
 
 
-def counts(domains: Mapping[str, int]) -> str:
+class Names(Struct, frozen=True):
+    """Names of nodes and domains without what all of their kind share. `shared`: what they begin and end
+    with, by topology key; that of nodes is under the hostname's. `said`: the same in words."""
+
+    shared: Mapping[str, tuple[str, str]]
+    said: str = ""
+
+    def of(self, key: str, name: str) -> str:
+        """The name of a domain of this key, or of a node."""
+        begin, end = self.shared.get(key, ("", ""))
+        return name.removeprefix(begin).removesuffix(end) if name.startswith(begin) else name
+
+
+WHOLE = Names({})
+HOSTNAME = "kubernetes.io/hostname"
+_LONG_NODE, _LONG_DOMAIN = 20, 8
+"""Names of nodes, and of other domains, of up to this many characters are short enough."""
+
+
+def short_names(report: Report) -> Names:
+    """What can be left out of the names in a report, where its tables say so."""
+    kinds: dict[str, set[str]] = {HOSTNAME: set()}
+    for e in report.evictions:
+        kinds[HOSTNAME].update((e.move.pod.node_name, *e.move.destinations[:_EXAMPLES]))
+    for c in report.constraints:
+        if c.constraint.topology_key not in kinds or (c.excess and c.in_scope):
+            kinds.setdefault(c.constraint.topology_key, set()).update(c.domains)
+    shared: dict[str, tuple[str, str]] = {}
+    said: list[str] = []
+    for key, names in kinds.items():
+        begin, end = _shared(names, _LONG_NODE if key == HOSTNAME else _LONG_DOMAIN)
+        if begin or end:
+            shared[key] = begin, end
+            says = " and ".join(
+                [*([f"begin with {begin}"] if begin else []), *([f"end in {end}"] if end else [])]
+            )
+            said.append(f"{'nodes' if key == HOSTNAME else f'{short_key(key)}s'} {says}")
+    return Names(shared, ", ".join(said))
+
+
+def _shared(names: Collection[str], enough: int) -> tuple[str, str]:
+    """What all names begin and end with, cut where a word of the name ends."""
+    if len(names) < 2 or max(map(len, names)) <= enough:
+        return "", ""
+    tail = _beginning(n[::-1] for n in names)[::-1]
+    end = tail[tail.index(".") :] if "." in tail else ""
+    head = _beginning(n.removesuffix(end) for n in names)
+    head = head[: max(head.rfind("-"), head.rfind(".")) + 1]
+    return head if max(len(n) - len(end) for n in names) > enough else "", end
+
+
+def _beginning(names: Iterable[str]) -> str:
+    """What all of them begin with: the first and the last in order have it in common."""
+    ordered = sorted(names)
+    pairs = zip(ordered[0], ordered[-1], strict=False)
+    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def counts(domains: Mapping[str, int], key: str = "", short: Names = WHOLE) -> str:
     """Counts by domain: a=5 b=1 c=1; for many domains their range."""
     if len(domains) <= _MOST_DOMAINS:
-        return " ".join(f"{name or '(none)'}={count}" for name, count in domains.items()) or "no domain"
+        found = (f"{short.of(key, name) or '(none)'}={count}" for name, count in domains.items())
+        return " ".join(found) or "no domain"
     return f"{len(domains):,} domains with {_range(domains)}"
 
 
-def change(constraint: ConstraintResult) -> str:
+def change(constraint: ConstraintResult, short: Names = WHOLE) -> str:
     """Counts before and after: a=5 b=1 c=1 → a=3 b=2 c=2; for many domains only those that change."""
-    before, after = constraint.domains, constraint.after
+    before, after, key = constraint.domains, constraint.after, constraint.constraint.topology_key
     if len(before) <= _MOST_DOMAINS:
-        return counts(before) if before == after else f"{counts(before)} → {counts(after)}"
-    changed = [f"{n}={c}→{after.get(n, 0)}" for n, c in before.items() if after.get(n, 0) != c]
+        now = counts(before, key, short)
+        return now if before == after else f"{now} → {counts(after, key, short)}"
+    changed = [f"{short.of(key, n)}={c}→{after.get(n, 0)}" for n, c in before.items() if after.get(n, 0) != c]
     if not changed:
         return counts(before)
-    return f"{counts(before)} → {_range(after)}: {' '.join(changed[:_MOST_DOMAINS])}" + (
-        f" and {len(changed) - _MOST_DOMAINS:,} more" if len(changed) > _MOST_DOMAINS else ""
+    return f"{counts(before)} → {_range(after)}: {' '.join(changed[:_EXAMPLES])}" + (
+        f" and {len(changed) - _EXAMPLES:,} more" if len(changed) > _EXAMPLES else ""
     )
 
 
@@ -94,30 +155,29 @@ def mends(eviction: EvictionReport, report: Report) -> str:
     return "; ".join(f"{whose} {', '.join(dict.fromkeys(k))}" for whose, k in keys.items())
 
 
-def leaving(e: EvictionReport) -> str:
+def leaving(e: EvictionReport, short: Names = WHOLE) -> str:
     """The pod's node, with its domain in the first constraint that the eviction helps: a-0 (zone a)."""
-    return (
-        _in_domain(e.move.pod.node_name, e.fixes[0].topology_key, e.fixes[0].source)
-        if e.fixes
-        else e.move.pod.node_name
-    )
+    key, domain = (e.fixes[0].topology_key, e.fixes[0].source) if e.fixes else ("", "")
+    return _in_domain(e.move.pod.node_name, key, domain, short)
 
 
-def landing(e: EvictionReport) -> str:
+def landing(e: EvictionReport, short: Names = WHOLE) -> str:
     """The destination: one node with its domain, or the domains of several nodes: zone b, c (4 nodes)."""
     nodes = e.move.destinations
     if not e.fixes:
-        return listing(nodes, 2)
+        return listing((short.of(HOSTNAME, n) for n in nodes), 2)
     key, domains = e.fixes[0].topology_key, e.fixes[0].targets
     if len(nodes) == 1:
-        return _in_domain(nodes[0], key, domains[0])
+        return _in_domain(nodes[0], key, domains[0], short)
+    named = [short.of(key, d) for d in sorted(domains)]
     if len(domains) == len(nodes):
-        return listing(sorted(domains), 2)
-    return f"{short_key(key)} {listing(sorted(domains))} ({len(nodes):,} nodes)"
+        return listing(named, 2)
+    return f"{short_key(key)} {listing(named)} ({len(nodes):,} nodes)"
 
 
-def _in_domain(node: str, key: str, domain: str) -> str:
-    return node if domain in (node, "") else f"{node} ({short_key(key)} {domain})"
+def _in_domain(node: str, key: str, domain: str, short: Names) -> str:
+    name = short.of(HOSTNAME, node)
+    return name if domain in (node, "") else f"{name} ({short_key(key)} {short.of(key, domain)})"
 
 
 def worst_first(constraints: Iterable[ConstraintResult]) -> list[ConstraintResult]:

@@ -1,0 +1,112 @@
+"""Names of real nodes in the report: whole, short where all share the same, in every width."""
+
+from __future__ import annotations
+
+import io
+import re
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from rebalancer.findings import plan_with_findings
+from rebalancer.manifests.reading import read_snapshot
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions
+from rebalancer.report import Report, build_report, render
+from rebalancer.report.formats import Format
+from tests.support.clusters.long_names import PROVIDERS, written
+
+LABELS = {f"{name}:" for name in ("DOMAINS", "FROM", "TO", "MENDS", "WHY", "FOR", "EXAMPLE", "GOES", "WITH")}
+
+
+@cache
+def cluster(provider: str) -> Snapshot:
+    with TemporaryDirectory() as folder:
+        return read_snapshot([str(written(provider, Path(folder)))])
+
+
+@cache
+def report(provider: str) -> Report:
+    found = cluster(provider)
+    planned = plan_with_findings(found, PlanOptions())
+    return build_report(planned, found, generated_at=0.0, seconds=0.1, cluster="prod")
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(provider: str, columns: int, format: Format = Format.TABLE) -> str:
+    """In a terminal of so many columns; 0: in a pipe."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("TERM", "xterm")
+        text = render(report(provider), format, stream=Terminal() if columns else io.StringIO())
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+@pytest.mark.parametrize("columns", [0, 80, 120, 200])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_word_is_cut_whatever_the_width(provider: str, columns: int) -> None:
+    whole = set(shown(provider, 5000).split())
+    assert {w for w in shown(provider, columns).split() if w not in whole} <= LABELS
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_tables_fit_the_terminal(provider: str, columns: int) -> None:
+    text = shown(provider, columns).partition("Room that is missing")[0]
+    assert max(map(len, text.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [0, 80, 120, 200])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_every_eviction_has_its_pod_and_where_it_leaves_and_goes(provider: str, columns: int) -> None:
+    text = shown(provider, columns)
+    plan = text.partition("\nPlan\n")[2].partition("\n\n")[0]
+    assert all(e.move.pod.key in plan for e in report(provider).evictions)
+    assert "FROM" in plan
+    assert "TO" in plan
+    assert "zone " in plan
+
+
+SHORT = [
+    (
+        "eks",
+        "ip-10-1-0-171 (zone 1a)",
+        "nodes end in .eu-central-1.compute.internal, zones begin with eu-central-",
+    ),
+    (
+        "gke",
+        "0f2a1b4c-x7k1 (zone a)",
+        "nodes begin with gke-prod-europe-default-pool-, zones begin with europe-west3-",
+    ),
+    ("aks", "userpool0-31415926-vmss000000 (zone a)", "nodes begin with aks-, zones begin with westeurope-"),
+    ("own", "k8s-worker-00 (zone rack-a)", "nodes end in .fra1.prod.example.net"),
+]
+
+
+@pytest.mark.parametrize(("provider", "place", "says"), SHORT, ids=[s[0] for s in SHORT])
+def test_what_all_names_share_is_said_once(provider: str, place: str, says: str) -> None:
+    text = re.sub(r"\s+", " ", shown(provider, 200))
+    assert place in text
+    assert text.count(f"Names are short here: {says}.") == 1
+
+
+def test_wide_has_a_line_for_each_row_and_whole_names() -> None:
+    wide = shown("eks", 80, Format.WIDE)
+    evictions = report("eks").evictions
+    for e in evictions:
+        [line] = [x for x in wide.splitlines() if e.move.pod.uid in x]
+        assert e.move.pod.key in line
+        assert e.move.pod.node_name in line
+    assert "Names are short here" not in wide
+
+
+def test_zones_are_in_the_order_of_their_names() -> None:
+    assert [d.domain for d in report("eks").domains] == [f"eu-central-1{z}" for z in "abc"]
