@@ -221,13 +221,13 @@ class CostOutcome(Struct, frozen=True, eq=False):
 
 
 class SteeringReport(Struct, frozen=True, eq=False, kw_only=True):
-    """One look at all owners that are steered. `waiting`: changes that come later, because their owner was
-    written to within the last minute, or because the round was ended. `seconds`: what finding them took."""
+    """One look at all owners that are steered. `waiting`: changes that come later. `disputed`: owners
+    that are left alone for a while, as somebody changes their costs back."""
 
     steering: Steering
     outcomes: tuple[CostOutcome, ...] = ()
     waiting: int = 0
-    seconds: float = 0.0
+    disputed: tuple[str, ...] = ()
 
     def count(self, result: CostResult) -> int:
         """How many outcomes are of that kind."""

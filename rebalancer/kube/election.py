@@ -27,7 +27,7 @@ from rebalancer.kube.brakes import brake_version
 from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError
 from rebalancer.kube.leases import SEEN, BrakeSeen, Lease, LeaseClient, LeaseSpec, micro_time
-from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.ledger_store import Component, Place
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Elector:
     the epoch, for the record's times. `claimed`: the highest number of transitions under which somebody has
     acted, as far as is known elsewhere; a lease that was deleted would begin again below it. `brake`: a
     leader looks at it with each renewal, and says on the lease from which version on it is bound by it, so
-    that people who pause see that they were heard.
+    that people who pause see that they were heard. `component`: what the lease is labelled as.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Elector:
         rng: Callable[[], float] = random.random,
         claimed: Callable[[], int] = lambda: -1,
         brake: Place | None = None,
+        component: Component = "lease",
     ) -> None:
         self.identity = identity or own_identity()
         self.namespace, self.name = namespace, name
@@ -115,6 +116,7 @@ class Elector:
         self._rng = rng
         self._claimed = claimed
         self._brake = brake
+        self._component = component
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         # Written by the elector's thread alone (and by `stop`, once that has ended).
@@ -185,7 +187,7 @@ class Elector:
 
     def _release(self, timeout: float, remove: bool) -> None:
         connection = self._source.twin()
-        client = LeaseClient(connection, self.namespace, self.name)
+        client = LeaseClient(connection, self.namespace, self.name, self._component)
         try:
             lease = client.get(timeout)
             if lease is not None and lease.spec.holder_identity == self.identity:
@@ -203,7 +205,7 @@ class Elector:
 
     def _run(self) -> None:
         assert self._connection is not None
-        client = LeaseClient(self._connection, self.namespace, self.name)
+        client = LeaseClient(self._connection, self.namespace, self.name, self._component)
         while not self._stop.is_set():
             try:
                 self._attempt(client)

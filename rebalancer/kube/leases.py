@@ -81,10 +81,13 @@ _DECODER = msgspec.json.Decoder(_Wire)
 class LeaseClient:
     """One lease by name. Methods raise KubeError: ConflictError where somebody else was quicker."""
 
-    def __init__(self, connection: Connection, namespace: str, name: str) -> None:
+    def __init__(
+        self, connection: Connection, namespace: str, name: str, component: Component = "lease"
+    ) -> None:
         self._connection = connection
         self.namespace = namespace
         self.name = name
+        self._labels = labels_of(component)
 
     def get(self, timeout: float) -> Lease | None:
         """The lease; None if there is none. `timeout` in seconds, as below."""
@@ -103,7 +106,7 @@ class LeaseClient:
             "metadata": {
                 "name": self.name,
                 "namespace": self.namespace,
-                "labels": labels_of("lease"),
+                "labels": self._labels,
                 "annotations": dict(annotations),
             },
             "spec": msgspec.to_builtins(spec),
@@ -116,7 +119,7 @@ class LeaseClient:
         """Replaces the spec and these annotations, if the lease is still the one that was read."""
         # The labels too, as an earlier version created leases without them.
         metadata = lease.whole["metadata"]
-        labels = {**labels_of("lease"), **(metadata.get("labels") or {})}
+        labels = {**self._labels, **(metadata.get("labels") or {})}
         metadata = {**metadata, "labels": labels, "annotations": {**lease.annotations, **annotations}}
         body = {**lease.whole, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
         return self._ask("PUT", "update", body, timeout)

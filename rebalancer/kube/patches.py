@@ -1,7 +1,8 @@
 """Writes the deletion cost of a pod, and nothing else, under a field manager of its own.
 
 Rule: kubernetes staging/src/k8s.io/apiserver, PATCH of a resource: uid and resourceVersion in a merge patch
-are preconditions. So nothing is written over what somebody else has set after this tool looked.
+are preconditions. So nothing is written over what somebody else has set after this tool looked. A pod that
+has changed otherwise is read again, by a list of one: steering has no right to get pods.
 """
 
 from __future__ import annotations
@@ -13,25 +14,42 @@ import msgspec
 
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.reading import Objects
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.pod import DELETION_COST
+from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.pod import MANAGER as SCALE_IN_MANAGER
 from rebalancer.outcome import CostOutcome, CostResult
 from rebalancer.prevention.steering import CostChange
 
 _PODS = RESOURCES["Pod"]
 _READ_TIMEOUT = 15.0
+_LONGEST = 128
+"""Characters that a field manager may have."""
 
 
 class CostWriter:
-    """Writes to one cluster."""
+    """Writes to one cluster. `by`: the installation that does, "" if none does."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, by: str = "") -> None:
         self._connection = connection
+        self._manager = f"{SCALE_IN_MANAGER}:{by}"[:_LONGEST] if by else SCALE_IN_MANAGER
 
     def write(self, change: CostChange) -> CostOutcome:
         """What became of it. Raises ForbiddenError: no other pod may be written to either."""
+        outcome = self._write(change, change.pod)
+        if outcome.result is not CostResult.CHANGED:
+            return outcome
         pod = change.pod
+        try:
+            objects = Objects(self._connection, wait=lambda _: True)
+            now = objects.pods(pod.namespace, fields=f"metadata.name={pod.name}")
+        except KubeError as e:
+            return CostOutcome(change, CostResult.FAILED, e.message)
+        if not now or now[0].uid != pod.uid:
+            return CostOutcome(change, CostResult.GONE)
+        return self._write(change, now[0]) if change.holds(now[0]) else outcome
+
+    def _write(self, change: CostChange, pod: Pod) -> CostOutcome:
         metadata = {
             "uid": pod.uid,
             "resourceVersion": pod.resource_version,
@@ -42,7 +60,7 @@ class CostWriter:
                 "PATCH",
                 _PODS.path(pod.namespace, pod.name),
                 Target("patch", _PODS, pod.namespace, pod.name),
-                query={"fieldManager": SCALE_IN_MANAGER},
+                query={"fieldManager": self._manager},
                 body={"metadata": metadata},
                 read_timeout=_READ_TIMEOUT,
                 content_type="application/merge-patch+json",

@@ -241,13 +241,13 @@ class Objects:
         """All nodes."""
         return tuple(o for o in self._list("Node")[1] if isinstance(o, Node))
 
-    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:
-        """The pods of a namespace that a selector (kubectl's -l) selects."""
-        return self.pods_as_of(namespace, labels)[1]
+    def pods(self, namespace: str, labels: str = "", fields: str = "") -> tuple[Pod, ...]:
+        """The pods of a namespace that selectors (kubectl's -l and --field-selector) select."""
+        return self.pods_as_of(namespace, labels, fields)[1]
 
-    def pods_as_of(self, namespace: str, labels: str = "") -> tuple[str, tuple[Pod, ...]]:
+    def pods_as_of(self, namespace: str, labels: str = "", fields: str = "") -> tuple[str, tuple[Pod, ...]]:
         """The same, and the version of the cluster that shows them."""
-        version, found = self._list("Pod", namespace, labels)
+        version, found = self._list("Pod", namespace, labels, fields)
         return version, tuple(o for o in found if isinstance(o, Pod))
 
     def newest(self, kind: str, fields: str) -> HeadMeta | None:
@@ -283,7 +283,9 @@ class Objects:
                 raise  # the API itself is missing, which says nothing about the object
             return None
 
-    def _list(self, kind: str, namespace: str = "", labels: str = "") -> tuple[str, list[Object]]:
+    def _list(
+        self, kind: str, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> tuple[str, list[Object]]:
         resource = RESOURCES[kind]
         target = Target("list", resource, namespace)
         tried = 0
@@ -298,6 +300,7 @@ class Objects:
                     wait=self._wait,
                     namespace=namespace,
                     labels=labels,
+                    fields=fields,
                     backoff=self._backoff,
                 ):
                     version = page.metadata.resource_version

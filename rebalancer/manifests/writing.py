@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 
 from rebalancer.errors import UserError
 from rebalancer.manifests.documents import CAPTURED_AT, CAPTURED_KINDS, REFUSED_KINDS, SERVER_VERSION, is_read
-from rebalancer.model.pod import DELETION_COST, without_own_cost, written_by_us
+from rebalancer.model.pod import DELETION_COST, cost_writer, without_own_cost
 from rebalancer.output_file import output_file
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ def stripped(raw: bytes | Raw, kind: str, api_version: str) -> bytes:
     managed = metadata.pop("managedFields", b"null")
     annotated = bytes(metadata.get("annotations", b""))
     dropped = {_DUMPED} if _DUMPED.encode() in annotated else set()
-    if DELETION_COST.encode() in annotated and written_by_us(managed):
+    if DELETION_COST.encode() in annotated and cost_writer(managed) is not None:
         dropped.add(DELETION_COST)
     if dropped:
         kept = {k: v for k, v in _annotations(metadata["annotations"]).items() if k not in dropped}

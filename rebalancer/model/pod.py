@@ -227,7 +227,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
-    `annotations`, so that nothing but scale-in goes by it.
+    `annotations`, so that nothing but scale-in goes by it. `cost_by`: which installation has; "" if unknown.
     """
 
     name: str
@@ -249,6 +249,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
     own_cost: int | None = None
+    cost_by: str = ""
     resource_version: str = ""
 
     @property
@@ -279,7 +280,8 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """The pod that costs less goes first."""
 MANAGER = "rebalancer-scale-in"
-"""The field manager under which this tool writes it. What another one wrote is not ours."""
+"""The field manager under which this tool writes it, then a colon and the installation: so whose a cost is
+stands beside it, by the same patch, and changes with it only. What another manager wrote is not ours."""
 
 _NUMBER = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
@@ -298,13 +300,16 @@ class _Entry(Struct, frozen=True, rename="camel"):
     fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
-def written_by_us(managed_fields: bytes | msgspec.Raw) -> bool:
-    """Whether this tool alone has set a pod's deletion cost, by its metadata.managedFields (JSON)."""
+def cost_writer(managed_fields: bytes | msgspec.Raw) -> str | None:
+    """Which installation of this tool has set a pod's deletion cost, by its metadata.managedFields (JSON): ""
+    where it does not say, None where it was not this tool alone."""
     field = f'"f:{DELETION_COST}"'.encode()
     if MANAGER.encode() not in bytes(managed_fields):
-        return False
+        return None
     entries = msgspec.json.decode(managed_fields, type=tuple[_Entry, ...])
-    return {e.manager for e in entries if field in bytes(e.fields_v1)} == {MANAGER}
+    managers = {e.manager for e in entries if field in bytes(e.fields_v1)}
+    tool, _, by = managers.pop().partition(":") if len(managers) == 1 else ("", "", "")
+    return by if tool == MANAGER else None
 
 
 def without_own_cost(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +317,8 @@ def without_own_cost(metadata: dict[str, Any]) -> dict[str, Any]:
     them nobody could tell whose it is."""
     bare = {k: v for k, v in metadata.items() if k != "managedFields"}
     annotations = metadata.get("annotations") or {}
-    if DELETION_COST in annotations and written_by_us(msgspec.json.encode(metadata.get("managedFields"))):
+    managed = msgspec.json.encode(metadata.get("managedFields"))
+    if DELETION_COST in annotations and cost_writer(managed) is not None:
         bare["annotations"] = {k: v for k, v in annotations.items() if k != DELETION_COST}
     return bare
 

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.annotations import SCALE_IN, SCALE_IN_WORDS
@@ -449,14 +450,24 @@ class ScaleInOptions(Struct, frozen=True, kw_only=True):
     """Whose scale-in is steered.
 
     `mode`: off = nobody's; annotated = where `SCALE_IN` says "spread"; all = where it does not say "off".
-    Never in `excluded` namespaces; only in `included` ones, if there are any. `beside_karpenter`: also where
-    Karpenter runs, which goes by deletion costs when it chooses nodes to take away.
+    Never in `excluded` namespaces; only in `included` ones, if there are any: no pod of another one is
+    touched. `beside_karpenter`: also where Karpenter runs, which goes by deletion costs when it chooses nodes
+    to take away. `by`: the installation that writes, "" if none does: costs of another one are left alone.
     """
 
     mode: ScaleInMode = "off"
     beside_karpenter: bool = False
     included: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ("kube-system",)
+    by: str = ""
+
+    def reaches(self, namespace: str) -> bool:
+        """Whether pods there may be touched."""
+        return namespace not in self.excluded and (not self.included or namespace in self.included)
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether no other installation has set the pod's cost, as far as that is known."""
+        return not self.by or pod.cost_by in ("", self.by)
 
 
 def held_back(snapshot: Snapshot, options: ScaleInOptions) -> str:
@@ -476,9 +487,7 @@ def steered(snapshot: Snapshot, options: ScaleInOptions) -> Iterator[Workload]:
 
 
 def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> bool:
-    if owner.namespace in options.excluded or owner.metadata.deletion_timestamp is not None:
-        return False
-    if options.included and owner.namespace not in options.included:
+    if not options.reaches(owner.namespace) or owner.metadata.deletion_timestamp is not None:
         return False
     parent = snapshot.owner_of(owner.namespace, owner.owner)
     namespace = snapshot.namespaces.get(owner.namespace)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -36,19 +36,27 @@ class CostChange(Struct, frozen=True, eq=False):
     cost: int
     before: int | None
 
+    def holds(self, now: Pod) -> bool:
+        """Whether it is still to be made: the pod has the cost that was seen, and nobody else's."""
+        return now.own_cost == self.before and DELETION_COST not in now.annotations
+
 
 class SteeredOwner(Struct, frozen=True, eq=False, kw_only=True):
     """What a ReplicaSet's scale-in comes to.
 
     `pods` have a place in the order. `foreign`: pods whose cost somebody else has set; they are left alone.
-    `order`: None where less than two pods could be ordered, or no constraint counts them.
+    `kept_by`: the installation that steers it, if that is another one: all of it is left alone. `order`: None
+    where less than two pods could be ordered, or no constraint counts them. `changes`: after each of them
+    more pods may go in a good order than before it. `costs`: of each pod, as it is and as it should be.
     """
 
     owner: Workload
     pods: int = 0
     foreign: int = 0
+    kept_by: str = ""
     order: Order | None = None
     changes: tuple[CostChange, ...] = ()
+    costs: tuple[tuple[int, int], ...] = ()
 
 
 class Steering(Struct, frozen=True, eq=False):
@@ -67,12 +75,34 @@ class Steering(Struct, frozen=True, eq=False):
         """How many pods have a cost that somebody else has set."""
         return sum(o.foreign for o in self.owners)
 
+    @property
+    def kept(self) -> dict[str, int]:
+        """How many owners other installations steer, by their names."""
+        return dict(Counter(o.kept_by for o in self.owners if o.kept_by))
+
+
+def right(costs: Iterable[tuple[int, int]]) -> int:
+    """How many pods may go one after the other, whichever of those that cost the same, and all of them in
+    turn. `costs`: of each pod, as it is and as it should be."""
+    wanted, now = Counter[int](), defaultdict[int, Counter[int]](Counter)
+    for is_now, should_be in costs:
+        wanted[should_be] += 1
+        now[is_now][should_be] += 1
+    done = 0
+    for _, alike in sorted(now.items()):
+        turn = min(+wanted)
+        if alike.keys() != {turn}:
+            break
+        done += alike[turn]
+        wanted -= alike
+    return done
+
 
 def steer(snapshot: Snapshot, options: ScaleInOptions, scheduler: SchedulerConfig | None = None) -> Steering:
     """The costs for every owner in scope. Owners that are in no scope any more lose theirs."""
     why = held_back(snapshot, options)
     wanted = [] if why else list(steered(snapshot, options))
-    stale = _stale(snapshot, {w.key for w in wanted})
+    stale = _stale(snapshot, {w.key for w in wanted}, options)
     if not wanted:
         return Steering(tuple(stale), why)
     # Constraints count pods of their own namespace only.
@@ -86,15 +116,20 @@ def steer(snapshot: Snapshot, options: ScaleInOptions, scheduler: SchedulerConfi
         if owner is not None and pod.node_name in state.table.index and not (pod.finished or pod.terminating):
             of_owner[owner.key].append(pod)
     groups = Groups(state, (p.template for w in wanted for p in of_owner[w.key]), hard=True, soft=True)
-    return Steering((*(_owner(w, of_owner[w.key], groups, state) for w in wanted), *stale), why)
+    owners = (_owner(w, of_owner[w.key], groups, state, options) for w in wanted)
+    return Steering((*owners, *stale), why)
 
 
-def _stale(snapshot: Snapshot, wanted: set[str]) -> Iterator[SteeredOwner]:
-    """Owners that are not steered any more, with the pods that still have a cost of ours."""
+def _stale(snapshot: Snapshot, wanted: set[str], options: ScaleInOptions) -> Iterator[SteeredOwner]:
+    """Owners within reach that are not steered any more, with the pods that still have a cost of ours."""
     left: dict[str, list[Pod]] = defaultdict(list)
     owners: dict[str, Workload] = {}
     for pod in snapshot.pods:
-        if pod.own_cost is None or pod.terminating:
+        if (
+            pod.own_cost is None
+            or pod.terminating
+            or not (options.reaches(pod.namespace) and options.owns(pod))
+        ):
             continue
         owner = snapshot.owner_of(pod.namespace, pod.owner)
         if owner is not None and owner.key not in wanted:
@@ -104,9 +139,18 @@ def _stale(snapshot: Snapshot, wanted: set[str]) -> Iterator[SteeredOwner]:
         yield SteeredOwner(owner=owners[key], changes=tuple(CostChange(p, 0, p.own_cost) for p in pods))
 
 
-def _owner(owner: Workload, pods: Sequence[Pod], groups: Groups, state: ClusterState) -> SteeredOwner:
+def _owner(
+    owner: Workload, pods: Sequence[Pod], groups: Groups, state: ClusterState, options: ScaleInOptions
+) -> SteeredOwner:
     """Pods that are not Ready are in the order too, as they may be in a moment. Until then they go first,
-    whatever they cost."""
+    whatever they cost.
+
+    One installation steers an owner: the one whose costs are there. Where two began at once it is the first
+    by name, for both of them.
+    """
+    others = {p.cost_by for p in pods if p.own_cost is not None and not options.owns(p)}
+    if others and not (min(others) > options.by and any(p.cost_by == options.by for p in pods)):
+        return SteeredOwner(owner=owner, pods=len(pods), kept_by=min(others))
     foreign = sum(DELETION_COST in p.annotations for p in pods)
     own = [p for p in pods if DELETION_COST not in p.annotations]
     carried = sorted({g for p in own for g in groups.carried(p.template)})
@@ -117,12 +161,22 @@ def _owner(owner: Workload, pods: Sequence[Pod], groups: Groups, state: ClusterS
     found = order(problem)
     next_of = [iter(pods_there) for pods_there in by_cell]
     turns = [next(next_of[c]) for c in found.cells]
-    changes = tuple(
+    wanted = list(zip(turns, deletion_costs(problem, found), strict=True))
+    changes = [
         CostChange(pod, cost, pod.own_cost)
-        for pod, cost in zip(turns, deletion_costs(problem, found), strict=True)
+        for pod, cost in wanted
         if cost != (pod.own_cost or 0) or (pod.own_cost == 0)
+    ]
+    # Below a cost that none of the rest has, or is to have, the order is as it should be.
+    changes.sort(key=lambda c: min(c.before or 0, c.cost))
+    return SteeredOwner(
+        owner=owner,
+        pods=len(own),
+        foreign=foreign,
+        order=found,
+        changes=tuple(changes),
+        costs=tuple((pod.own_cost or 0, cost) for pod, cost in wanted),
     )
-    return SteeredOwner(owner=owner, pods=len(own), foreign=foreign, order=found, changes=changes)
 
 
 def _posed(
@@ -168,14 +222,21 @@ def _posed(
 
 def _in_turn(pods: Sequence[Pod]) -> list[Pod]:
     """Pods in the same place, in the order in which they go: those that have come since costs were written,
-    then as these say, the youngest before the oldest.
+    then as these say, then those that were not written to yet; of each the youngest before the oldest.
 
     In one place no two pods are given one cost: of those that have it, the oldest had it before.
     """
     oldest: dict[int, Pod] = {}
     for pod in sorted(pods, key=_age):
         oldest[pod.own_cost or 0] = pod
-    return sorted(pods, key=lambda p: (oldest[p.own_cost or 0] is p, p.own_cost or 0, _age(p)))
+    since = min((_age(p) for p in pods if p.own_cost), default=None)
+
+    def turn(pod: Pod) -> tuple[bool, int, tuple[float, str]]:
+        cost, age = pod.own_cost or 0, _age(pod)
+        came = oldest[cost] is not pod and (cost != 0 or since is None or age < since)
+        return not came, cost, age
+
+    return sorted(pods, key=turn)
 
 
 def _age(pod: Pod) -> tuple[float, str]:

@@ -199,11 +199,16 @@ def steering_lines(report: SteeringReport) -> Iterator[str]:
         yield f"  {_line(outcome)}"
     if steering.foreign:
         yield f"{plural(steering.foreign, 'pod')} left alone: somebody else has set their deletion cost"
+    for by, owners in sorted(steering.kept.items()):
+        said = f"{plural(owners, 'workload')} left alone: the rebalancer with the brake {by} steers"
+        yield f"{said}; if it is gone, `rebalancer prevent off` removes its costs"
+    for owner in report.disputed:
+        yield f"{owner} left alone for some minutes: somebody changes its deletion costs back"
     unproved = sum(o.order is not None and not o.order.proved for o in steering.owners)
     if unproved:
         yield f"{plural(unproved, 'workload')}: the order is good, and was not proved to be the best"
     if report.waiting:
-        yield f"{plural(report.waiting, 'pod')} wait: the pods of a workload are written to once a minute"
+        yield f"{plural(report.waiting, 'pod')} wait for their turn"
 
 
 def _line(outcome: CostOutcome) -> str:

@@ -1,31 +1,42 @@
-"""Deletion costs, written where they are not as they should be: slowly, and never in haste for one owner."""
+"""Deletion costs, written where they are not as they should be: what the next scale-in goes by first."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
-from rebalancer.prevention.steering import CostChange, steer
+from rebalancer.prevention.steering import CostChange, SteeredOwner, right, steer
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import PauseCheck
 
 log = logging.getLogger(__name__)
 
-PER_SECOND = 5.0
+PER_SECOND = 20.0
 """Writes over all owners: a large cluster's API server does not notice them."""
-REST = 60.0
-"""Seconds between two times that the pods of one owner are written to: an autoscaler may change its mind."""
+BARRED = 60.0
+"""Seconds for which nothing is written after a refusal, or after errors in a row."""
+_ERRORS = 3
+DISPUTE = 600.0
+"""Seconds for which an owner is left alone after its costs were changed back so often within that time:"""
+_UNDONE = 3
+_RECENT = 60.0
+"""Seconds for which an owner with a new pod comes before others: it is being scaled."""
 
 
 class Writer(Protocol):
@@ -48,12 +59,60 @@ class SteeringOptions(Struct, frozen=True, kw_only=True):
         """Whether there is anything to look at."""
         return self.scope.mode != "off"
 
+    @property
+    def writes(self) -> bool:
+        """Whether pods are written to."""
+        return self.on and not self.dry
+
+
+class _Written(Struct, frozen=True):
+    """A cost that was written over `version` of a pod, at the time `at`."""
+
+    version: str
+    cost: int
+    at: float
+
+
+class _Open:
+    """An owner's changes that are still to be written, and where it stands until then."""
+
+    def __init__(self, owner: SteeredOwner, changes: Iterable[CostChange], now: float) -> None:
+        self.key = owner.owner.key
+        self._left = [*changes]
+        self._left.reverse()
+        self._pods = len(owner.costs)
+        self._costs = Counter(owner.costs)
+        self._recent = any(now - (c.pod.created or 0.0) < _RECENT for c in self._left)
+        for change in owner.changes:
+            if change not in self._left:
+                self._made(change)
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    @property
+    def turn(self) -> tuple[bool, bool, float, str]:
+        """The lowest first: owners whose next scale-in would be wrong; of these, and of others, those that
+        have just changed; then those of which the smallest part may go."""
+        done = right(self._costs.elements())
+        return done > 0 or not self._pods, not self._recent, done / max(1, self._pods), self.key
+
+    def take(self) -> CostChange:
+        """The next change, which counts as made."""
+        change = self._left.pop()
+        self._made(change)
+        return change
+
+    def _made(self, change: CostChange) -> None:
+        self._costs[change.before or 0, change.cost] -= 1
+        self._costs[change.cost, change.cost] += 1
+
 
 class ScaleInSteering:
-    """Remembers when which owner was written to.
+    """Writes the costs that a cluster asks for, and remembers what it wrote.
 
     `tell` is called with every look that has news; `may` is asked before each write whether this process may
-    act.
+    act. `newest` gives a pod as it is known now, None if it is gone.
     """
 
     def __init__(
@@ -62,57 +121,101 @@ class ScaleInSteering:
         clock: Clock,
         tell: Callable[[SteeringReport], None],
         may: Callable[[], bool] = lambda: True,
+        newest: Callable[[Pod], Pod | None] = lambda pod: pod,
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._tell = tell
         self._may = may
-        self._written: dict[str, float] = {}
-        self._barred = float("-inf")
+        self._newest = newest
+        self._written: dict[str, _Written] = {}
+        self._undone: dict[str, list[float]] = {}
+        self._next = self._barred = float("-inf")
+        self._errors = 0
         self._told: object = None
 
-    def look(self, snapshot: Snapshot, options: SteeringOptions) -> SteeringReport:
-        """Writes what this snapshot asks for, as far as its turn has come."""
-        began = self._clock.monotonic()
+    def look(
+        self, snapshot: Snapshot, options: SteeringOptions, enough: Callable[[], bool] = lambda: False
+    ) -> SteeringReport:
+        """Writes what this snapshot asks for, until all is written, or `enough`: there is a newer one."""
+        since = self._clock.monotonic() - DISPUTE
+        self._written = {uid: w for uid, w in self._written.items() if w.at > since}
+        self._undone = {k: left for k, at in self._undone.items() if (left := [t for t in at if t > since])}
         steering = steer(snapshot, options.scope, options.scheduler)
-        now = self._clock.monotonic()
-        self._written = {key: at for key, at in self._written.items() if now - at < REST}
         outcomes: list[CostOutcome] = []
-        for owner in steering.owners if now >= self._barred else ():
-            if owner.owner.key in self._written or not owner.changes:
-                continue
-            if options.dry:
-                outcomes += [CostOutcome(c, CostResult.RECORDED) for c in owner.changes]
-            elif not self._write(owner.owner.key, owner.changes, outcomes):
-                break
-        done = sum(o.result not in (CostResult.FAILED, CostResult.CHANGED) for o in outcomes)
+        disputed: tuple[str, ...] = ()
+        waiting = 0
+        if options.dry:
+            outcomes += [CostOutcome(c, CostResult.RECORDED) for o in steering.owners for c in o.changes]
+        else:
+            changes = [(o, self._asked(o)) for o in steering.owners]
+            disputed = tuple(sorted(key for key, at in self._undone.items() if len(at) >= _UNDONE))
+            ready = [_Open(o, c, snapshot.now) for o, c in changes if c and o.owner.key not in disputed]
+            self._write(ready, outcomes, enough)
+            waiting = sum(map(len, ready)) + sum(
+                o.result in (CostResult.FAILED, CostResult.CHANGED) for o in outcomes
+            )
         report = SteeringReport(
             steering=steering,
             outcomes=tuple(outcomes),
-            waiting=steering.changes - done,
-            seconds=now - began,
+            waiting=waiting,
+            disputed=disputed,
         )
-        news = steering.held_back, steering.foreign, [] if not options.dry else _shown(outcomes)
+        news = (
+            steering.held_back, steering.foreign, steering.kept, disputed,
+            _shown(outcomes) if options.dry else None,
+        )  # fmt: skip
         if news != self._told or (outcomes and not options.dry):
             self._told = news
             self._tell(report)
         return report
 
-    def _write(self, owner: str, changes: Iterable[CostChange], outcomes: list[CostOutcome]) -> bool:
-        """Whether the next owner may follow."""
-        for change in changes:
-            if not self._may():
-                return False
-            self._written[owner] = self._clock.monotonic()
-            try:
-                outcomes.append(self._writer.write(change))
-            except ForbiddenError as e:
-                outcomes.append(CostOutcome(change, CostResult.FAILED, str(e)))
-                self._barred = self._clock.monotonic() + REST
-                return False
-            if self._clock.wait(1.0 / PER_SECOND):
-                return False
-        return True
+    def _asked(self, owner: SteeredOwner) -> list[CostChange]:
+        """The owner's changes, without those that were made and are not seen yet; who undid some is noted."""
+        found, undone = list[CostChange](), False
+        for change in owner.changes:
+            made = self._written.get(change.pod.uid)
+            if made is None or made.version != change.pod.resource_version:
+                found.append(change)
+                if made is not None and made.cost != (change.before or 0):
+                    undone = True
+                    del self._written[change.pod.uid]
+        if undone:
+            self._undone.setdefault(owner.owner.key, []).append(self._clock.monotonic())
+        return found
+
+    def _write(self, ready: list[_Open], outcomes: list[CostOutcome], enough: Callable[[], bool]) -> None:
+        waiting = [(owner.turn, owner) for owner in ready]
+        heapify(waiting)
+        while waiting and self._clock.monotonic() >= self._barred and not (outcomes and enough()):
+            if not self._may() or self._clock.wait(max(0.0, self._next - self._clock.monotonic())):
+                return
+            owner = waiting[0][1]
+            outcomes.append(self._one(owner.take()))
+            if owner:
+                heapreplace(waiting, (owner.turn, owner))
+            else:
+                heappop(waiting)
+
+    def _one(self, change: CostChange) -> CostOutcome:
+        pod = self._newest(change.pod)
+        if pod is None or pod.uid != change.pod.uid or pod.terminating:
+            return CostOutcome(change, CostResult.GONE)
+        if not change.holds(pod):
+            return CostOutcome(change, CostResult.CHANGED)
+        now = self._clock.monotonic()
+        self._next = now + 1.0 / PER_SECOND
+        try:
+            outcome = self._writer.write(replace(change, pod=pod))
+        except ForbiddenError as e:
+            self._barred = now + BARRED
+            return CostOutcome(change, CostResult.FAILED, str(e))
+        if outcome.result is CostResult.WRITTEN:
+            self._written[pod.uid] = _Written(pod.resource_version, change.cost, now)
+        self._errors = self._errors + 1 if outcome.result is CostResult.FAILED else 0
+        if self._errors >= _ERRORS:
+            self._barred, self._errors = now + BARRED, 0
+        return outcome
 
 
 def _shown(outcomes: Iterable[CostOutcome]) -> list[tuple[str, int]]:
@@ -159,9 +262,10 @@ class Unpaused:
 
 # Scale-ins are steered between cycles too: pods come and go at any time.
 
-_POLL = 5.0
-_SHARE = 30
-"""The next look comes at the earliest after so many times what finding the last changes took."""
+_POLL = 1.0
+_AGAIN = 0.05
+_SHARE = 10
+"""A look comes no sooner than so many times the CPU time of the last one after it, nor within a second."""
 _KINDS = ("Pod", "Node", "ReplicaSet", "Deployment", "Namespace", "Service")
 
 
@@ -180,6 +284,7 @@ class SteeringThread:
         clock: Clock,
         *,
         poll: float = _POLL,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._cache = cache
         self._steering = steering
@@ -187,8 +292,10 @@ class SteeringThread:
         self._leading = leading
         self._clock = clock
         self._poll = poll
+        self._cpu = cpu
         self._seen: object = None
         self._next = 0.0
+        self._more = False
         self._thread = threading.Thread(target=self._run, name="scale-in", daemon=True)
 
     def start(self) -> None:
@@ -201,20 +308,31 @@ class SteeringThread:
             self._thread.join(2.0)
 
     def look(self) -> None:
-        """One look, if there is reason for one."""
-        options, now = self._options(), self._clock.monotonic()
-        if not options.on or now < self._next or not self._leading() or self._cache.not_ready() is not None:
+        """One look, if there is reason for one. It ends when it is time for another."""
+        options, began, cpu = self._options(), self._clock.monotonic(), self._cpu()
+        if not options.on or began < self._next or not self._leading() or self._cache.not_ready() is not None:
             return
-        seen = (options, *(self._cache.generation(kind) for kind in _KINDS))
+        seen = self._state(options)
         if seen == self._seen:
             return
-        report = self._steering.look(self._cache.snapshot(self._clock.now()), options)
+
+        def due() -> float:
+            return began + max(_POLL, _SHARE * (self._cpu() - cpu))
+
+        def enough() -> bool:
+            return self._clock.monotonic() >= due() and self._state(self._options()) != seen
+
+        report = self._steering.look(self._cache.snapshot(self._clock.now()), options, enough)
         # What waits for its turn is looked at again, although nothing has changed.
-        self._seen = None if report.waiting else seen
-        self._next = self._clock.monotonic() + _SHARE * report.seconds
+        self._more = report.waiting > 0
+        self._seen = None if self._more else seen
+        self._next = due()
+
+    def _state(self, options: SteeringOptions) -> object:
+        return options, *(self._cache.generation(kind) for kind in _KINDS)
 
     def _run(self) -> None:
-        while not self._clock.wait(self._poll):
+        while not self._clock.wait(_AGAIN if self._more else self._poll):
             try:
                 self.look()
             except KubeError as e:

@@ -133,7 +133,7 @@ def once(
             reviewed=reviewed,
             around=around,
             afterwards=steered_after(
-                connection, settings, live, clock, [*telemetry.observers, lines], around
+                connection, settings, live, places.installation, clock, [*telemetry.observers, lines], around
             ),
         )
     connection.close()

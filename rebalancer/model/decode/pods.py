@@ -37,9 +37,9 @@ from rebalancer.model.pod import (
     add,
     at_least,
     cost_of,
+    cost_writer,
     of_the_whole_pod,
     pod_requests,
-    written_by_us,
 )
 from rebalancer.model.quantity import bounded, resource_list
 
@@ -324,8 +324,8 @@ class PodDecoder:
             status.conditions,
         )
         annotations = self._annotation(meta.annotations)
-        own_cost = None
-        if DELETION_COST in annotations and written_by_us(meta.managed_fields):
+        own_cost = cost_by = None
+        if DELETION_COST in annotations and (cost_by := cost_writer(meta.managed_fields)) is not None:
             own_cost = cost_of(annotations[DELETION_COST])
             annotations = {k: v for k, v in annotations.items() if k != DELETION_COST}
         return Pod(
@@ -353,6 +353,7 @@ class PodDecoder:
             owner=owner,
             annotations=annotations,
             own_cost=own_cost,
+            cost_by=intern(cost_by or ""),
             resource_version=meta.resource_version,
         )
 

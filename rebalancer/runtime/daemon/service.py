@@ -234,22 +234,24 @@ class Service:
             lambda: Spread(self._live.planning.scheduler, self._live.planning.soft == "predicted"),
         )
         self.elector: Elector | None = None
+        self._steerer: Elector | None = None
         self._last_plan = LastPlan()
         self._name = name
         self._live = self._options(settings)
-        self._scale_in = steering_options(settings, self._live)
+        self._scale_in = steering_options(settings, self._live, places.installation)
         self.steering = SteeringThread(
             self.cache,
             ScaleInSteering(
-                CostWriter(connection),
+                CostWriter(connection, places.installation),
                 clock,
                 self.observer.on_steering,
                 Unpaused(
-                    PauseCheck(Brakes(connection, wait=stop.wait), places.brake, clock), clock, self.leading
+                    PauseCheck(Brakes(connection, wait=stop.wait), places.brake, clock), clock, self.steers
                 ),
+                newest=lambda pod: self.cache.pod(pod.namespace, pod.name),
             ),
             lambda: self._scale_in,
-            self.leading,
+            self.steers,
             clock,
         )
         self._newest = reloader.newest(self._options)
@@ -275,15 +277,16 @@ class Service:
         try:
             self.cache.start()
             self.agreement.start()
-            self.steering.start()
             self._stand_for_election()
+            self.steering.start()
             self._daemon.run()
         finally:
             self.agreement.stop()
             self.steering.join()
             self.memory.leave()
-            if self.elector is not None:
-                self.elector.stop()
+            for elector in (self.elector, self._steerer):
+                if elector is not None:
+                    elector.stop()
             self.cache.stop()
 
     def _hand_back(self) -> None:
@@ -318,6 +321,11 @@ class Service:
     def leading(self) -> bool:
         """Whether this process may act: it leads, or there is no election."""
         return self.elector is None or self.elector.still_leading()
+
+    def steers(self) -> bool:
+        """Whether this process may write deletion costs: it leads, by the one lease or the other."""
+        elector = self.elector or self._steerer
+        return elector is None or elector.still_leading()
 
     def _compared(self, comparison: Comparison) -> None:
         self._count(comparison)
@@ -389,7 +397,7 @@ class Service:
         if new is None:
             return
         self._live = live[-1]
-        self._scale_in = steering_options(new, self._live)
+        self._scale_in = steering_options(new, self._live, self._places.installation)
         self._heart.patience = new.health.hung_after
         self.memory.reconfigure(
             memory_rules(new, attended=False),
@@ -405,14 +413,21 @@ class Service:
         return live_options(settings, self._connection, self._places, ask_server=self._ask_server)
 
     def _stand_for_election(self) -> None:
-        """A process that evicts nothing needs no lease, and must not keep others from it."""
+        """A process that evicts nothing must not keep others from the lease: for deletion costs alone there
+        is another one."""
         settings = self._reloader.settings
-        wanted = settings.leader_election.enabled and settings.evictions.enabled
-        if self.elector is not None or not wanted:
+        if self.elector is not None or not settings.leader_election.enabled:
             return
-        self.elector = elector_of(
-            settings, self._connection, self._places, identity=self._name, on_change=self._led
-        ).start()
+        if settings.evictions.enabled:
+            if self._steerer is not None:
+                self._steerer.stop()
+            self.elector = elector_of(
+                settings, self._connection, self._places, identity=self._name, on_change=self._led
+            ).start()
+        elif self._scale_in.writes and self._steerer is None:
+            self._steerer = elector_of(
+                settings, self._connection, self._places, identity=self._name, component="scale-in"
+            ).start()
 
     def _term(self) -> int:
         return self.elector.status().transitions if self.elector is not None else 0

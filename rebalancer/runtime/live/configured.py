@@ -99,21 +99,22 @@ def live_options(
     )
 
 
-def scale_in_scope(settings: Settings, policy: PolicyOptions) -> ScaleInOptions:
-    """Whose scale-in is steered."""
+def scale_in_scope(settings: Settings, policy: PolicyOptions, by: str = "") -> ScaleInOptions:
+    """Whose scale-in is steered, and `by` which installation."""
     p = settings.prevention
     return ScaleInOptions(
         mode=p.scale_in,
         beside_karpenter=p.beside_karpenter,
         included=policy.namespaces_include,
         excluded=(*policy.namespaces_exclude, *filter(None, [policy.own_namespace])),
+        by=by,
     )
 
 
-def steering_options(settings: Settings, live: LiveOptions) -> SteeringOptions:
+def steering_options(settings: Settings, live: LiveOptions, by: str) -> SteeringOptions:
     """The same, with what it goes by. `live`: the options of a cycle under the same settings."""
     return SteeringOptions(
-        scope=scale_in_scope(settings, live.planning.policy),
+        scope=scale_in_scope(settings, live.planning.policy, by),
         scheduler=live.planning.scheduler,
         dry=settings.prevention.dry_run,
     )

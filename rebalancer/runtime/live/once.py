@@ -348,17 +348,19 @@ def steered_after(
     connection: Connection,
     settings: Settings,
     live: LiveOptions,
+    by: str,
     clock: Clock,
     observers: Iterable[Observer],
     around: Surroundings,
 ) -> Callable[[Snapshot], None]:
-    """What is to be called with the last snapshot of the cycle. `live`: its options under these settings."""
-    options = steering_options(settings, live)
+    """What is to be called with the last snapshot of the cycle. `live`: its options under these settings;
+    `by`: the installation."""
+    options = steering_options(settings, live, by)
     tell = Observers(observers).on_steering
     may: Callable[[], bool] = around.leading or (lambda: True)
     if live.brake is not None:
         may = Unpaused(PauseCheck(Brakes(connection, wait=clock.wait), live.brake, clock), clock, may)
-    steering = ScaleInSteering(CostWriter(connection), clock, tell, may)
+    steering = ScaleInSteering(CostWriter(connection, by), clock, tell, may)
 
     def look(last: Snapshot) -> None:
         if options.on:

@@ -44,6 +44,11 @@ class Places(Struct, frozen=True, kw_only=True):
     lease: Place
     none_yet: bool = False
 
+    @property
+    def installation(self) -> str:
+        """What deletion costs are marked with, as each release has a brake of its own; "" without one."""
+        return "" if self.none_yet else f"{self.brake.namespace}/{self.brake.name}"
+
 
 class Survey(Struct, frozen=True, kw_only=True):
     """What a cluster has. `granted`: the namespaces that an administrator has let in, as far as can be seen.
@@ -302,8 +307,9 @@ def elector_of(
     *,
     identity: str,
     on_change: Callable[[bool], None] = lambda _: None,
+    component: Component = "lease",
 ) -> Elector:
-    """An elector that has not been started."""
+    """An elector that has not been started. `component`: "scale-in" for who writes deletion costs only."""
     wanted, lease = settings.leader_election, places.lease
 
     def claimed() -> int:
@@ -320,7 +326,7 @@ def elector_of(
     return Elector(
         connection,
         lease.namespace,
-        lease.name,
+        lease.name if component == "lease" else f"{lease.name}-{component}",
         identity=identity,
         options=ElectionOptions(
             duration=wanted.lease_duration, renew_deadline=wanted.renew_deadline, retry=wanted.retry_period
@@ -328,6 +334,7 @@ def elector_of(
         on_change=on_change,
         claimed=claimed,
         brake=places.brake,
+        component=component,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.planner import plan
 from rebalancer.prevention.scale_in import ScaleInOptions
-from rebalancer.prevention.steering import Steering, steer
+from rebalancer.prevention.steering import Steering, right, steer
 from tests.support.build import decoded, deployment, node, nodes, objects, replica_set, stateful_set
 from tests.support.judge.scale_in import COST, priced
 from tests.support.scheduler.plain import Json
@@ -127,6 +127,7 @@ def test_pods_that_come_and_go_change_no_other_pod() -> None:
         ]
         after = [n for n, p in renamed.items() if p["spec"]["nodeName"] == zone]
         kept.update({new: written.get(name, 0) for new, name in zip(after, before, strict=False)})
+        renamed[after[-1]]["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
     found = named(steer(decoded(with_costs(grown, kept)), ALL))
     assert len(found) == 3
     shrunk = [
@@ -192,8 +193,60 @@ def test_what_is_out_of_scope_now_loses_its_costs() -> None:
     written = with_costs(cluster, named(steer(decoded(cluster), ALL)))
     found = steer(decoded(written), ScaleInOptions(mode="annotated"))
     assert [c.cost for o in found.owners for c in o.changes] == [0]
-    elsewhere = steer(decoded(written), ScaleInOptions(mode="all", excluded=("default",)))
-    assert elsewhere.changes == 1
+
+
+@pytest.mark.parametrize("scope", [{"excluded": ("default",)}, {"included": ("shop",)}])
+def test_nothing_is_touched_where_it_may_not_steer(scope: dict[str, Any]) -> None:
+    cluster = placed(a=2, b=1, c=1)
+    written = with_costs(cluster, named(steer(decoded(cluster), ALL)))
+    assert not steer(decoded(written), ScaleInOptions(mode="all", **scope)).changes
+    assert not steer(decoded(written), ScaleInOptions(mode="annotated", **scope)).changes
+
+
+@pytest.mark.parametrize(
+    ("case", "theirs", "by", "changes", "kept"),
+    [
+        ("its own", "", "b/brake", 1, {}),
+        ("of another one", ":a/brake", "b/brake", 0, {"a/brake": 1}),
+        ("of another one whose name comes later", ":c/brake", "b/brake", 0, {"c/brake": 1}),
+        ("whoever shows it has none", ":a/brake", "", 1, {}),
+    ],
+)
+def test_costs_of_another_installation_are_left_alone(
+    case: str, theirs: str, by: str, changes: int, kept: dict[str, int]
+) -> None:
+    assert case
+    cluster = with_costs(placed(a=3, b=1, c=1), {"web-00000": -2}, f"rebalancer-scale-in{theirs}")
+    for mode in ("all", "annotated"):
+        found = steer(decoded(cluster), ScaleInOptions(mode=mode, by=by))
+        assert found.changes == changes
+        assert found.kept == (kept if mode == "all" else {})
+
+
+def test_of_two_installations_that_began_at_once_one_goes_on() -> None:
+    cluster = with_costs(placed(a=4, b=1, c=1), {"web-00000": -3}, "rebalancer-scale-in:a/brake")
+    pods = {o["metadata"]["name"]: o for o in cluster if o["kind"] == "Pod"}
+    theirs = priced([pods["web-00001"]], {"web-00001": -2}, "rebalancer-scale-in:b/brake")
+    cluster = [o for o in cluster if o["metadata"]["name"] != "web-00001"] + theirs
+    assert set(named(steer(decoded(cluster), ScaleInOptions(mode="all", by="a/brake")))) == {"web-00002"}
+    assert not steer(decoded(cluster), ScaleInOptions(mode="all", by="b/brake")).changes
+
+
+@pytest.mark.parametrize(
+    ("case", "costs", "pods"),
+    [
+        ("none has a cost, and they should not go in any order", [(0, -2), (0, -1), (0, 0)], 0),
+        ("none has a cost, and needs one", [(0, 0), (0, 0)], 2),
+        ("the first is written", [(-2, -2), (0, -1), (0, 0)], 1),
+        ("one that goes first now should stay", [(-3, 0), (-2, -2), (-1, -1)], 0),
+        ("of two that may go first one is written", [(-2, -2), (0, -2), (0, -1)], 1),
+        ("all are written", [(-2, -2), (-1, -1), (0, 0)], 3),
+        ("other numbers, the same order", [(-9, -2), (-7, -1), (-7, -1), (-3, 0)], 4),
+    ],
+)
+def test_how_many_pods_may_go(case: str, costs: list[tuple[int, int]], pods: int) -> None:
+    assert case
+    assert right(costs) == pods
 
 
 def test_where_karpenter_runs_nothing_is_steered_unless_it_is_allowed() -> None:
