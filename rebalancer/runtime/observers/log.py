@@ -159,6 +159,10 @@ class LogObserver(Observer):
     def on_steering(self, report: SteeringReport) -> None:
         if report.steering.held_back:
             log.warning("scale-ins are not steered: %s", report.steering.held_back)
+        for by, owners in report.steering.kept.items():
+            log.warning("%d owners are left alone: the rebalancer with the brake %s steers them", owners, by)
+        for owner in report.disputed:
+            log.warning("%s is left alone for some minutes: somebody changes its deletion costs back", owner)
         for o in report.outcomes:
             level = logging.WARNING if o.result is CostResult.FAILED else logging.DEBUG
             log.log(
