@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -221,22 +221,22 @@ def _posed(
 
 
 def _in_turn(pods: Sequence[Pod]) -> list[Pod]:
-    """Pods in the same place, in the order in which they go: those that have come since costs were written,
-    then as these say, then those that were not written to yet; of each the youngest before the oldest.
-
-    In one place no two pods are given one cost: of those that have it, the oldest had it before.
+    """Pods in the same place, in the order in which they go: as their costs say, and of two with one cost the
+    oldest had it before. The others are given the costs between these; what is left has come since, and goes
+    first. So what was written to in part is written to the end, and new pods change no other one's cost.
     """
-    oldest: dict[int, Pod] = {}
-    for pod in sorted(pods, key=_age):
-        oldest[pod.own_cost or 0] = pod
-    since = min((_age(p) for p in pods if p.own_cost), default=None)
-
-    def turn(pod: Pod) -> tuple[bool, int, tuple[float, str]]:
-        cost, age = pod.own_cost or 0, _age(pod)
-        came = oldest[cost] is not pod and (cost != 0 or since is None or age < since)
-        return not came, cost, age
-
-    return sorted(pods, key=turn)
+    of_cost: dict[int, Pod] = {}
+    others: deque[Pod] = deque()
+    for pod in sorted(pods, key=_age, reverse=True):
+        if of_cost.setdefault(pod.own_cost or 0, pod) is not pod:
+            others.append(pod)
+    stay: list[Pod] = []
+    above = 1
+    for cost in sorted(of_cost, reverse=True):
+        between = min(len(others), above - cost - 1)
+        stay += [*(others.popleft() for _ in range(between)), of_cost[cost]]
+        above = cost
+    return [*reversed([*stay, *others])]
 
 
 def _age(pod: Pod) -> tuple[float, str]:

@@ -127,7 +127,6 @@ def test_pods_that_come_and_go_change_no_other_pod() -> None:
         ]
         after = [n for n, p in renamed.items() if p["spec"]["nodeName"] == zone]
         kept.update({new: written.get(name, 0) for new, name in zip(after, before, strict=False)})
-        renamed[after[-1]]["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
     found = named(steer(decoded(with_costs(grown, kept)), ALL))
     assert len(found) == 3
     shrunk = [
@@ -136,6 +135,34 @@ def test_pods_that_come_and_go_change_no_other_pod() -> None:
         if not (o["kind"] == "Pod" and written.get(o["metadata"]["name"]) == -2)
     ]
     assert not steer(decoded(shrunk), ALL).changes
+
+
+def test_what_was_written_to_in_part_keeps_its_costs() -> None:
+    """However far the writing got: the same pods get the same costs, and none that has one another."""
+    cluster = placed(a=5, b=5, c=5)
+    whole = steer(decoded(cluster), ALL)
+    changes = [(c.pod.name, c.cost) for o in whole.owners for c in o.changes]
+    for done in range(len(changes)):
+        half = with_costs(cluster, dict(changes[:done]))
+        assert named(steer(decoded(half), ALL)) == dict(changes[done:]), done
+
+
+def test_pods_that_came_at_once_change_no_other_pod() -> None:
+    """Some of them are written to already."""
+    cluster = placed(a=6, b=6, c=6)
+    pods = [o for o in cluster if o["kind"] == "Pod"]
+    old = {p["metadata"]["name"] for n, p in enumerate(pods) if n % 6 < 3}
+    for pod in pods:
+        if pod["metadata"]["name"] not in old:
+            pod["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
+    there = [o for o in cluster if o["kind"] != "Pod" or o["metadata"]["name"] in old]
+    written = named(steer(decoded(there), ALL))
+    came = steer(decoded(with_costs(cluster, written)), ALL)
+    changes = [(c.pod.name, c.cost) for o in came.owners for c in o.changes]
+    assert len(changes) == 9
+    for done in range(9):
+        half = with_costs(cluster, {**written, **dict(changes[:done])})
+        assert len(named(steer(decoded(half), ALL))) == 9 - done
 
 
 def test_costs_of_somebody_else_are_left_alone_and_counted() -> None:
