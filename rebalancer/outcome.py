@@ -234,6 +234,16 @@ class SteeringReport(Struct, frozen=True, eq=False, kw_only=True):
         return sum(o.result is result for o in self.outcomes)
 
 
+class Proposal(Struct, frozen=True):
+    """A plan that waits for approval in a ConfigMap. `text`: it, for people; `command`: what approves it."""
+
+    namespace: str
+    name: str
+    evictions: int
+    command: str
+    text: str
+
+
 # What a cycle and the daemon tell to those who listen: logs, the live view, telemetry.
 
 log = logging.getLogger(__name__)
@@ -254,6 +264,9 @@ class Observer:
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:
         """A plan was made from that snapshot. Happens again in a cycle when the cluster does not behave as
         planned."""
+
+    def on_proposal(self, proposal: Proposal) -> None:
+        """A plan was shown that nobody has approved yet."""
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
         """An eviction of a reviewed plan is not carried out."""

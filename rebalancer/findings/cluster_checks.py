@@ -255,6 +255,7 @@ def check_settings(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
         excluded = [n for n in o.namespaces_exclude if n != "kube-system"]
         yield from _names("scope.namespaces.include", o.namespaces_include, there, "namespace", "chooses")
         yield from _names("scope.namespaces.exclude", excluded, there, "namespace", "protects")
+        yield from _names("approval.namespaces", o.approval.namespaces, there, "namespace", "protects")
         if o.own_namespace:
             yield from _names("scope.ownNamespace", [o.own_namespace], there, "namespace", "protects")
         if "Namespace" in snapshot.kinds:

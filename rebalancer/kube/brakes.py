@@ -102,7 +102,7 @@ def set_brake(connection: Connection, place: Place, value: str | None, *, create
             annotations[PAUSE] = value
         return before
 
-    return _edit(connection, place, change, create={} if create else None)
+    return edit_annotations(connection, place, change, create={} if create else None)
 
 
 def claim_brake(connection: Connection, place: Place, by: str) -> None:
@@ -116,14 +116,14 @@ def claim_brake(connection: Connection, place: Place, by: str) -> None:
         if annotations.pop(FOR_RUN, None) is not None and by:
             annotations[FOR_RUN] = by
 
-    _edit(connection, place, change, create={FOR_RUN: by} if by else {})
+    edit_annotations(connection, place, change, create={FOR_RUN: by} if by else {})
 
 
 def drop_brake(connection: Connection, place: Place, by: str) -> None:
     """Removes the brake that `claim_brake` made for this run, unless somebody has paused with it. Raises
     KubeError."""
     try:
-        there = _ask(connection, "GET", "get", place)
+        there = ask_config_map(connection, "GET", "get", place)
     except NotFoundError:
         return
     metadata = there["metadata"]
@@ -131,7 +131,7 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
         return
     conditions = {"resourceVersion": metadata["resourceVersion"]}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
-    _ask(connection, "DELETE", "delete", place, body)
+    ask_config_map(connection, "DELETE", "delete", place, body)
 
 
 def by_run(annotations: Mapping[str, str]) -> str:
@@ -142,7 +142,7 @@ def by_run(annotations: Mapping[str, str]) -> str:
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:
     """The ConfigMap's resourceVersion. Raises KubeError."""
-    return _version(_ask(connection, "GET", "get", place, timeout=timeout))
+    return _version(ask_config_map(connection, "GET", "get", place, timeout=timeout))
 
 
 def server_time(connection: Connection) -> float | None:
@@ -157,7 +157,7 @@ def server_time(connection: Connection) -> float | None:
         return None
 
 
-def _edit(
+def edit_annotations(
     connection: Connection,
     place: Place,
     change: Callable[[dict[str, str]], str | None],
@@ -183,7 +183,7 @@ def _edit_once(
     create: Mapping[str, str] | None,
 ) -> BrakeSet:
     try:
-        whole = _ask(connection, "GET", "get", place)
+        whole = ask_config_map(connection, "GET", "get", place)
     except NotFoundError:
         if create is None:
             raise
@@ -192,17 +192,17 @@ def _edit_once(
         metadata: dict[str, Any] = {"name": place.name, "namespace": place.namespace}
         metadata |= {"labels": labels_of("brake"), "annotations": annotations}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        return BrakeSet(None, _version(_ask(connection, "POST", "create", place, body)))
+        return BrakeSet(None, _version(ask_config_map(connection, "POST", "create", place, body)))
     former = whole["metadata"].get("annotations") or {}
     annotations = dict(former)
     before = change(annotations)
     if annotations == former:
         return BrakeSet(before, _version(whole))
     body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
-    return BrakeSet(before, _version(_ask(connection, "PUT", "update", place, body)))
+    return BrakeSet(before, _version(ask_config_map(connection, "PUT", "update", place, body)))
 
 
-def _ask(
+def ask_config_map(
     connection: Connection,
     method: str,
     verb: str,

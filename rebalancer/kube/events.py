@@ -22,6 +22,7 @@ EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
 CONTROLLER = "rebalancer.io/rebalancer"
 _API = {
     "Pod": "v1",
+    "ConfigMap": "v1",
     "ReplicationController": "v1",
     "Deployment": "apps/v1",
     "ReplicaSet": "apps/v1",

@@ -24,7 +24,7 @@ from rebalancer.policy.ledger import MOST_BYTES, Ledger, NewerLedgerError, decod
 NAME, COMPONENT, MANAGED_BY = (f"app.kubernetes.io/{key}" for key in ("name", "component", "managed-by"))
 OURS = "rebalancer"
 _LONGEST_LABEL = 63
-Component = Literal["brake", "ledger", "lease", "scale-in", "eviction-request"]
+Component = Literal["brake", "ledger", "lease", "plan", "scale-in"]
 
 
 class Place(Struct, frozen=True):

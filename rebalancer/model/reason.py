@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     EXCLUDED_NAMESPACE = "excluded-namespace"
     OUT_OF_SCOPE = "out-of-scope"
     NOT_IN_PLAN = "not-in-plan"
+    NOT_APPROVED = "not-approved"
     NEWER_VERSION = "newer-version"
     OWNER_UNKNOWN = "owner-unknown"
     OWNER_TERMINATING = "owner-terminating"

@@ -26,7 +26,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     earlier moves land, the plan ends as it says. Otherwise (`likely`) that rests on the scheduler's scores,
     and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
-    that leaves the move to a later cycle, None if it may be made in this one.
+    that leaves the move to a later cycle, None if it may be made in this one. `approved`: by whom, if anybody
+    had to.
     """
 
     pod: Pod
@@ -39,6 +40,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     fixes: tuple[int, ...]
     reason: str
     waits: Reason | None = None
+    approved: str = ""
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):

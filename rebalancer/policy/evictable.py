@@ -204,7 +204,7 @@ class Evictable:
 
     def _by_approval(self, pod: Pod) -> Reason | None:
         approved = self._options.approved
-        if approved is not None and pod.uid not in approved.uids:
+        if approved is not None and approved.leaves_out(pod.namespace, pod.uid):
             return Reason(ReasonCode.NOT_IN_PLAN, f"is not in {approved.source}")
         return None
 

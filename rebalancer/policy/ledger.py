@@ -214,7 +214,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
     landed; `removed`: when its node was first found gone (`undone_moves`), 0 = it was not. `cycle` names the
     cycle, unique across restarts.
-    `cluster`: the digest of what the move rested on (`digests.Fingerprints`).
+    `cluster`: the digest of what the move rested on (`digests.Fingerprints`). `approved`: by whom.
     """
 
     at: Time
@@ -237,6 +237,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cluster: str = ""
     reason: str = ""
     message: str = ""
+    approved: str = ""
 
     @property
     def key(self) -> str:

@@ -34,11 +34,30 @@ class Limit(Struct, frozen=True):
         return str(self.number) if self.number is not None else f"{self.percent:g}%"
 
 
+class ApprovalRules(Struct, frozen=True):
+    """Whether evictions wait for somebody's approval, where (empty: everywhere), and how many seconds one
+    holds."""
+
+    required: bool = False
+    namespaces: tuple[str, ...] = ()
+    lasts: float = 4 * 3600.0
+
+    def ask(self, namespace: str) -> bool:
+        """Whether an eviction in this namespace needs it."""
+        return self.required and (not self.namespaces or namespace in self.namespaces)
+
+
 class Approved(Struct, frozen=True):
-    """Pods that a person has looked at, by uid; no other may go. `source`: where they are listed."""
+    """Pods that a person has looked at, by uid; no other may go. `source`: where they are listed; `rules`: in
+    which namespaces that is so, None: in all."""
 
     uids: frozenset[str]
     source: str
+    rules: ApprovalRules | None = None
+
+    def leaves_out(self, namespace: str, uid: str) -> bool:
+        """Whether this pod may not go."""
+        return uid not in self.uids and (self.rules is None or self.rules.ask(namespace))
 
 
 class Evicted(Struct, frozen=True):
@@ -70,7 +89,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
     of one owner may be away together, rounded down, at least one. `waiting_owners`: owners that are left
     alone for now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment,
-    not its ReplicaSet), and why. `held`: why no pod may be evicted at all.
+    not its ReplicaSet), and why. `held`: why no pod may be evicted at all. `approval`: which evictions wait
+    for somebody; `approved`: what may go of them.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -112,6 +132,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
 
     waiting_owners: Mapping[str, Reason] = {}
     held: Reason | None = None
+    approval: ApprovalRules = ApprovalRules()
     approved: Approved | None = None
 
     def in_view(self, namespace: str) -> bool:

@@ -132,6 +132,7 @@ _ROWS: tuple[tuple[str, str, str, str, bool, str, str, str], ...] = (
     ("events.k8s.io", "v1", "Event", "events", True, "ev", "", ""),
     ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False, "", "",
      "createonly"),
+    ("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", False, "", "", "createonly"),
     ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", True, "hpa", "all",
      "status"),
     ("batch", "v1", "CronJob", "cronjobs", True, "cj", "all", "status generation"),

@@ -84,6 +84,10 @@ class Api:
             raise unknown_path()
         if target.resource == "selfsubjectaccessreviews":
             return await self._review(request)
+        if target.resource == "selfsubjectreviews":
+            kind = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
+            info = {"userInfo": {"username": self.user_name(request)}}
+            return self.json(request, 201, listing.encode({**kind, "status": info}))
         form = listing.Form(listing.negotiate(request.headers.get("accept", "")), resource)
         call = handlers.Call(self.store, resource, target, request.query_params, form, request.headers)
         if target.verb == "watch":
@@ -124,6 +128,11 @@ class Api:
         """Whether whoever asks may do what the SelfSubjectAccessReview's `spec` says."""
         del request, spec
         return True
+
+    def user_name(self, request: Request) -> str:
+        """Who asks."""
+        del request
+        return "sandbox"
 
     def _meta(self, request: Request) -> Response:
         path = request.url.path.rstrip("/")

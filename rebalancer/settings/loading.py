@@ -25,7 +25,7 @@ from rebalancer.engine.config import ConfigError, SchedulerConfig, parse_config
 from rebalancer.errors import UserError
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.planner.plan import PlanOptions
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import ApprovalRules, PolicyOptions
 from rebalancer.settings.field_types import phrase
 from rebalancer.settings.settings import Explained, Group, Namespaces, Settings
 from rebalancer.yaml_reading import PlainLoader, read_yaml
@@ -383,12 +383,13 @@ def policy_options(settings: Settings) -> PolicyOptions:
 
     What has the same name in both is handed on as it is.
     """
-    scope = settings.scope
+    scope, approval = settings.scope, settings.approval
     return PolicyOptions(
         **{
             **_same_names(scope),
             **_same_names(settings.policy),
             **_same_names(settings.evictions),
+            "approval": ApprovalRules(approval.mode == "required", approval.namespaces, approval.expires),
             "namespaces_include": scope.namespaces.include,
             "namespaces_exclude": _excluded(scope.namespaces),
             "namespace_selector": _selector(scope.namespace_selector),

@@ -158,6 +158,19 @@ class MaintenanceWindow(Group):
     be open."""
 
 
+class Approval(Group):
+    """Evictions that wait until somebody approves them. The daemon shows its plan in the ConfigMap
+    rebalancer-plan; `rebalancer approve`, or kubectl annotate, approves it. `once` then needs --plan."""
+
+    mode: Literal["none", "required"] = "none"
+    """required: no pod is evicted before somebody has approved its eviction."""
+    namespaces: tuple[NamespaceName, ...] = ()
+    """Only evictions in these namespaces wait, and each of them gets a ConfigMap of its own, for its team.
+    Empty = all evictions wait, for whoever may write the ConfigMap in the tool's own namespace."""
+    expires: Duration = Field(default=14_400.0, gt=0)
+    """How long a plan can be approved, and its approval holds. 4h, because the cluster changes meanwhile."""
+
+
 class Schedule(Group):
     """When cycles of the daemon start (`rebalancer run`), and when evictions are allowed (`run` and
     `once`)."""
@@ -523,6 +536,7 @@ class Settings(Explained, BaseSettings):
     policy: Policy = Policy()
     evictions: Evictions = Evictions()
     planner: Planner = Planner()
+    approval: Approval = Approval()
     prevention: Prevention = Prevention()
     schedule: Schedule = Schedule()
     breaker: Breaker = Breaker()

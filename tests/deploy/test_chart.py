@@ -176,3 +176,26 @@ def test_install_upgrade_and_uninstall_on_a_server(tmp_path: Path) -> None:
             helm.uninstall("rebalancer")
         left = [kind for kind in ("CronJob", "ClusterRole", "ConfigMap", "Role") if server.store.list(kind)]
         assert left == []
+
+
+def test_who_must_be_asked_is_shown_the_plan_in_each_namespace_and_a_team_gets_a_role() -> None:
+    approval = {"mode": "required", "namespaces": ["shop", "data"]}
+    made = chart({**ON, "config": {"approval": approval}})
+    plan = {
+        (o["metadata"]["namespace"], o["metadata"]["name"]): o["rules"]
+        for o in made
+        if o["kind"] == "Role" and o["metadata"]["name"].endswith(("-plan", "-approver"))
+    }
+    assert sorted(plan) == [
+        (n, f"rebalancer-{r}") for n in ("data", NAMESPACE, "shop") for r in ("approver", "plan")
+    ]
+    component = ROOT / "deploy" / "kustomize" / "components" / "approval" / "rbac.yaml"
+    kustomized = {o["metadata"]["name"]: o["rules"] for o in yaml.safe_load_all(component.read_text()) if "rules" in o}
+    assert all(rules == kustomized[name] for (_, name), rules in plan.items())
+    bound = [
+        o["metadata"]["namespace"]
+        for o in made
+        if o["kind"] == "RoleBinding" and "-plan" in o["metadata"]["name"]
+    ]
+    assert sorted(bound) == ["data", NAMESPACE, "shop"]
+    assert not [o for o in chart(ON) if "-plan" in o["metadata"]["name"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -70,8 +71,10 @@ def once(
     import msgspec
 
     from rebalancer.cli.lines import Lines
+    from rebalancer.errors import UserError
     from rebalancer.kube.connection import Connection
     from rebalancer.outcome import End
+    from rebalancer.policy.options import ApprovalRules
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
     from rebalancer.runtime.live.configured import (
@@ -97,6 +100,11 @@ def once(
     settings = load_settings(config, flags=said)
     options.set_up_logging(settings, least="warning")
     reviewed = read_reviewed(plan) if plan is not None else None
+    if settings.evictions.enabled and settings.approval.mode == "required" and reviewed is None:
+        raise UserError(
+            "approval.mode is required: `once` evicts nothing that nobody has looked at",
+            "approve the daemon's plan (`rebalancer approve`), or hand over one that you read: --plan FILE",
+        )
     connection = Connection(options.cluster_options(reach))
     if reviewed is not None:
         for warning in options.doubts(reviewed, connection.context, time.time()):
@@ -107,7 +115,9 @@ def once(
 
     def options_of(settings: Settings) -> LiveOptions:
         live = live_options(settings, connection, places, ask_server=dry_run == "server")
-        return msgspec.structs.replace(live, must_exist=tuple(namespace or ()))
+        policy = msgspec.structs.replace(live.planning.policy, approval=ApprovalRules())
+        planning = msgspec.structs.replace(live.planning, policy=policy)  # who hands over a plan approves it
+        return msgspec.structs.replace(live, must_exist=tuple(namespace or ()), planning=planning)
 
     live = options_of(settings)
     newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
@@ -327,6 +337,79 @@ def resume(
     elif done.brakes:
         typer.echo(f"nothing was paused: {_named(done.brakes)}")
     _end(done)
+
+
+# `rebalancer approve` and `refuse`: the plan that a daemon shows.
+
+Shown = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Where it is shown. Default: the tool's own."),
+]
+Revision = Annotated[
+    str, typer.Option("--revision", metavar="TEXT", help="The plan that you have read; nobody is asked then.")
+]
+APPROVE_EXAMPLES = """\b
+Examples:
+  # Show the plan that waits, and ask
+  rebalancer approve
+  # A team approves what concerns one of its workloads
+  rebalancer approve -n shop --only shop/web
+"""
+REFUSE_EXAMPLES = """\b
+Examples:
+  # None of it, and nothing more of what was approved of it
+  rebalancer refuse
+"""
+
+
+@reaches_a_cluster
+def approve(
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only this workload or pod: namespace/name. Repeatable."),
+    ] = None,
+    revision: Revision = "",
+    namespace: Shown = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Approve the plan that a daemon shows (approval.mode: required).
+
+    It evicts only these pods, each only if that is still right, until the plan expires.
+    """
+    _answer(config, reach, namespace, revision, only or [], yes=True)
+
+
+@reaches_a_cluster
+def refuse(
+    revision: Revision = "",
+    namespace: Shown = "",
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Refuse the plan that a daemon shows, also where it was approved before."""
+    _answer(config, reach, namespace, revision, [], yes=False)
+
+
+def _answer(
+    config: Path | None, reach: Reach, namespace: str, revision: str, only: list[str], *, yes: bool
+) -> None:
+    from rebalancer.errors import UserError
+    from rebalancer.report.text import clean
+    from rebalancer.runtime.live.approval import answer, waiting
+    from rebalancer.runtime.live.places import places_of
+
+    with _reached(config, reach) as (settings, connection):
+        if not namespace:
+            namespace = places_of(settings, connection, wait=threading.Event().wait).brake.namespace
+        shown = waiting(connection, namespace)
+        typer.echo("\n".join(map(clean, shown["plan"].splitlines())))
+        if not revision:
+            if not sys.stdin.isatty():
+                raise UserError("nobody can be asked here", f"--revision {shown['revision']} needs no answer")
+            typer.confirm("approve it?" if yes else "refuse it?", abort=True)
+        answer(connection, namespace, revision or shown["revision"], only, yes=yes)
+    typer.echo(f"{'approved' if yes else 'refused'}: {revision or shown['revision']}")
 
 
 @contextmanager

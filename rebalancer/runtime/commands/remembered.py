@@ -149,7 +149,7 @@ def _of_entry(e: Entry) -> HistoryLine:
         replacement=e.replacement,
         landed=e.landed,
         reason=e.reason,
-        message=e.message,
+        message="; ".join(filter(None, [e.message, e.approved and f"approved by {e.approved}"])),
     )
 
 

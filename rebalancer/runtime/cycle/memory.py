@@ -563,6 +563,7 @@ class Memory(SharedLedger):
                 leaves=tuple(left),
                 cluster=prints.of(m.owner, (m.pod.node_name, m.predicted)),
                 reason=m.reason,
+                approved=m.approved,
             )
             for m, left in zip(moves, leaves, strict=True)
         )

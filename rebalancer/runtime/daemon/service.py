@@ -33,6 +33,7 @@ from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from rebalancer.runtime.last_look.health import Health
 from rebalancer.runtime.live.agreement import AgreementWatch
+from rebalancer.runtime.live.approval import Approvals
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.cached import LastPlan
 from rebalancer.runtime.live.configured import (
@@ -255,6 +256,9 @@ class Service:
             clock,
         )
         self._newest = reloader.newest(self._options)
+        self._approvals = Approvals(
+            connection, places.brake.namespace, lambda: self._live.planning.policy.approval, self._clock
+        )
 
         def well() -> bool:
             config = self._live.planning.scheduler or DEFAULT_CONFIG
@@ -344,6 +348,7 @@ class Service:
                     cache=self.cache,
                     leading=self.leading if self.elector is not None else None,
                     last_plan=self._last_plan,
+                    approvals=self._approvals if self._live.execute else None,
                     lease=lambda: self.elector.annotations if self.elector is not None else {},
                     newest=self._newest,
                 )
@@ -367,6 +372,9 @@ class Service:
         while. No eviction depends on it, so what goes wrong there must not end the process."""
         try:
             self.spread.look()
+            if between and self._live.planning.policy.approval.required and self._approvals.changed():
+                log.info("somebody has approved or refused: a cycle starts")
+                self._daemon.run_now()
             if between and (why := self._early.due(self._reloader.settings.schedule)):
                 log.info("%s: a cycle starts before the interval is over", why)
                 self._daemon.run_now()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +32,7 @@ from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
 from rebalancer.runtime.last_look.look import Exists, LastLook, missing
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
+from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
 from rebalancer.runtime.live.cached import CachedReader, LastPlan
 from rebalancer.runtime.live.checks import CycleChecks, PlanChecks
 from rebalancer.runtime.live.configured import LiveOptions
@@ -41,8 +41,8 @@ from rebalancer.telemetry.logs import trace_annotations
 
 
 class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
-    """What outlives a cycle: memory, watch cache, election, the last plan, settings that may change. None:
-    there is none.
+    """What outlives a cycle: memory, watch cache, election, the last plan, what was approved, settings that
+    may change. None: there is none.
 
     Who evicts needs a watch cache: the last look rests on it. `lease`: the annotations of the lease.
     `newest`: the options of this moment; raises UserError where the settings cannot be used.
@@ -53,6 +53,7 @@ class Surroundings(Struct, frozen=True, eq=False, kw_only=True):
     leading: Callable[[], bool] | None = None
     last_plan: LastPlan | None = None
     lease: Callable[[], Mapping[str, str]] = dict
+    approvals: Approvals | None = None
     newest: Callable[[], LiveOptions] | None = None
 
 
@@ -77,7 +78,7 @@ def live_parts(
         connection, wait=clock.wait, backoff=options.backoff, namespaces=options.read.namespaces
     )
     brakes = Brakes(connection, wait=clock.wait, backoff=options.backoff)
-    cache, memory = around.cache, around.memory
+    cache, memory, approvals = around.cache, around.memory, around.approvals
     watched: Sequence[Observer] = ()
     if cache is not None:
         reader = CachedReader(cache, objects, clock, patient=patient)
@@ -122,20 +123,19 @@ def live_parts(
         memory=memory,
         cache=cache,
         health=health,
+        approvals=approvals,
         pause=PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None,
     )
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
+    if planner is None:
+        asked = objects.exists if options.execute else None
+        usual = remembering(planning, memory, around.last_plan or plan_with_findings, asked)
+        planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
     return Parts(
         snapshot=checked,
-        plan=planner
-        or remembering(
-            planning,
-            memory,
-            around.last_plan or plan_with_findings,
-            objects.exists if options.execute else None,
-        ),
+        plan=planner,
         look=look,
         replacements=lambda snapshot: Replacements(cache, snapshot, clock, options.settle, until=until),
         limited=lambda snapshot: WatchedLimits(cache, snapshot),
@@ -147,14 +147,6 @@ def live_parts(
         memory=memory,
         dry=not options.execute,
     )
-
-
-class Planning(Protocol):
-    """Plans a snapshot; `approved`: these pods only."""
-
-    def __call__(self, snapshot: Snapshot, approved: Approved | None = None) -> Plan:
-        """The plan."""
-        ...
 
 
 def remembering(

@@ -168,8 +168,9 @@ def _trim() -> Callable[[int], object]:
 
 _NOT_PLANNED_FROM = frozenset({"now", "reads", "warnings"})
 _RESTS_ON = tuple(f for f in Snapshot.__struct_fields__ if f not in _NOT_PLANNED_FROM)
-_MOST = 2
-"""A cycle makes a second plan if the first touches violations that are too young."""
+_MOST = 4
+"""A cycle makes a second plan if the first touches violations that are too young, and each once more within
+what is approved."""
 
 
 class _Made(Struct, frozen=True, eq=False):

@@ -32,6 +32,7 @@ from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
+from rebalancer.runtime.live.approval import Approvals
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.observers.neighbours import held_by_descheduler
 
@@ -50,6 +51,7 @@ class CycleChecks:
         memory: Memory | None = None,
         cache: WatchCache | None = None,
         health: Health | None = None,
+        approvals: Approvals | None = None,
         pause: PauseCheck | None = None,
     ) -> None:
         self.options = options
@@ -60,6 +62,7 @@ class CycleChecks:
         self.memory = memory or Memory(clock, HistoryRules())
         self.cache = cache
         self.health = health
+        self.approvals = approvals
         self.pause = pause
 
     def closed(self) -> Reason | None:
@@ -211,6 +214,14 @@ def _share(judged: Evictable, a: AskedOfMove) -> Reason | None:
     )
 
 
+def _approved(a: AskedOfMove) -> Reason | None:
+    if not any(o.planning.policy.approval.ask(a.move.pod.namespace) for o in a.cycle.in_force()):
+        return None
+    if a.cycle.approvals is None:
+        return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
+    return a.cycle.approvals.why_not(a.move)
+
+
 def _cycle(name: str, says: str, ask: Callable[[Any], Reason | None], **more: Any) -> Check:
     """A check that is asked at the start of carrying out a plan, too."""
     return Check(name, says, ask, BEFORE_REQUESTS | {Moment.START}, "cycle", **more)
@@ -258,6 +269,12 @@ CHECKS: tuple[Check, ...] = (
         "a pause",
         "Nobody has paused evictions (`rebalancer pause`), and the brake is there and can be read.",
         lambda a: a.cycle.pause and a.cycle.pause.why_not(),
+        cost="read",
+    ),
+    Check(
+        "an approval",
+        "Where approval.mode is required, somebody has approved this move of a plan that the process holds.",
+        _approved,
         cost="read",
     ),
     Check(

@@ -35,7 +35,8 @@ from rebalancer.runtime.cycle.clock import Clock, SignOfLife, SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.live.assembly import Planning, Surroundings, live_parts, remembering
+from rebalancer.runtime.live.approval import Planning
+from rebalancer.runtime.live.assembly import Surroundings, live_parts, remembering
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver

@@ -12,7 +12,16 @@ from rebalancer.errors import UserError
 from rebalancer.kube.events import EventRecorder, Regarding
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CostResult, CycleReport, Eviction, Fate, Observer, Outcome, SteeringReport
+from rebalancer.outcome import (
+    CostResult,
+    CycleReport,
+    Eviction,
+    Fate,
+    Observer,
+    Outcome,
+    Proposal,
+    SteeringReport,
+)
 from rebalancer.planner.plan import Move, Plan
 
 log = logging.getLogger(__name__)
@@ -79,6 +88,14 @@ class LogObserver(Observer):
                 b.reason.message,
                 extra=fields(namespace=b.pod.namespace, pod=b.pod.name, reason=b.reason.code.value),
             )
+
+    def on_proposal(self, proposal: Proposal) -> None:
+        log.info(
+            "%d evictions wait for approval: %s",
+            proposal.evictions,
+            proposal.command,
+            extra=fields(namespace=proposal.namespace, evictions=proposal.evictions),
+        )
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
         log.warning(
@@ -231,6 +248,7 @@ class LogObserver(Observer):
 
 EventSetting = Literal["all", "evictions", "none"]
 EVICTED = "EvictedForSpread"
+PROPOSED = "EvictionsProposed"
 ASTRAY = "ReplacementAstray"
 FAILED = "RebalancingFailed"
 _ACTION = "Evict"
@@ -242,6 +260,14 @@ class EventObserver(Observer):
     def __init__(self, recorder: EventRecorder, *, failures: bool) -> None:
         self._recorder = recorder
         self._failures = failures
+
+    def on_proposal(self, proposal: Proposal) -> None:
+        self._recorder.record(
+            Regarding("ConfigMap", proposal.namespace, proposal.name),
+            reason=PROPOSED,
+            action="Approve",
+            note=f"{proposal.evictions} evictions wait for approval: {proposal.command}",
+        )
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         if not eviction.evicted:

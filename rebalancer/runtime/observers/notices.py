@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome
+from rebalancer.outcome import CycleReport, End, Fate, Observer, Outcome, Proposal
 from rebalancer.planner.plan import Plan
 from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import clean, duration, plural
@@ -46,9 +46,10 @@ class PodNotice(Struct, frozen=True, rename="camel"):
 class CycleNotice(Struct, frozen=True, rename="camel", kw_only=True):
     """The JSON document about one cycle.
 
-    `end`: why the cycle ended, or `error`. `stuck`: something has to be done about it by a person; `over`:
-    the cycle before was stuck, and this one is not. `excess_after`: None where the cycle ended before it was
-    counted again. `pods`: the first hundred. `text`: all of it in a sentence.
+    `end`: why the cycle ended, `error`, or `proposed`: a plan waits for approval. `stuck`: something has to
+    be done about it by a person; `over`: the cycle before was stuck, and this one is not. `excess_after`:
+    None where the cycle ended before it was counted again. `pods`: the first hundred. `text`: all of it in a
+    sentence.
     """
 
     api_version: str = "rebalancer/v1"
@@ -113,6 +114,10 @@ class NoticeObserver(Observer):
                 pods=tuple(map(_pod, moved[:_MOST_PODS])),
             )
         )
+
+    def on_proposal(self, proposal: Proposal) -> None:
+        say = f"{plural(proposal.evictions, 'eviction')} wait for approval: {proposal.command}"
+        self._tell(CycleNotice(cluster=self._cluster, at=self._at(), end="proposed", message=say))
 
     def on_error(self, error: Exception) -> None:
         stuck = ("error", type(error).__name__)

@@ -13,7 +13,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CycleReport, Eviction, Observer, Outcome
+from rebalancer.outcome import CycleReport, Eviction, Observer, Outcome, Proposal
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings
@@ -43,6 +43,7 @@ class Story(Observer):
         self.plans: list[Plan] = []
         self.outcomes: list[Outcome] = []
         self.rejected: dict[str, ReasonCode] = {}
+        self.proposals: list[Proposal] = []
 
     def on_cycle(self, number: int) -> None:
         self.told.append(f"cycle {number}")
@@ -54,6 +55,9 @@ class Story(Observer):
         self.told.append(f"plan {len(plan.moves)}")
         self.plans.append(plan)
         self._after_plan(len(self.plans))
+
+    def on_proposal(self, proposal: Proposal) -> None:
+        self.proposals.append(proposal)
 
     def on_rejected(self, namespace: str, pod: str, reason: Any) -> None:
         self.rejected[f"{namespace}/{pod}"] = reason.code

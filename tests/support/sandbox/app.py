@@ -64,6 +64,9 @@ class GuardedApi(Api):
     def _user(self, request: Request) -> User:
         return self.authority.identify(request.headers, request.headers.getlist("impersonate-group"))
 
+    def user_name(self, request: Request) -> str:
+        return self._user(request).name
+
     def allows(self, request: Request, spec: Mapping[str, Any]) -> bool:
         """As `Api.allows`."""
         user = self._user(request)

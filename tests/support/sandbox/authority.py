@@ -139,7 +139,8 @@ class Authority:
                 return True
             if known and any(access.path == p or access.path.startswith(p + "/") for p in _DISCOVERY):
                 return True
-        if access.resource == "selfsubjectaccessreviews" and "system:authenticated" in user.groups:
+        asks_of_itself = access.resource in ("selfsubjectaccessreviews", "selfsubjectreviews")
+        if asks_of_itself and "system:authenticated" in user.groups:
             return True
         for name in (user.name, *user.groups):
             if any(rule.allows(access) for rule in self.rules.get(name, ())):

@@ -345,6 +345,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "effort": 10,
             "schedulerConfig": str(written(tmp_path, SCHEDULER)),
         },
+        "approval": {"mode": "required", "namespaces": ["shop"], "expires": "1h"},
     }
     options = plan_options(load_settings(env={}, flags=flags))
     untouched = {"scheduler", "on_progress"}

@@ -1,0 +1,260 @@
+"""Evictions that wait for somebody's approval, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.outcome import CycleReport, End, Proposal
+from rebalancer.policy.ledger import Ledger
+from rebalancer.policy.options import ApprovalRules
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.carrying_out import CycleLimits
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.approval import APPROVE, REFUSE, Approvals, answer, waiting
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions
+from tests.support.build import nodes, objects, workload
+from tests.support.processes.command import call, moving
+from tests.support.processes.daemon_process import BRISK, daemon, evictions
+from tests.support.runs.one_cycle import EXECUTE, Run
+from tests.support.sandbox import ApiServer, Reply
+from tests.support.servers.api import FakeTime, connected
+from tests.support.waiting import until
+
+ALL = ApprovalRules(required=True)
+TWO = (
+    *nodes(a=1, b=1, c=1),
+    workload("web", namespace="shop").spread("zone", 1).placed({"a-0": 6}),
+    workload("etl", namespace="data").spread("zone", 1).placed({"b-0": 3}),
+)
+
+
+def with_rules(options: LiveOptions, rules: ApprovalRules) -> LiveOptions:
+    planning = options.planning
+    return replace(options, planning=replace(planning, policy=replace(planning.policy, approval=rules)))
+
+
+class Team:
+    """A daemon's cycles on one cluster, and the people who approve."""
+
+    def __init__(self, server: ApiServer, connection: Connection, rules: ApprovalRules) -> None:
+        self.server, self.connection = server, connection
+        self.time = FakeTime()
+        self.options = with_rules(replace(EXECUTE, limits=CycleLimits(per_second=1.0)), rules)
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.restart()
+        self.told: list[Proposal] = []
+
+    def restart(self) -> None:
+        self.approvals = Approvals(
+            self.connection, "default", lambda: self.options.planning.policy.approval, self.time
+        )
+
+    def cycle(self, **more: Any) -> CycleReport:
+        store = Ledgers(
+            self.connection, Place("default", "rebalancer-ledger"), writer="me", wait=self.time.wait
+        )
+        memory = Memory(self.time, HistoryRules(retry_after=0.0), store=store, writer="me")
+        around = Surroundings(approvals=self.approvals, memory=memory)
+        self.time.during = lambda _: self.meanwhile()
+        run = Run(self.server, self.options, time=self.time, around=around, **more)
+        self.told += run.story.proposals
+        return run.report
+
+    def shown(self, namespace: str = "default") -> dict[str, str]:
+        found = self.server.store.find("ConfigMap", "rebalancer-plan", namespace)
+        return dict(found["data"]) if found else {}
+
+    def annotate(self, namespace: str = "default", /, **said: str | None) -> None:
+        names = {"approve": APPROVE, "refuse": REFUSE}
+
+        def change(o: dict[str, Any]) -> None:
+            there = o["metadata"].setdefault("annotations", {})
+            for key, value in said.items():
+                there.pop(names[key], None)
+                if value is not None:
+                    there[names[key]] = value
+
+        self.server.store.modify("ConfigMap", "rebalancer-plan", namespace, change)
+
+    def ledger(self) -> Ledger:
+        place = Place("default", "rebalancer-ledger")
+        return Ledgers(self.connection, place, writer="test", wait=lambda _: False).load()
+
+
+@contextmanager
+def team(rules: ApprovalRules = ALL, **options: Any) -> Iterator[Team]:
+    with ApiServer(objects(*TWO), bookmark_every=0.1, **options) as server, connected(server) as connection:
+        yield Team(server, connection, rules)
+
+
+def test_nothing_is_evicted_before_somebody_approves_and_the_plan_after() -> None:
+    with team() as t:
+        before = t.cycle()
+        assert (before.end, before.evicted) == (End.CAPPED, 0)
+        assert "6 evictions wait for approval until" in before.message
+        shown = t.shown()
+        assert shown["approve"].endswith(f"{APPROVE}={shown['revision']} --overwrite")
+        assert "shop/web-00000 from a-0 to" in shown["plan"]
+        assert "losing the fullest domain takes 100% now, 33% after" in shown["plan"]
+        assert [p.evictions for p in t.told] == [6]
+        t.annotate(approve=shown["revision"])
+        assert t.cycle().evicted == 6
+        assert {e.approved for e in t.ledger().entries} == {"an unknown client"}
+
+
+def test_a_quiet_cycle_writes_the_plan_once() -> None:
+    with team() as t:
+        t.cycle()
+        writes = sum(r.resource == "configmaps" and r.verb in ("create", "update") for r in t.server.accesses)
+        t.cycle()
+        assert writes == 1
+        assert writes == sum(
+            r.resource == "configmaps" and r.verb in ("create", "update") for r in t.server.accesses
+        )
+        assert len(t.told) == 1
+
+
+def test_the_ledger_says_which_client_approved_and_who_it_says_it_is() -> None:
+    with team() as t, connected(t.server) as person:
+        t.cycle()
+        answer(person, "default", waiting(person, "default")["revision"], (), yes=True)
+        assert t.cycle().evicted == 6
+        assert all("which says it is" in e.approved for e in t.ledger().entries)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param({"revision": "0123456789ab"}, id="another revision in the display"),
+        pytest.param({"plan": "1 eviction:\n  data/etl-00000"}, id="another plan in the display"),
+    ],
+)
+def test_an_edited_display_changes_nothing(forged: dict[str, str]) -> None:
+    with team() as t:
+        t.cycle()
+        t.server.store.modify("ConfigMap", "rebalancer-plan", "default", lambda o: o["data"].update(forged))
+        t.annotate(approve=t.shown()["revision"] if "revision" in forged else "0123456789ab")
+        assert t.cycle().evicted == 0
+
+
+def test_after_a_restart_nothing_is_approved() -> None:
+    with team() as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+        t.restart()
+        assert t.cycle().evicted == 0
+
+
+def test_an_approval_ends_with_its_plan() -> None:
+    with team(replace(ALL, lasts=600.0)) as t:
+        t.cycle()
+        revision = t.shown()["revision"]
+        t.annotate(approve=revision)
+        t.time.wait(601)
+        assert t.cycle().evicted == 0
+        assert t.shown()["revision"] != revision
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"refuse": "REVISION"}, {"approve": None}],
+    ids=["refuses", "takes the approval away"],
+)
+def test_who(said: dict[str, str | None]) -> None:
+    """… while evictions are under way stops what has not gone."""
+    with team() as t:
+        t.cycle()
+        revision = t.shown()["revision"]
+        t.annotate(approve=revision)
+        words = {k: revision if v else v for k, v in said.items()}
+
+        def stop() -> None:
+            if any(r.subresource == "eviction" for r in t.server.accesses):
+                t.annotate(**words)
+                t.meanwhile = lambda: None
+
+        t.meanwhile = stop
+        assert t.cycle().evicted == 1
+        assert t.cycle().evicted == 0
+
+
+def test_only_the_workloads_that_were_named_go() -> None:
+    with team() as t:
+        t.cycle()
+        t.annotate(approve=f"{t.shown()['revision']} data/etl")
+        assert t.cycle().evicted == 2
+        assert {e.namespace for e in t.ledger().entries} == {"data"}
+
+
+def test_a_team_approves_in_its_own_namespace_and_others_need_no_approval() -> None:
+    with team(ApprovalRules(required=True, namespaces=("shop",))) as t:
+        assert t.cycle().evicted == 2
+        shown = t.shown("shop")
+        assert "data/etl" not in shown["plan"]
+        t.annotate("shop", approve=shown["revision"])
+        assert t.cycle().evicted == 4
+
+
+def test_where_the_namespace_refuses_the_display_the_whole_one_has_to_do() -> None:
+    with team(ApprovalRules(required=True, namespaces=("shop",))) as t:
+        t.server.faults.add(Reply(403), resource="configmaps", namespace="shop")
+        t.cycle()
+        assert t.shown("shop") == {}
+        t.annotate(approve=t.shown()["revision"])
+        assert t.cycle().evicted == 4
+
+
+def test_where_no_display_can_be_written_nothing_goes_and_the_report_says_why() -> None:
+    with team() as t:
+        t.server.faults.add(Reply(403), resource="configmaps", name="rebalancer-plan")
+        report = t.cycle()
+        assert report.evicted == 0
+        assert "need approval, and the plan cannot be shown" in report.message
+
+
+def test_a_setting_that_demands_approval_binds_the_cycle_that_is_under_way() -> None:
+    with team(ApprovalRules()) as t:
+        t.approvals = None  # type: ignore[assignment]
+        newest = with_rules(t.options, ALL)
+        run = Run(t.server, t.options, time=t.time, around=Surroundings(newest=lambda: newest))
+        assert run.report.evicted == 0
+
+
+def test_a_daemon_starts_a_cycle_once_somebody_approves_on_the_command_line(tmp_path: Path) -> None:
+    settings = BRISK.replace("interval: 1s", "interval: 1h").replace("canary: 0", "enabled: true, canary: 0")
+    with (
+        ApiServer(objects(*TWO)) as server,
+        moving(server),
+        daemon(server, tmp_path / "d", settings + "approval: {mode: required}\n") as d,
+    ):
+        until(lambda: "6 evictions wait for approval: kubectl annotate" in d.said())
+        asked = call(server, tmp_path, "approve", "-n", "default")
+        assert asked.returncode == 1
+        assert "nobody can be asked here" in asked.stderr
+        revision = server.store.get("ConfigMap", "rebalancer-plan", "default")["data"]["revision"]
+        approved = call(server, tmp_path, "approve", "-n", "default", "--revision", revision)
+        assert approved.stdout.endswith(f"approved: {revision}\n")
+        until(lambda: evictions(server) == 6)
+        events = [e["message"] for e in server.store.list("Event") if e["reason"] == "EvictionsProposed"]
+        assert len(events) == 1
+        once = call(server, tmp_path, "once", "--config", str(d.config))
+        assert (once.returncode, once.stdout) == (1, "")
+        assert "approval.mode is required" in once.stderr
+
+
+def test_a_plan_that_has_changed_is_not_approved_by_its_old_revision(tmp_path: Path) -> None:
+    with team() as t:
+        t.cycle()
+        late = call(t.server, tmp_path, "approve", "-n", "default", "--revision", "0123456789ab")
+        assert late.returncode == 1
+        assert "the plan has changed: its revision is" in late.stderr
+        assert "no plan waits" in call(t.server, tmp_path, "refuse", "-n", "shop", "--revision", "x").stderr
