@@ -190,7 +190,9 @@ def test_who_must_be_asked_is_shown_the_plan_in_each_namespace_and_a_team_gets_a
         (n, f"rebalancer-{r}") for n in ("data", NAMESPACE, "shop") for r in ("approver", "plan")
     ]
     component = ROOT / "deploy" / "kustomize" / "components" / "approval" / "rbac.yaml"
-    kustomized = {o["metadata"]["name"]: o["rules"] for o in yaml.safe_load_all(component.read_text()) if "rules" in o}
+    kustomized = {
+        o["metadata"]["name"]: o["rules"] for o in yaml.safe_load_all(component.read_text()) if "rules" in o
+    }
     assert all(rules == kustomized[name] for (_, name), rules in plan.items())
     bound = [
         o["metadata"]["namespace"]
