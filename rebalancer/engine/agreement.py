@@ -1,30 +1,56 @@
 """Whether kube-scheduler does with a pod what the engine says of it.
 
-The engine is asked when a pod is first seen without a node, and again when the scheduler has decided. Other
-pods come and go between the two, and neither moment is exactly the scheduler's. So a decision disagrees only
-if it fits neither answer.
+Nobody sees the moment at which the scheduler decides. It lies between the pod's creation and its binding, and
+bindings arrive out of order: for the scheduler a pod is on its node from the moment of its decision. So what
+happened to other pods around a decision may have come before it or after. A decision is judged by both, some
+time later, when the bindings under way are known: it disagrees only where no order of the events fits.
+
+Each question that a filter asks of a node is answered the more readily the fewer (or the more) pods are in
+the node's domain, and the more (or the fewer) elsewhere. So of all orders those with the most and the fewest
+pods in each of its domains are enough to show that none fits. Where that shows nothing, it is unclear.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from math import inf
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_of
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
-from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.spread.arrays import Bools
+from rebalancer.spread.arrays import Bools, Rows
 
-MOST_ASKED = 500
-"""Waiting pods whose answers are kept; the engine is not asked about more at a time."""
+MOST_EVENTS = 4000
+"""Changes of pods that are remembered. What may have been decided before them is unclear where it does not
+fit now."""
+QUIET = 40
+"""Changes around a decision up to which it is evidence: with more of them, too much would fit."""
 NAMED = 10
 """Nodes that a comparison names at most."""
+_BY_PODS = (
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "PodTopologySpread",
+    "InterPodAffinity",
+)
+"""Plugins that may reject a node because of pods."""
+
+T = TypeVar("T")
 
 
 class Result(StrEnum):
@@ -45,7 +71,9 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision of the scheduler beside the engine's answer.
 
     `node`: where the pod was bound, "" if it was refused. `certain`: the engine knows of no reason to doubt
-    its answer. `nodes`: those in question, at most `NAMED`; `plugins`: those that the engine says decide.
+    its answer. `nodes`: those in question, at most `NAMED`; `plugins`: those that the engine, or the
+    scheduler, says decide. `branches`: what the decision is evidence for, or against if it disagrees, under
+    the `profile`; none where it says nothing, because too much happened around it.
     """
 
     namespace: str
@@ -53,16 +81,59 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     node: str
     result: Result
     certain: bool
+    profile: str = ""
     nodes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
     message: str = ""
 
 
-class _Asked(Struct, frozen=True, eq=False):
-    """The nodes that took a pod when the engine was asked, and what its condition said then."""
+class _Event(Struct, frozen=True, eq=False):
+    """A pod is on a node, no more, or otherwise than before; or, nowhere before and after, waits no more.
+    `waited`: since which event it had waited for the scheduler; None: it did not."""
 
-    fits: Bools
+    key: str
+    before: Placed | None
+    after: Placed | None
+    waited: int | None
+
+
+class _Waiting(Struct, eq=False):
+    """A pod without a node. `since`: the number of the event after which the scheduler may decide about it
+    next, -1 where that is not known; `refused`: that of its last refusal; `said`: with these words."""
+
+    since: int
+    refused: int
     said: str
+
+
+class _Decision(Struct, frozen=True, eq=False):
+    """What the scheduler has decided, as seen before event number `seen`, at the time `at`; `since`: see
+    `_Waiting`. `fits`: the engine agreed at once; `found`: the comparison is complete, but for its branches.
+    """
+
+    pod: Pod
+    since: int
+    seen: int
+    at: float
+    fits: bool = False
+    found: Comparison | None = None
+
+
+class _Around(Struct, frozen=True, eq=False):
+    """What may have been at the time of a decision: by pod and node the most and the least of it.
+
+    `known`: it is all that there may have been; `keys`: the pods of which it tells.
+    """
+
+    keys: frozenset[str]
+    forms: dict[tuple[str, int], tuple[Placed | None, Placed | None]]
+    known: bool
+
+    @property
+    def may(self) -> int:
+        """How many may have been otherwise."""
+        return sum(most is not least for most, least in self.forms.values())
 
 
 class Agreement:
@@ -71,90 +142,205 @@ class Agreement:
     def __init__(self, snapshot: Snapshot, config: SchedulerConfig | None = None) -> None:
         self.state = ClusterState(snapshot, config or DEFAULT_CONFIG)
         self._frameworks = Frameworks(self.state)
-        self._asked: dict[str, _Asked] = {}
+        self._events: deque[_Event] = deque(maxlen=MOST_EVENTS)
+        self._number = 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._decisions: deque[_Decision] = deque()
         for pod in snapshot.pods:
             self.seen(pod)
+        self.begin()
+
+    def begin(self) -> None:
+        """Of what happened so far nobody knows all."""
+        self._events.clear()
+        for waiting in self._waiting.values():
+            waiting.since = waiting.refused = -1
 
     @property
     def waiting(self) -> int:
-        """How many pods the engine was asked about that have no node yet."""
-        return len(self._asked)
+        """How many pods wait, or were decided about and are not judged yet."""
+        return len(self._waiting) + len(self._decisions)
 
-    def seen(self, pod: Pod, *, ask: bool = True) -> Comparison | None:
-        """A pod as it is now; a comparison if the scheduler has decided about it since it was seen last.
+    def seen(self, pod: Pod, now: float = 0.0, *, ask: bool = True) -> None:
+        """A pod as it is now. `ask`: if the scheduler has decided about it, that is to be judged.
 
-        `ask`: the engine is asked about it if it waits; otherwise what becomes of it is not compared.
+        `now`: by a clock that never goes back.
         """
-        asked = self._asked.pop(pod.key, None)
-        if asked is None and self._placed(pod):
-            return None
-        found = None
-        if asked is not None and pod.node_name:
-            found = self._bound(pod, asked)
-        elif asked is not None and pod.unschedulable and pod.unschedulable != asked.said:
-            found = self.refused(pod, asked.fits)
-        self.state.drop(pod.key)
-        self.state.put(pod, pod.key)
-        due = ask and pod.waits and len(self._asked) < MOST_ASKED
-        if due and self.state.config.places(pod.template.scheduler_name):
-            self._asked[pod.key] = _Asked(self._fits(pod), pod.unschedulable)
-        return found
+        waits = self._waiting.get(pod.key)
+        if waits is None and self._placed(pod):
+            return
+        if waits is not None and ask:
+            if pod.node_name:
+                fits = self._fits_now(pod)
+                self._decisions.append(_Decision(pod, waits.since, self._number, now, fits))
+            elif pod.unschedulable and pod.unschedulable != waits.said:
+                found = None if self._open(pod).any() else self._reasons(pod)
+                self._decisions.append(_Decision(pod, waits.since, self._number, now, found=found))
+        self._put(pod, waits.since if waits is not None else None)
+        if not pod.waits or not self.state.config.places(pod.template.scheduler_name):
+            self._waits_no_more(pod.key, bound=bool(pod.node_name))
+        elif waits is None:
+            self._waiting[pod.key] = _Waiting(self._number, self._number, pod.unschedulable)
+        elif pod.unschedulable != waits.said:
+            # The refusal was written some time after it was decided, so the next may have come before.
+            waits.since, waits.refused, waits.said = waits.refused, self._number, pod.unschedulable
 
     def gone(self, key: str) -> None:
         """The pod of this namespace/name does not exist any more."""
-        self._asked.pop(key, None)
-        self.state.drop(key)
+        self._waits_no_more(key, bound=False)
+        self._put(key, None)
 
-    def refused(self, pod: Pod, before: Bools | None = None) -> Comparison:
-        """The scheduler found no node for the pod and says why in its condition.
+    def settled(self, until: float = inf, *, more: Callable[[], bool] = lambda: True) -> list[Comparison]:
+        """Judges the decisions that were seen until then; as many as there is time for, by `more`. The
+        others are left out."""
+        found = []
+        while self._decisions and self._decisions[0].at <= until:
+            decision = self._decisions.popleft()
+            if not more():
+                continue
+            found.append(self._bound(decision) if decision.pod.node_name else self._refused(decision))
+        return found
 
-        `before`: bool[N], the nodes that took it when the engine was asked first; None: it was not.
-        """
-        now = self._fits(pod)
-        first = now if before is None else before
-        if not now.any():
-            return self._reasons(pod)
-        if not first.any():
-            return self._compared(pod, Result.AGREES)
-        both = np.flatnonzero(first & now)
-        if not len(both):
-            return self._compared(pod, Result.UNCLEAR)
-        names = tuple(self.state.table.names[row] for row in both[:NAMED])
-        more = f" and {len(both) - NAMED} more" if len(both) > NAMED else ""
-        return self._compared(
-            pod,
-            Result.DISAGREES,
-            nodes=names,
-            message=f"the scheduler refuses it ({_reasons_of(pod.unschedulable)}); the engine finds "
-            f"{', '.join(names)}{more}",
-        )
+    def given_up(self) -> list[Comparison]:
+        """What was not judged yet, as unclear: what the state was built from has changed."""
+        found = [self._compared(d.pod, Result.UNCLEAR) for d in self._decisions]
+        self._decisions.clear()
+        return found
 
-    def _bound(self, pod: Pod, asked: _Asked) -> Comparison:
+    def refused(self, pod: Pod) -> Comparison:
+        """The scheduler found no node for the pod and says why in its condition; judged by the cluster as it
+        is now."""
+        open_ = np.flatnonzero(self._open(pod))
+        return self._finds(pod, open_) if len(open_) else self._reasons(pod)
+
+    # -- judging
+
+    def _bound(self, decision: _Decision) -> Comparison:
+        pod, around = decision.pod, self._around(decision)
         row = self.state.table.index.get(pod.node_name)
-        if row is None:
+        if row is None or not (around.known or decision.fits):
             return self._compared(pod, Result.UNCLEAR)
-        with self.state.unhindered(pod.key):
-            framework = self._frameworks.of(pod.template)
-            rejection = None if asked.fits[row] else framework.diagnose_node(pod.template, row)
-        if rejection is None:
+        if decision.fits and (around.may > QUIET or not around.known):
             return self._compared(pod, Result.AGREES)
+        why: dict[tuple[str, int], tuple[str, ...]] = {}
+        framework = self._frameworks.of(pod.template)
+
+        def failing() -> tuple[Touched, frozenset[tuple[str, int]]]:
+            """What rejects the node: the plugins, each with the number of its question."""
+            numbers: Counter[str] = Counter()
+            found = set()
+            for question in framework.questions(pod.template):
+                numbers[question.plugin] += 1
+                if not question.pass_[row]:
+                    found.add((question.plugin, numbers[question.plugin]))
+                    why[question.plugin, numbers[question.plugin]] = question.why(row) or (question.words,)
+            return Touched(framework, pod.template), frozenset(found)
+
+        orders = self._in_all_orders(pod, row, around, failing, lambda f: bool(f[1]) == decision.fits)
+        here, rows = orders[0][0], np.array([row])
+        unclear = self._unclear(decision)
+        if not all(found for _, found in orders):
+            sure = decision.fits and not any(found for _, found in orders)
+            touched = here.takes(rows) | here.kept_out() if sure else ()
+            return self._compared(
+                pod, Result.AGREES, branches=(b for b in touched if b.partition(" ")[0] not in unclear)
+            )
+        shown = frozenset.intersection(*(found for _, found in orders))
+        shown = frozenset(q for q in shown if q[0] not in unclear)
+        if not shown or decision.fits:
+            return self._compared(pod, Result.AGREES if decision.fits else Result.UNCLEAR)
+        plugins = [p for p in framework.profile.filters if any(p == q[0] for q in shown)]
+        first = min(q for q in shown if q[0] == plugins[0])
         return self._compared(
             pod,
             Result.DISAGREES,
             nodes=(pod.node_name,),
-            plugins=(rejection.plugin,),
-            message=f"the scheduler put it on {pod.node_name}, which the engine rejects: {rejection.plugin} "
-            f"({', '.join(rejection.reasons)})",
+            plugins=plugins,
+            branches=here.rejects(rows, plugins),
+            message=f"the scheduler put it on {pod.node_name}, which the engine rejects: {plugins[0]} "
+            f"({', '.join(why[first])})",
+        )
+
+    def _refused(self, decision: _Decision) -> Comparison:
+        pod, around = decision.pod, self._around(decision)
+        if (found := decision.found) is not None:
+            if around.known and not around.may and not self._unclear(decision):
+                return found
+            same = found.result is Result.AGREES
+            return replace(found, branches=()) if same else self._compared(pod, Result.UNCLEAR)
+        if not around.known:
+            return self._compared(pod, Result.UNCLEAR)
+        open_ = self.state.table.every
+        for choice in (lambda _: True, lambda _: False):
+            with self._as(around, choice, pod):
+                open_ = open_ & self._passing(pod)
+        left = []
+        for row in np.flatnonzero(open_)[:NAMED].tolist():
+            ask, refused = lambda row=row: bool(self._passing(pod)[row]), lambda passes: not passes
+            if all(self._in_all_orders(pod, row, around, ask, refused)):
+                left.append(row)
+        if not left:
+            return self._compared(pod, Result.UNCLEAR if open_.any() else Result.AGREES)
+        by_pods = not {plugin_of(r) for r in _counts(pod.unschedulable)}.isdisjoint(_BY_PODS)
+        if by_pods and (self._unclear(decision) or self.state.nominated or self._others_wait(decision)):
+            return self._compared(pod, Result.UNCLEAR)
+        with self._as(around, lambda _: True, pod):
+            return self._finds(pod, np.array(left))
+
+    def _unclear(self, decision: _Decision) -> frozenset[str]:
+        """The plugins whose verdict on a node may have been another one than all known orders say: pods that
+        still wait may be counted by the scheduler already; and an attraction between pods and an aversion are
+        not one question."""
+        terms = self.state.terms.of(decision.pod.template)
+        mixed = len(terms.required) + bool(terms.required_anti) > 1
+        if not self._others_wait(decision):
+            return frozenset({"InterPodAffinity"} if terms.required and mixed else ())
+        return frozenset({"PodTopologySpread", *(["InterPodAffinity"] if terms.required else [])})
+
+    def _others_wait(self, decision: _Decision) -> bool:
+        """Whether the scheduler may have counted a pod on a node of which nobody was told: its binding is
+        still under way, or it ended before."""
+        first = self._number - len(self._events)
+        return any(
+            key != decision.pod.key and not w.said and w.since <= decision.seen
+            for key, w in self._waiting.items()
+        ) or any(
+            e.before is e.after and e.waited is not None and e.waited <= decision.seen
+            for e in list(self._events)[max(0, decision.since - first) :]
+        )
+
+    def _finds(self, pod: Pod, rows: Rows) -> Comparison:
+        """The scheduler refuses the pod, and the engine has these nodes for it."""
+        framework = self._frameworks.of(pod.template)
+        names = tuple(self.state.table.names[row] for row in rows[:NAMED])
+        more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
+        with self.state.unhindered(pod.key):
+            diagnosis = framework.diagnose(pod.template)
+            here = Touched(framework, pod.template)
+        ours = Counter(r for n in diagnosis.nodes if n is not None for r in n.reasons)
+        plugins = blamed(ours, _counts(pod.unschedulable))
+        known = [p for p in plugins if p != UNKNOWN]
+        branches = here.takes(rows, known) | {branch(UNKNOWN, "takes") for p in plugins if p == UNKNOWN}
+        return self._compared(
+            pod,
+            Result.DISAGREES,
+            nodes=names,
+            plugins=known,
+            branches=branches,
+            message=f"the scheduler refuses it ({_reasons_of(pod.unschedulable)}); the engine finds "
+            f"{', '.join(names)}{more}",
         )
 
     def _reasons(self, pod: Pod) -> Comparison:
         """Both refuse the pod: for the same reasons? How many nodes have which may change in between."""
+        framework = self._frameworks.of(pod.template)
         with self.state.unhindered(pod.key):
-            diagnosis = self._frameworks.of(pod.template).diagnose(pod.template)
+            diagnosis = framework.diagnose(pod.template)
+            kept_out = Touched(framework, pod.template).kept_out()
         ours = summary(diagnosis, self.state.table.size)
-        said, known = _kinds(pod.unschedulable), _kinds(ours)
+        said, known = frozenset(_counts(pod.unschedulable)), frozenset(_counts(ours))
         if said == known:
-            return self._compared(pod, Result.AGREES)
+            return self._compared(pod, Result.AGREES, branches=kept_out)
         nodes, plugins = self._differing(diagnosis, said)
         return self._compared(
             pod,
@@ -184,23 +370,166 @@ class Agreement:
         pod: Pod,
         result: Result,
         nodes: tuple[str, ...] = (),
-        plugins: tuple[str, ...] = (),
+        plugins: Iterable[str] = (),
+        branches: Iterable[str] = (),
         message: str = "",
     ) -> Comparison:
+        framework = self._frameworks.of(pod.template)
         return Comparison(
             namespace=pod.namespace,
             pod=pod.name,
             node=pod.node_name,
             result=result,
-            certain=not self._frameworks.of(pod.template).uncertainties(pod.template),
+            certain=not framework.uncertainties(pod.template),
+            profile=framework.profile.scheduler_name,
             nodes=nodes,
-            plugins=plugins,
+            plugins=tuple(plugins),
+            branches=tuple(sorted(branches)),
             message=message,
         )
 
-    def _fits(self, pod: Pod) -> Bools:
+    # -- what may have been
+
+    def _around(self, decision: _Decision) -> _Around:
+        """What may have been when the scheduler decided."""
+        first = self._number - len(self._events)
+        looks_around = self._looks_around(decision.pod)
+        row = self.state.table.index.get(decision.pod.node_name)
+        could: dict[str, list[Placed | None]] = {}
+        closed: set[str] = set()
+        for number in range(max(decision.since, first), self._number):
+            e = self._events[number - first]
+            if e.key == decision.pod.key or e.key in closed:
+                continue
+            forms = could.setdefault(e.key, [e.before])
+            # Seen before the decision was, or decided before and seen after it.
+            if number < decision.seen or (e.waited is not None and e.waited <= decision.seen):
+                forms.append(e.after)
+            else:
+                closed.add(e.key)
+        found: dict[tuple[str, int], tuple[Placed | None, Placed | None]] = {}
+        for key, forms in could.items():
+            for there in {f.row for f in forms if f is not None}:
+                on = [f if f is not None and f.row == there else None for f in forms]
+                matters = looks_around or there == row or not decision.pod.node_name
+                if matters or any(f is not None and self._looked_for(f) for f in on):
+                    found[key, there] = max(on, key=_presence), min(on, key=_presence)
+        keys = frozenset({k for k, _ in found} | {k for k, forms in could.items() if not any(forms)})
+        known = decision.since >= first and not any(
+            len({id(f.template) for f in forms if f is not None}) > 1 for forms in could.values()
+        )
+        return _Around(keys, found, known)
+
+    def _looks_around(self, pod: Pod) -> bool:
+        terms = self.state.terms.of(pod.template)
+        return bool(
+            pod.template.volumes
+            or terms.required
+            or terms.required_anti
+            or self.state.constraints(pod.template, hard=True)
+        )
+
+    def _looked_for(self, placed: Placed) -> bool:
+        """Whether a pod may matter to others on other nodes, whatever these ask for."""
+        return bool(self.state.terms.of(placed.template).required_anti)
+
+    def _in_all_orders(
+        self, pod: Pod, row: int, around: _Around, ask: Callable[[], T], enough: Callable[[T], bool]
+    ) -> list[T]:
+        """What `ask` says of the state as it may have been at a decision about this node, in every way that
+        could matter; the last answer may be `enough`."""
+        choices: list[Callable[[int], bool]] = [lambda _: False]
+        if around.may:
+            choices += [lambda _: True, lambda at: at == row, lambda at: at != row]
+            for key in self._keys(pod):
+                inside = self.state.table.domains(key).ids == self.state.table.domains(key).ids[row]
+                choices += [inside.item, (~inside).item]
+        found = []
+        for choice in choices:
+            with self._as(around, choice, pod):
+                found.append(ask())
+            if enough(found[-1]):
+                break
+        return found
+
+    def _keys(self, pod: Pod) -> tuple[str, ...]:
+        """The topology keys of what the pod asks of others."""
+        terms = self.state.terms.of(pod.template)
+        found = [c.topology_key for c in self.state.constraints(pod.template, hard=True)]
+        found += [t.topology_key for t, _ in (*terms.required, *terms.required_anti)]
+        return tuple(dict.fromkeys(found))
+
+    @contextmanager
+    def _as(self, around: _Around, most: Callable[[int], bool], pod: Pod) -> Iterator[None]:
+        """While it lasts, the pod is nowhere, and of the others there is the most on such nodes, else the
+        least."""
+        state = self.state
+        wanted: dict[str, list[Placed]] = {key: [] for key in (*around.keys, pod.key)}
+        for (key, row), forms in around.forms.items():
+            if (form := forms[not most(row)]) is not None:
+                wanted[key].append(form)
+        now = {key: [state.pods[key]] if key in state.pods else [] for key in wanted}
+        changed = [key for key, forms in wanted.items() if forms != now[key]]
+        gone = [(key, placed) for key in changed for placed in now[key]]
+        there = [((key, placed.row), placed) for key in changed for placed in wanted[key]]
+        ports = state.ports
+        state.ports = ports.to_change([p.template for _, p in (*gone, *there)])
+        for key, _ in gone:
+            state.remove(key)
+        for at, placed in there:
+            self._add(at, placed)
+        try:
+            with state.unhindered(pod.key):
+                yield
+        finally:
+            for at, _ in there:
+                state.remove(at)
+            for key, placed in gone:
+                self._add(key, placed)
+            state.ports = ports
+
+    def _add(self, key: str | tuple[str, int], placed: Placed) -> None:
+        self.state.add(key, placed.template, placed.row)
+        if placed.terminating:
+            self.state.terminate(key)
+
+    # -- the state
+
+    def _waits_no_more(self, key: str, *, bound: bool) -> None:
+        waited = self._waiting.pop(key, None)
+        if waited is not None and not bound:
+            self._events.append(_Event(key, None, None, waited.since))
+            self._number += 1
+
+    def _put(self, pod: Pod | str, waited: int | None) -> None:
+        """The pod is so from now on; or the one of this key is gone."""
+        key = pod if isinstance(pod, str) else pod.key
+        before = self.state.pods.get(key)
+        self.state.drop(key)
+        if isinstance(pod, Pod):
+            self.state.put(pod, key)
+        after = self.state.pods.get(key)
+        if before != after:
+            self._events.append(_Event(key, before, after, waited if before is None else None))
+            self._number += 1
+
+    def _fits_now(self, pod: Pod) -> bool:
+        row = self.state.table.index.get(pod.node_name)
+        with self.state.unhindered(pod.key):
+            framework = self._frameworks.of(pod.template)
+            return row is not None and framework.diagnose_node(pod.template, row) is None
+
+    def _open(self, pod: Pod) -> Bools:
+        """bool[N]: nodes that take the pod."""
         with self.state.unhindered(pod.key):
             return self._frameworks.of(pod.template).feasible(pod.template)
+
+    def _passing(self, pod: Pod) -> Bools:
+        """bool[N]: nodes that would take the pod if none were nominated."""
+        found = self.state.table.every
+        for question in self._frameworks.of(pod.template).questions(pod.template):
+            found = found & question.pass_
+        return found
 
     def _placed(self, pod: Pod) -> bool:
         """Whether the state has the pod just so: most changes are of a status that nobody looks at here."""
@@ -214,8 +543,13 @@ class Agreement:
         )
 
 
+def _presence(placed: Placed | None) -> int:
+    """How much a pod is on a node: not at all, on its way out, or there."""
+    return 0 if placed is None else 2 - placed.terminating
+
+
 _AVAILABLE = re.compile(r"^\d+/\d+ nodes are available:\s*")
-_COUNT = re.compile(r"^\d+ ")
+_COUNT = re.compile(r"^(\d+) ")
 
 
 def _reasons_of(message: str) -> str:
@@ -227,6 +561,7 @@ def _reasons_of(message: str) -> str:
     return _AVAILABLE.sub("", message).partition(". ")[0].rstrip(".")
 
 
-def _kinds(message: str) -> frozenset[str]:
-    """The reasons in a FailedScheduling message, without the numbers of their nodes."""
-    return frozenset(_COUNT.sub("", part) for part in re.split(r", (?=\d+ )", _reasons_of(message)))
+def _counts(message: str) -> dict[str, int]:
+    """The reasons in a FailedScheduling message, with the numbers of their nodes."""
+    parts = re.split(r", (?=\d+ )", _reasons_of(message))
+    return {_COUNT.sub("", p): int(m[1]) if (m := _COUNT.match(p)) else 1 for p in parts}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rebalancer.admission.pod_security import enforced
 from rebalancer.engine.config import DEFAULT_CONFIG, Profile
-from rebalancer.engine.plugins.node_volume_limits import LIMIT_PREFIX
+from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
 from rebalancer.engine.template_rules import WAITING_RESIZES, otherwise, peculiarities
@@ -29,7 +29,6 @@ from rebalancer.engine.version import (
     ServerVersion,
 )
 from rebalancer.model.kinds import consequence
-from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 
 VOLUME_KINDS = (
@@ -169,7 +168,7 @@ def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> boo
     if change is POD_LEVEL_RESOURCES:
         return bool(template.pod_level) or change in state.peculiar
     if change is NODE_WITHOUT_LIMITS:
-        return template.attaches and any(state.table.answers(_limits_volumes))
+        return template.attaches and any(state.table.answers(limits_volumes))
     if change in OF_RESIZES:
         return any(_decides(state, r, amount, otherwise(change, r)) for r, amount in state.asks(template))
     if change is MISSING_DRIVERS:
@@ -189,10 +188,6 @@ def _decides(state: ClusterState, resource: str, amount: int, otherwise: str) ->
         return False
     free = state.allocatable(resource) - state.requested[resource]
     return bool(((free >= amount) != (free - state.requested[otherwise] >= amount)).any())
-
-
-def _limits_volumes(node: Node) -> bool:
-    return any(name.startswith(LIMIT_PREFIX) for name in node.allocatable)
 
 
 def _pod(template: PodTemplate) -> Iterator[str]:

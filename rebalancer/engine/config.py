@@ -121,6 +121,21 @@ class SchedulerConfig(Struct, frozen=True, eq=False, kw_only=True):
 DEFAULT_CONFIG = SchedulerConfig()
 
 
+class Witness(Struct, frozen=True):
+    """What the scheduler's own decisions have shown of its rules: branches (`engine/branches.py`) with the
+    name of the profile.
+
+    `covered`: those in which enough decisions were as the engine said. `doubted`: those in which one was not,
+    with a sentence on it.
+    """
+
+    covered: frozenset[tuple[str, str]] = frozenset()
+    doubted: Mapping[tuple[str, str], str] = {}
+
+
+NO_WITNESS = Witness()
+
+
 # KubeSchedulerConfiguration documents → `SchedulerConfig`.
 #
 # Rules: pkg/scheduler/apis/config/v1/default_plugins.go (``mergePluginSet``, ``getDefaultPlugins``) and

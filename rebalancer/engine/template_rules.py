@@ -91,8 +91,28 @@ def otherwise(change: Change, resource: str) -> str:
     return f"{resource} otherwise by {change.source}"
 
 
-WAITING_RESIZES = "resizes that wait"
+WAITING_RESIZES = "pods whose resize waits"
 """The pseudo-resource that says how many pods of a node wait to be resized there."""
+_RESIZED, _WHOLE, _OVERHEAD, _PORTS = (
+    "resized pods",
+    "pods with pod-level requests",
+    "pods with overhead",
+    "sidecars with host ports",
+)
+BESIDE = {"NodeResourcesFit": (_RESIZED, WAITING_RESIZES, _WHOLE, _OVERHEAD), "NodePorts": (_PORTS,)}
+"""By plugin, what of the pods on a node its verdict may hang on: pseudo-resources that count such pods."""
+
+
+def beside(template: PodTemplate) -> Amounts:
+    """What a pod adds to the counts of `BESIDE`: nothing, for most."""
+    found = {
+        _RESIZED: template.held is not None,
+        WAITING_RESIZES: template.held is not None and template.held.waits,
+        _WHOLE: bool(template.pod_level),
+        _OVERHEAD: bool(template.overhead),
+        _PORTS: SIDECAR_PORTS in peculiarities(template),
+    }
+    return tuple((name, 1) for name, there in found.items() if there)
 
 
 def _counted(requests: Mapping[str, int]) -> Amounts:

@@ -17,6 +17,7 @@ from rebalancer.engine.plugins.plugin import (
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, not_found, not_owned, owned
 from rebalancer.engine.version import MISSING_DRIVERS, NODE_WITHOUT_LIMITS
+from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
@@ -77,6 +78,11 @@ def limit_resource(driver: str) -> str:
         return name
     digest = hashlib.sha1(driver.encode(), usedforsecurity=False).hexdigest()
     return f"{LIMIT_PREFIX}{driver[:23]}{digest[:16]}"
+
+
+def limits_volumes(node: Node) -> bool:
+    """Whether a node limits volumes among its allocatable resources."""
+    return any(name.startswith(LIMIT_PREFIX) for name in node.allocatable)
 
 
 class _Filter(NodeFilter):

@@ -17,8 +17,8 @@ import numpy as np
 from rebalancer.engine.state.interpod_terms import TermIndex
 from rebalancer.engine.state.storage import Storage, VolumeUse
 from rebalancer.engine.template_rules import (
-    WAITING_RESIZES,
     Amounts,
+    beside,
     held_requests,
     host_ports,
     otherwise_held,
@@ -90,7 +90,7 @@ class PodsOnNodes:
     """What the nodes hold. Keys are the caller's (a pod's uid, say).
 
     `requested[resource]`: int64[N] sums of effective requests, with the pseudo-resources `PODS` (number of
-    pods), `NONZERO_CPU`, `NONZERO_MEMORY`, `WAITING_RESIZES`, and what would be taken `otherwise`. `tally`:
+    pods), `NONZERO_CPU`, `NONZERO_MEMORY`, those of `BESIDE`, and what would be taken `otherwise`. `tally`:
     pods by what selects them. `ports`: host ports that are taken. `nominated`: pods that wait for room on a
     node. `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and
     why; `peculiar`: those that matter to a pod which is placed, or was. `lowest_priority`: of all pods that
@@ -201,9 +201,7 @@ class PodsOnNodes:
             amounts = [*held_requests(template, self.version), (NONZERO_CPU, cpu), (NONZERO_MEMORY, memory)]
             for change in self.doubts.keys() & OF_RESIZES:
                 amounts += otherwise_held(template, self.version, change)
-            if template.held is not None and template.held.waits:
-                amounts.append((WAITING_RESIZES, 1))
-            taken = self._taken.put(tuple(amounts), template)
+            taken = self._taken.put((*amounts, *beside(template)), template)
             self.peculiar |= peculiarities(template)
         return taken
 

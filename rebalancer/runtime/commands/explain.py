@@ -56,9 +56,9 @@ def compare_watched(
     seconds: float,
     tell: Callable[[Comparison], None],
 ) -> list[Comparison]:
-    """What the scheduler decides in so many seconds; `tell` gets each at once. Raises KubeError."""
+    """What the scheduler decides in so many seconds; `tell` gets each once it is judged. Raises KubeError."""
     from rebalancer.kube.watch.cache import WatchCache
-    from rebalancer.runtime.live.agreement import AgreementWatch
+    from rebalancer.runtime.live.agreement import SETTLED, AgreementWatch
 
     found: list[Comparison] = []
 
@@ -73,7 +73,7 @@ def compare_watched(
                 cache.check()
             watch = AgreementWatch(cache, lambda: config, told).start()
             try:
-                threading.Event().wait(seconds)
+                threading.Event().wait(seconds + SETTLED)
             finally:
                 watch.stop()
             watch.look()

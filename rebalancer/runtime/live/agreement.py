@@ -1,8 +1,9 @@
 """Compares what the scheduler does with what the engine says, pod by pod as the watch tells of them.
 
-A thread of its own follows the pods in the order in which they changed, so that the engine is asked about
-each moment as it was. What else it reads changes seldom. Then its state is built anew, and until then a
-disagreement counts as unclear. Where it would cost too much, pods are left out: it is a check, not a need.
+A thread of its own follows the pods in the order in which they changed, and judges each decision some seconds
+later, when what was under way is known. What else it reads changes seldom. Then its state is built anew, and
+what is not judged by then is unclear. Where it would cost too much, pods are left out: it is a check, not a
+need.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from msgspec.structs import replace
@@ -26,6 +27,9 @@ from rebalancer.spread.constraint import SELECTING
 log = logging.getLogger(__name__)
 
 _POLL = 0.5
+SETTLED = 3.0
+"""Seconds after which a decision is judged: bindings that were under way have arrived, and other watches have
+told of what the scheduler knew."""
 _BUDGET = 0.2
 """Seconds of one look after which the engine is asked about no further pod."""
 _REBUILD_SHARE = 30
@@ -58,6 +62,7 @@ class AgreementWatch:
         config: Callable[[], SchedulerConfig | None],
         tell: Callable[[Comparison], None],
         *,
+        settled: float = SETTLED,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,6 +72,7 @@ class AgreementWatch:
         self._thread = threading.Thread(target=self._run, name="agreement", daemon=True)
         self._config = config
         self._tell = tell
+        self._settled = settled
         self._now = now
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
@@ -87,21 +93,27 @@ class AgreementWatch:
         self._cache.forget(self._feed)
 
     def look(self) -> None:
-        """Compares what has happened since the last look."""
+        """Takes in what has happened since the last look, and compares what has settled."""
         changes, lost = self._feed.take()
         if lost or self._cache.not_ready() is not None:
-            self._agreement = None
+            self._give_up()
         if self._cache.not_ready() is not None:
             return
         if self._agreement is None:
-            if not any(isinstance(pod, Pod) and pod.waits for _, pod, _ in changes):
-                return
-            self._build()
+            if any(isinstance(pod, Pod) and pod.waits for _, pod, _ in changes):
+                self._build(changes)
+            return
         stale = self._stale()
-        self._follow(changes, stale)
+        self._follow(self._agreement, changes, stale)
         if stale and self._monotonic() >= self._next_build:
+            self._give_up()
             self._build()
         self._rest()
+
+    @property
+    def waiting(self) -> int:
+        """Pods that wait for a decision, or whose decision is not judged yet."""
+        return self._agreement.waiting if self._agreement is not None else 0
 
     def _run(self) -> None:
         while not self._stop.wait(_POLL):
@@ -111,29 +123,57 @@ class AgreementWatch:
                 log.exception("what the scheduler does could not be compared")
                 self._agreement = None
 
-    def _follow(self, changes: list[Change], stale: bool) -> None:
-        agreement = self._agreement
-        if agreement is None:
-            return
-        until = self._monotonic() + _BUDGET
-        for identity, pod, _ in changes:
-            if not isinstance(pod, Pod):
-                agreement.gone("/".join(identity[:2]))
-                continue
-            found = agreement.seen(pod, ask=self._monotonic() < until)
-            if found is None:
-                continue
-            if stale and found.result is not Result.AGREES:
-                found = replace(found, result=Result.UNCLEAR)
-            self._tell(found)
+    def _follow(self, agreement: Agreement, changes: list[Change], stale: bool) -> None:
+        """`stale`: what else the state was built from has changed, so that it is no evidence any more."""
+        now = self._monotonic()
 
-    def _build(self) -> None:
+        def in_time() -> bool:
+            return self._monotonic() < now + _BUDGET
+
+        self._tell_it(agreement, changes, in_time)
+        for found in agreement.settled(now - self._settled, more=in_time):
+            if not stale:
+                self._tell(found)
+            elif found.result is Result.AGREES:
+                self._tell(replace(found, branches=()))
+            else:
+                self._tell(replace(found, result=Result.UNCLEAR, branches=()))
+
+    def _give_up(self) -> None:
+        """The state can be followed no further."""
+        if self._agreement is not None:
+            for found in self._agreement.given_up():
+                self._tell(found)
+        self._agreement = None
+
+    def _tell_it(
+        self, agreement: Agreement, changes: list[Change], ask: Callable[[], bool] = lambda: True
+    ) -> None:
+        now = self._monotonic()
+        for identity, pod, _ in changes:
+            if isinstance(pod, Pod):
+                agreement.seen(pod, now, ask=ask())
+            else:
+                agreement.gone("/".join(identity[:2]))
+
+    def _build(self, changes: Sequence[Change] = ()) -> None:
+        """A state as before these changes, which are the latest, and then they are told to it."""
         began = self._monotonic()
-        # Changes that come from now on are told once more by the feed; that does no harm.
         snapshot = self._cache.snapshot(self._now())
         config = self._config()
+        late, lost = self._feed.take()
+        changes = [*changes, *late]
+        first: dict[str, Pod | None] = {}
+        for identity, pod, _ in changes:
+            first.setdefault("/".join(identity[:2]), pod if isinstance(pod, Pod) else None)
+        before = (p for p in first.values() if p is not None and not p.waits)
+        pods = (*(p for p in snapshot.pods if p.key not in first), *before)
         self._built_from = snapshot.nodes, self._generations(config), config
-        self._agreement = Agreement(snapshot, config)
+        self._agreement = Agreement(replace(snapshot, pods=pods), config)
+        self._tell_it(self._agreement, changes)
+        if lost or None in first.values():
+            self._agreement.given_up()
+            self._agreement.begin()
         ended = self._monotonic()
         self._next_build = ended + max(_REBUILD_AFTER, _REBUILD_SHARE * (ended - began))
 

@@ -99,7 +99,7 @@ OTHERS: list[tuple[str, Mapping[str, Any], list[Json], Json, Result, set[str]]] 
         [node("a-0"), node("b-0", "b")],
         workload("ReplicaSet", 2),
         Result.DISAGREES,
-        set(),
+        {"NodeAffinity"},
     ),
     (
         "the scheduler spreads by default constraints",
@@ -107,7 +107,7 @@ OTHERS: list[tuple[str, Mapping[str, Any], list[Json], Json, Result, set[str]]] 
         [node("a-0"), node("b-0", "b", cpu="0")],
         workload("ReplicaSet", 4),
         Result.DISAGREES,
-        set(),
+        {"PodTopologySpread"},
     ),
     (
         "the scheduler ignores a resource",
@@ -176,7 +176,7 @@ def test_nodes_that_come_are_taken_in_and_heartbeats_are_not_news() -> None:
         found: list[Comparison] = []
         now = [0.0]
         with connected(cluster.server) as c, watching(c, QUICK, kinds=frozenset(RESOURCES)) as cache:
-            watch = AgreementWatch(cache, lambda: None, found.append, monotonic=lambda: now[0])
+            watch = AgreementWatch(cache, lambda: None, found.append, settled=0.0, monotonic=lambda: now[0])
             cluster.store.create(workload("ReplicaSet", 1, cpu="700m"))
             until(lambda: _looked(watch, found, 1))
             agreement = watch._agreement

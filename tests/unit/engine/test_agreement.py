@@ -28,11 +28,12 @@ class Watched:
         self.agreement = Agreement(msgspec.structs.replace(cluster, pods=others), config)
 
     def appears(self) -> None:
-        assert self.agreement.seen(self.new) is None
+        self.agreement.seen(self.new)
 
     def changes(self, **fields: Any) -> Comparison | None:
         self.new = msgspec.structs.replace(self.new, **fields)
-        return self.agreement.seen(self.new)
+        self.agreement.seen(self.new)
+        return next(iter(self.agreement.settled()), None)
 
     def another(self, name: str, **fields: Any) -> Pod:
         """A pod like the new one."""

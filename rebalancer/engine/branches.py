@@ -1,0 +1,253 @@
+"""Which branch of which plugin's rule decides about a pod, and what the cluster's scheduler has shown of it.
+
+A branch is a plugin, its verdict, and what it read of the pod, of the pods that are there, and of the nodes:
+"NodeResourcesFit takes: overhead, beside resized pods". A verdict on a pod touches what took a node, and what
+alone keeps it from another. Where decisions of the scheduler that touch a branch were all as the engine said,
+the engine's rule is this scheduler's rule; where one was not, nothing that touches the branch is certain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from rebalancer.engine.config import Witness
+from rebalancer.engine.plugins.node_volume_limits import limits_volumes
+from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.storage import claim_volumes
+from rebalancer.engine.template_rules import BESIDE, is_scalar, peculiarities
+from rebalancer.engine.version import GATED_NOMINATIONS, SIDECAR_PORTS
+from rebalancer.model.pod import PodTemplate
+from rebalancer.spread.arrays import Bools, Rows
+
+if TYPE_CHECKING:
+    from rebalancer.engine.framework import Framework
+
+Verdict = Literal["takes", "rejects"]
+VERDICTS: tuple[Verdict, ...] = ("takes", "rejects")
+UNKNOWN = "a plugin that is not known"
+"""Stands for the plugin of a reason that no known plugin gives: it may concern every pod."""
+
+_REASONS = (
+    ("NodeUnschedulable", ("were unschedulable",)),
+    ("TaintToleration", ("had untolerated taint",)),
+    (
+        "NodeAffinity",
+        ("node affinity/selector", "scheduler-enforced node affinity", "pod affinity terms"),
+    ),
+    ("NodePorts", ("have free ports",)),
+    ("NodeResourcesFit", ("Insufficient ", "Too many pods")),
+    ("VolumeRestrictions", ("no available disk", "ReadWriteOncePod")),
+    ("NodeVolumeLimits", ("exceed max volume count", "CSI driver is not installed")),
+    ("VolumeZone", ("no available volume zone",)),
+    ("PodTopologySpread", ("topology spread constraints",)),
+    ("InterPodAffinity", ("pod affinity rules", "anti-affinity rules")),
+    (
+        "VolumeBinding",
+        (
+            "volume node affinity",
+            "PersistentVolume's node affinity",
+            "unbound immediate",
+            "persistent volumes to bind",
+            "enough free storage",
+            "persistentvolume",
+        ),
+    ),
+)
+"""Words in the reasons that plugins give."""
+
+
+def plugin_of(reason: str) -> str:
+    """The plugin that gives such a reason, else `UNKNOWN`."""
+    return next((p for p, words in _REASONS if any(w in reason for w in words)), UNKNOWN)
+
+
+def branch(plugin: str, verdict: Verdict, features: Iterable[str] = ()) -> str:
+    """Its name, by which it is remembered."""
+    read = ", ".join(sorted(set(features)))
+    return f"{plugin} {verdict}: {read}" if read else f"{plugin} {verdict}"
+
+
+class Touched:
+    """The branches that the verdict on a pod touches, in the cluster as it is now."""
+
+    def __init__(self, framework: Framework, template: PodTemplate) -> None:
+        self._state = framework.state
+        self._read = features(framework.state, template)
+        self._by_plugin: dict[str, Bools] = {}
+        for question in framework.questions(template):
+            passed = self._by_plugin.get(question.plugin, framework.state.table.every)
+            self._by_plugin[question.plugin] = passed & question.pass_
+        self._failed = sum((~passed).astype(np.int64) for passed in self._by_plugin.values()) + np.zeros(
+            framework.state.table.size, dtype=np.int64
+        )
+
+    def takes(self, rows: Rows, plugins: Iterable[str] | None = None) -> set[str]:
+        """Those by which these nodes take the pod."""
+        asked = self._by_plugin if plugins is None else plugins
+        return {b for plugin in asked for b in self._named(plugin, "takes", rows)}
+
+    def rejects(self, rows: Rows, plugins: Iterable[str]) -> set[str]:
+        """Those by which the plugins reject these nodes."""
+        return {b for plugin in plugins for b in self._named(plugin, "rejects", rows)}
+
+    def kept_out(self) -> set[str]:
+        """Those that alone keep the pod from a node."""
+        return {
+            b
+            for plugin, passed in self._by_plugin.items()
+            for b in self._named(plugin, "rejects", np.flatnonzero(~passed & (self._failed == 1)))
+        }
+
+    def _named(self, plugin: str, verdict: Verdict, rows: Rows) -> set[str]:
+        own = self._read.get(plugin, ())
+        return {branch(plugin, verdict, (*own, *beside)) for beside in _beside(self._state, plugin, rows)}
+
+
+def _beside(state: ClusterState, plugin: str, rows: Rows) -> set[tuple[str, ...]]:
+    """What a plugin reads of the pods on these nodes that is not the same for all pods, by node."""
+    if not len(rows):
+        return set()
+    there = [
+        (name, state.requested[name][rows] > 0) for name in BESIDE.get(plugin, ()) if name in state.requested
+    ]
+    if not there:
+        return {()}
+    found = np.unique(np.stack([mask for _, mask in there]), axis=1).T
+    return {tuple(f"beside {n}" for (n, _), on in zip(there, each, strict=True) if on) for each in found}
+
+
+def features(state: ClusterState, template: PodTemplate) -> dict[str, tuple[str, ...]]:
+    """What each plugin reads of a pod, and of what goes with it, as far as a rule could hang on it."""
+    found: dict[str, tuple[str, ...]] = {
+        "TaintToleration": tuple({t.operator for t in template.tolerations if t.effect != "NoExecute"}),
+        "NodeAffinity": tuple(_of_nodes(template)),
+        "NodePorts": tuple(_of_ports(template)),
+        "NodeResourcesFit": tuple(_of_requests(state, template)),
+        "PodTopologySpread": tuple(_of_spread(state, template)),
+        "InterPodAffinity": tuple(_of_affinity(state, template)),
+    }
+    kinds = tuple({v.kind for v in template.volumes if v.kind not in ("emptyDir", "hostPath")})
+    for plugin in ("VolumeRestrictions", "VolumeBinding", "VolumeZone"):
+        found[plugin] = kinds
+    found["NodeVolumeLimits"] = (*kinds, *_of_drivers(state, template))
+    return found
+
+
+def _of_nodes(template: PodTemplate) -> Iterator[str]:
+    if template.node_selector:
+        yield "nodeSelector"
+    affinity = template.affinity.node_affinity if template.affinity is not None else None
+    for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
+        yield from (e.operator for e in term.match_expressions)
+        yield from ("matchFields" for _ in term.match_fields)
+
+
+def _of_ports(template: PodTemplate) -> Iterator[str]:
+    if any(p.host_ip not in ("", "0.0.0.0") for p in template.host_ports):
+        yield "hostIP"
+    if SIDECAR_PORTS in peculiarities(template):
+        yield "ports of sidecars"
+
+
+def _of_requests(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    if any(map(is_scalar, template.requests)):
+        yield "extended resources"
+    if template.pod_level:
+        yield "pod-level requests"
+    if template.overhead:
+        yield "overhead"
+    if template.init_containers:
+        yield "sidecars" if any(c.sidecar for c in template.init_containers) else "init containers"
+    if GATED_NOMINATIONS in state.peculiar:
+        yield "beside gated pods that are nominated"
+
+
+def _of_spread(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    hard = state.constraints(template, hard=True)
+    for c in hard:
+        if c.selector is None:
+            yield "no labelSelector"
+        elif not c.selector.requirements:
+            yield "empty labelSelector"
+        else:
+            yield from (r.operator for r in c.selector.requirements)
+        if c.min_domains > 1:
+            yield "minDomains"
+        if c.node_affinity_policy != "Honor":
+            yield "nodeAffinityPolicy Ignore"
+        if c.node_taints_policy != "Ignore":
+            yield "nodeTaintsPolicy Honor"
+    if len(hard) > 1:
+        yield "several keys"
+    if hard and not template.spread:
+        yield "default constraints"
+    if any(c.match_label_keys for c in template.spread if c.when_unsatisfiable == "DoNotSchedule"):
+        yield "matchLabelKeys"
+
+
+def _of_affinity(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    terms = state.terms.of(template)
+    for kind, group in (("affinity", terms.required), ("anti-affinity", terms.required_anti)):
+        for term, _ in group:
+            yield kind
+            if term.selector is None or term.selector.empty:
+                yield "empty labelSelector"
+            else:
+                yield from (r.operator for r in term.selector.requirements)
+            if term.negated:
+                yield "namespaceSelector that only excludes"
+            elif term.namespace_selector is not None:
+                yield "namespaceSelector"
+            elif term.namespaces != (template.namespace,):
+                yield "namespaces"
+
+
+def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
+    if not template.volumes:
+        return
+    if any(map(state.storage.wants_driver, state.storage.attachments(template))):
+        yield "preventPodSchedulingIfMissing"
+    if any(state.table.answers(limits_volumes)):
+        yield "limits in allocatable"
+    if any(v.kind == "ephemeral" for v in claim_volumes(template)):
+        yield "ephemeral"
+
+
+def doubts(witness: Witness, framework: Framework, template: PodTemplate) -> Iterator[str]:
+    """Why the verdict on the pod may not be the scheduler's, by its own decisions, in sentences."""
+    name, state = framework.profile.scheduler_name, framework.state
+    here = {which: why for (profile, which), why in witness.doubted.items() if profile == name}
+    read = features(state, template) if here else {}
+    every = np.arange(state.table.size)
+    for which, why in here.items():
+        plugin = which.partition(" takes" if " takes" in which else " rejects")[0]
+        own = read.get(plugin, ())
+        named = (
+            branch(plugin, verdict, (*own, *beside))
+            for beside in _beside(state, plugin, every)
+            for verdict in VERDICTS
+        )
+        if plugin == UNKNOWN or which in named:
+            yield why
+
+
+def covers(witness: Witness, framework: Framework, template: PodTemplate, rows: Rows) -> bool:
+    """Whether each branch is covered by which these nodes, and no others, take the pod."""
+    if not witness.covered:
+        return False
+    here = Touched(framework, template)
+    wanted = here.takes(rows) | here.kept_out()
+    return all((framework.profile.scheduler_name, b) in witness.covered for b in wanted)
+
+
+def blamed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:
+    """The plugins that the scheduler says reject more nodes than the engine says; by reasons and numbers."""
+    here, there = Counter[str](), Counter[str]()
+    for counts, said in ((here, ours), (there, theirs)):
+        for reason, nodes in said.items():
+            counts[plugin_of(reason)] += nodes
+    return [p for p, n in there.items() if n > here[p]] or list(there)
