@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,76 @@ def test_releases_of_other_names_do_not_collide() -> None:
     one = {(o["kind"], o["metadata"]["name"]) for o in chart({}, name="a")}
     other = {(o["kind"], o["metadata"]["name"]) for o in chart({}, name="b")}
     assert not one & other
+
+
+WIDE: Object = {**ON, "prevention": {"scaleIn": "all"}}
+NARROW: Object = {**WIDE, "rbac": {"namespaces": ["shop", "pay"]}}
+BOUND: Object = {"evictions": {"enabled": True, "namespaces": ["shop"]}}
+
+
+def whole_names(objects: list[Object]) -> set[tuple[str, str, str]]:
+    return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]) for o in objects}
+
+
+@pytest.mark.parametrize("first", [WIDE, NARROW, BOUND], ids=["wide", "narrow", "bound"])
+@pytest.mark.parametrize("second", [WIDE, NARROW, BOUND], ids=["wide", "narrow", "bound"])
+def test_releases_of_one_name_in_two_namespaces_share_nothing(first: Object, second: Object) -> None:
+    one = whole_names(chart(first))
+    assert not one & whole_names(chart(second, namespace="shop-tools"))
+    assert not whole_names(chart(first, namespace="pay-tools")) & whole_names(
+        chart(second, namespace="shop-tools")
+    )
+
+
+@pytest.mark.parametrize("values", [WIDE, NARROW, BOUND], ids=["wide", "narrow", "bound"])
+def test_every_binding_names_a_role_that_is_there(values: Object) -> None:
+    made = chart(values, namespace="shop-tools")
+    roles = whole_names(made)
+    for o in made:
+        if "roleRef" in o:
+            kind = o["roleRef"]["kind"]
+            where = o["metadata"]["namespace"] if kind == "Role" else ""
+            assert (kind, where, o["roleRef"]["name"]) in roles
+
+
+def test_an_upgrade_from_the_names_without_a_namespace_leaves_no_minute_without_rights(
+    tmp_path: Path,
+) -> None:
+    before = tmp_path / "before"
+    shutil.copytree(CHART, before)
+    helpers = before / "templates" / "_helpers.tpl"
+    text = helpers.read_text()
+    assert "{{ .Release.Namespace }}.{{- end -}}" in text
+    helpers.write_text(text.replace("{{ .Release.Namespace }}.{{- end -}}", "{{- end -}}"))
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        for name in ("shop-tools", "shop", "pay")
+    ]
+    with ApiServer(spaces, brake=False) as server:
+        config = helm_python.Config(
+            kubeconfig_path=str(server.kubeconfig(tmp_path / "kubeconfig")),
+            namespace="shop-tools",
+            storage_driver="memory",
+        )
+        with config as helm, helm_python.Chart.load(before) as old, helm_python.Chart.load(CHART) as new:
+            helm.install(old, name="rebalancer", values=NARROW)
+            assert server.store.find("RoleBinding", "rebalancer-read", "shop") is not None
+            since = len(server.accesses)
+            helm.upgrade(new, name="rebalancer", values=NARROW)
+        done = [(a.verb, a.resource) for a in server.accesses[since:]]
+        for kind, resource in (
+            ("RoleBinding", "rolebindings"),
+            ("ClusterRoleBinding", "clusterrolebindings"),
+        ):
+            names = {
+                o["metadata"]["name"]
+                for o in server.store.list(kind)
+                if o["metadata"].get("namespace") != "shop-tools"
+            }
+            assert names
+            assert all(name.startswith("shop-tools.rebalancer-") for name in names)
+            last = max(n for n, d in enumerate(done) if d == ("patch", resource))  # server-side apply
+            assert last < min(n for n, d in enumerate(done) if d == ("delete", resource))
 
 
 def test_install_upgrade_and_uninstall_on_a_server(tmp_path: Path) -> None:

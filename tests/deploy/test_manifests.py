@@ -180,6 +180,22 @@ def test_names_are_unique_in_a_rendering() -> None:
         assert len(keys) == len(set(keys)), name
 
 
+def test_an_overlay_in_another_namespace_shares_nothing_with_the_others() -> None:
+    def names(objects: list[Object]) -> set[tuple[str, str, str]]:
+        return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]) for o in objects}
+
+    other = overlay("another-namespace")
+    for name in SAME:
+        assert not names(other) & names(overlay(name))
+    theirs = [*other, *chart({}, namespace="shop-tools")]
+    bound = {(o["kind"], o["metadata"]["name"], o["roleRef"]["name"]) for o in theirs if "roleRef" in o}
+    ours = {(o["kind"], o["metadata"]["name"], o["roleRef"]["name"]) for o in other if "roleRef" in o}
+    assert bound == ours, "the chart gives the same names"
+    classes = {o["metadata"]["name"] for o in other if o["kind"] == "PriorityClass"}
+    template = next(filter(None, map(pod_template, other)))
+    assert {template["spec"]["priorityClassName"]} == classes == {"shop-tools.rebalancer"}
+
+
 def test_evicting_changes_rights_and_settings_alone() -> None:
     before, after = essence(chart({})), essence(chart(ON))
     changed = {k for k in before if before[k] != after.get(k)}

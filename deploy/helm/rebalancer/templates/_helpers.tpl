@@ -11,6 +11,13 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The name of what lies outside of the release's namespace: with that in it, so that releases of one name in several
+namespaces do not take each other's. Where both are called the same it says so already. */}}
+{{- define "rebalancer.outerName" -}}
+{{- $name := include "rebalancer.fullname" . -}}
+{{- if not (has .Release.Namespace (list "" $name)) -}}{{ .Release.Namespace }}.{{- end -}}{{ $name }}
+{{- end -}}
+
 {{/* The name label is what the tool knows its own pods by: it is never overridden. */}}
 {{- define "rebalancer.selectorLabels" -}}
 app.kubernetes.io/name: rebalancer
@@ -32,7 +39,7 @@ labels:
 {{- end -}}
 
 {{- define "rebalancer.clusterMeta" -}}
-name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+name: {{ include "rebalancer.outerName" .root }}{{ .suffix }}
 labels:
   {{- include "rebalancer.labels" .root | nindent 2 }}
 {{- end -}}
@@ -46,7 +53,7 @@ labels:
 {{- end -}}
 
 {{- define "rebalancer.priorityClass" -}}
-{{- default (include "rebalancer.fullname" .) .Values.priorityClass.name -}}
+{{- default (include "rebalancer.outerName" .) .Values.priorityClass.name -}}
 {{- end -}}
 
 {{/* Where people pause evictions: the settings' name, or one of the release's own. */}}
@@ -110,7 +117,7 @@ labels:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: {{ include "rebalancer.fullname" $part.root }}{{ $part.suffix }}
+  name: {{ include "rebalancer.outerName" $part.root }}{{ $part.suffix }}
   namespace: {{ . }}
   labels:
     {{- include "rebalancer.labels" $part.root | nindent 4 }}
@@ -144,24 +151,25 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+  name: {{ include "rebalancer.outerName" .root }}{{ .suffix }}
 subjects:
   {{- include "rebalancer.subject" .root | nindent 2 }}
 {{- end -}}
 
 {{/* Gives a Role of the release's namespace, or in .namespace a ClusterRole or what .kind says. */}}
 {{- define "rebalancer.binding" -}}
+{{- $name := printf "%s%s" (include (ternary "rebalancer.outerName" "rebalancer.fullname" (hasKey . "namespace")) .root) .suffix -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+  name: {{ $name }}
   namespace: {{ default .root.Release.Namespace .namespace }}
   labels:
     {{- include "rebalancer.labels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ default (ternary "ClusterRole" "Role" (hasKey . "namespace")) .kind }}
-  name: {{ include "rebalancer.fullname" .root }}{{ .suffix }}
+  name: {{ $name }}
 subjects:
   {{- include "rebalancer.subject" .root | nindent 2 }}
 {{- end -}}
