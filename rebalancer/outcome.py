@@ -146,6 +146,8 @@ class End(StrEnum):
     """Dry run: the plan was gone through."""
     CAPPED = "capped"
     """A cap of the policy was reached; the next cycle goes on."""
+    WAITING = "waiting"
+    """What is left waits: until when is said."""
     STOPPED = "stopped"
     """A stop was asked for."""
     HELD = "held"

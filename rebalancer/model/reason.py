@@ -92,6 +92,10 @@ class ReasonCode(StrEnum):
     NOT_NEEDED = "not-needed"
 
 
+WOULD_NOT_HELP = frozenset(list(ReasonCode)[list(ReasonCode).index(ReasonCode.PINNED_BY_VOLUME) :])
+"""Reasons why a move would not help, or would harm; by all others it is not allowed at present."""
+
+
 class Reason(Struct, frozen=True, eq=False):
     """A reason: its code, a sentence, its figures, and what a person can do about it ("" if nothing)."""
 

@@ -212,9 +212,10 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
     `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
-    landed; `removed`: when its node was first found gone (`undone_moves`), 0 = it was not. `cycle` names the
-    cycle, unique across restarts.
-    `cluster`: the digest of what the move rested on (`digests.Fingerprints`). `approved`: by whom.
+    landed; `removed`: when its node was first found gone or not Ready, 0 = it was not. `room`: millicores of
+    the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
+    domain has less. `cycle` names the cycle, unique across restarts.
+    `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom.
     """
 
     at: Time
@@ -233,6 +234,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     leaves: tuple[str, ...] = ()
     into: tuple[str, ...] = ()
     removed: Time = 0.0
+    room: tuple[Number, ...] = ()
+    shrank: tuple[Time, ...] = ()
     gates: tuple[str, ...] = ()
     cluster: str = ""
     reason: str = ""
@@ -469,6 +472,8 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
 
 def _known(mine: Entry, theirs: Entry) -> Entry:
     """The own entry, with what became of it as far as they know more."""
+    if theirs.removed and not mine.removed:
+        mine = replace(mine, removed=theirs.removed, room=theirs.room, shrank=theirs.shrank)
     if _KNOWN.index(theirs.fate) <= _KNOWN.index(mine.fate):
         return mine
     return replace(
@@ -477,6 +482,7 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
         replacement=theirs.replacement,
         landed=theirs.landed,
         into=theirs.into,
+        room=theirs.room,
         gates=mine.gates or theirs.gates,
         message=theirs.message,
     )
@@ -587,9 +593,10 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
 
 
 def _entry(e: Entry, now: float, latest: float) -> Entry:
-    if e.at <= latest and e.removed <= latest:
+    if max(e.at, e.removed, *e.shrank) <= latest:
         return e
-    return replace(e, at=min(e.at, now), removed=min(e.removed, now))
+    earlier = tuple(min(at, now) for at in e.shrank)
+    return replace(e, at=min(e.at, now), removed=min(e.removed, now), shrank=earlier)
 
 
 def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:

@@ -460,14 +460,14 @@ def added_gates(pod: PodTemplate, template: PodTemplate | None) -> tuple[str, ..
     return tuple(g for g in pod.scheduling_gates if g not in template.scheduling_gates)
 
 
-def held(whose: str, gates: tuple[str, ...], until: str = "") -> Reason:
+def held(whose: str, gates: tuple[str, ...]) -> Reason:
     """Why no pod of a namespace goes in which a pod of `whose` had gates that its template does not have."""
     return Reason(
         ReasonCode.ADMISSION_QUEUE,
         f"new pods of its namespace may be held back: one of {whose} was made with the scheduling gate "
         f"{gates[0]}, which its template does not have",
         {},
-        f"see who sets that gate{until}",
+        "see who sets that gate",
     )
 
 

@@ -1,25 +1,28 @@
-"""Which owners rest, which means that no pod of them is evicted for now, because of earlier evictions.
+"""What an owner waits for before a pod of it is evicted. Each wait is a reason with its end: the number
+`until`, in epoch seconds; what has no end by the clock names in its remedy what ends it.
 
-Three rules look at the ledger, in this order:
-
-- Cool-down: an owner rests for `cool_down` after each eviction in an earlier cycle.
-- No help: the replacement went astray or did not become Ready. The owner rests as long as what the move
-  rested on is as it was (`digests.Fingerprints`), but not longer than `retry_after`.
+- Cool-down: for `cool_down` after each eviction in an earlier cycle.
+- No help: the replacement went astray or did not become Ready. The owner waits as long as what the move
+  rested on is as it was (`Fingerprints`), but not longer than `retry_after`.
 - Loop: the violation has come back `max_returns` times although all evictions went as predicted, so something
-  else undoes them. The owner rests as long as that, too.
+  else undoes them. The owner waits as long as that, too.
+- Stabilization: the violation is too young.
+- Undone moves: the domain where the replacements landed shrank soon after. The more often, the longer.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import ceil, inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger
 from rebalancer.policy.owners import held
 
 _GATED = 7 * 24 * 3600.0
@@ -32,7 +35,8 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
 
     `canary`: how many evictions in a row must go as predicted before a cycle may evict more than one pod.
     `settle`: for how long the nodes of a domain that came back have to be Ready; a violation by it need not
-    last.
+    last. `after_undone`: for how long no pod moves between two domains after such moves were undone once,
+    twice, and so on, the last for every further time; empty: nothing waits.
     """
 
     cool_down: float = 0.0
@@ -41,6 +45,56 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     stabilization: float = 0.0
     settle: float = 10.0
     canary: int = 0
+    after_undone: tuple[float, ...] = (600.0, 1800.0, 7200.0, 21_600.0)
+
+
+# A wait, and several of one owner as one.
+
+Waits = dict[str, list[Reason]]
+"""Owner (Kind/namespace/name) → what it waits for."""
+ATTENDED = "`rebalancer once --execute` does not wait"
+
+
+def moment(at: float, now: float) -> str:
+    """A time of day in UTC, with its date where it is not near."""
+    return f"{datetime.fromtimestamp(at, UTC):{'%H:%M:%SZ' if at - now < DAY / 2 else '%Y-%m-%d %H:%MZ'}}"
+
+
+def wait(code: ReasonCode, why: str, until: float, now: float, remedy: str, **numbers: int) -> Reason:
+    """A wait that ends by the clock."""
+    end = ceil(until)
+    return Reason(code, f"waits until {moment(end, now)}: {why}", {"until": end, **numbers}, remedy)
+
+
+_WAITS = frozenset(
+    {
+        ReasonCode.COOL_DOWN,
+        ReasonCode.DID_NOT_HELP,
+        ReasonCode.EVICTION_LOOP,
+        ReasonCode.STABILIZING,
+        ReasonCode.NODES_REMOVED,
+    }
+)
+
+
+def is_wait(reason: Reason) -> bool:
+    """Whether it is one of these, or ends by the clock as they do."""
+    return reason.code in _WAITS or "until" in reason.numbers
+
+
+def end_of(reason: Reason) -> float:
+    """When a wait is over; infinity if no clock ends it."""
+    return reason.numbers.get("until", inf)
+
+
+def together(waits: Mapping[str, Iterable[Reason]]) -> dict[str, Reason]:
+    """All waits of each owner as one reason: the one that ends last, which names the others too."""
+    found: dict[str, Reason] = {}
+    for owner, reasons in waits.items():
+        last, *others = sorted(reasons, key=end_of, reverse=True)
+        said = "; ".join((last.message, *(r.message for r in others)))
+        found[owner] = replace(last, message=said) if others else last
+    return found
 
 
 def waiting_owners(
@@ -50,26 +104,25 @@ def waiting_owners(
     now: float,
     cycle: str,
     cluster: Callable[[Entry], str],
-) -> dict[str, Reason]:
-    """Owner (Kind/namespace/name) → why it rests.
+) -> Waits:
+    """What the owners of former evictions wait for.
 
-    `cycle`: the present cycle, whose own evictions do not make an owner rest. `cluster`: the present digest
+    `cycle`: the present cycle, for whose own evictions no owner waits. `cluster`: the present digest
     of what a move rested on (`digests.Fingerprints`), "" if its owner is gone.
     """
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
         by_owner[entry.owner].append(entry)
-    found: dict[str, Reason] = {}
+    found: Waits = {}
     for owner, entries in by_owner.items():
-        reason = _cooling([e for e in entries if e.cycle != cycle], rules, now)
-        if reason is None:
-            recent = [e for e in entries if now - e.at < rules.retry_after]
-            if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
-                # What a node's removal has undone counts against its domains (`undone_moves`).
-                alike = [e for e in recent if e.cluster and e.cluster == cluster(e) and not e.removed]
-                reason = _no_help(alike, rules) or _loop(alike, rules)
-        if reason is not None:
-            found[owner] = reason
+        reasons = [_cooling([e for e in entries if e.cycle != cycle], rules, now)]
+        recent = [e for e in entries if now - e.at < rules.retry_after]
+        if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
+            # What was undone because nodes are gone counts against their domains (`undone_pairs`).
+            alike = [e for e in recent if e.cluster and e.cluster == cluster(e) and not e.removed]
+            reasons += [_no_help(alike, rules, now) or _loop(alike, rules, now)]
+        if known := [r for r in reasons if r is not None]:
+            found[owner] = known
     return found
 
 
@@ -77,36 +130,35 @@ def held_back(ledger: Ledger, now: float) -> dict[str, Reason]:
     """Namespace → why no owner in it loses a pod: the last replacement there that was held back by scheduling
     gates which its template does not have."""
     return {
-        e.namespace: held(e.owner, e.gates, f"; after {_GATED / 86_400:g} d it is tried again")
+        e.namespace: wait(
+            ReasonCode.ADMISSION_QUEUE, (held_by := held(e.owner, e.gates)).message, e.at + _GATED, now,
+            held_by.remedy,
+        )
         for e in ledger.entries
         if e.gates and now - e.at < _GATED
-    }
+    }  # fmt: skip
 
 
 def _cooling(entries: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
     last = max((e.at for e in entries), default=None)
     if last is None or not rules.cool_down or now - last >= rules.cool_down:
         return None
-    left = rules.cool_down - (now - last)
-    return Reason(
-        ReasonCode.COOL_DOWN,
-        f"its owner rests: a pod of it was evicted {max(0.0, now - last):.0f} s ago, the cool-down is "
-        f"{rules.cool_down:.0f} s",
-        {"seconds": int(left)},
-        "wait, or shorten evictions.coolDown",
-    )
+    why = f"a pod of it was evicted at {moment(last, now)}, the cool-down is {rules.cool_down:.0f} s"
+    remedy = f"wait, or shorten evictions.coolDown; {ATTENDED}"
+    return wait(ReasonCode.COOL_DOWN, why, last + rules.cool_down, now, remedy)
 
 
-def _no_help(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
+def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
     failed = next((e for e in reversed(alike) if e.fate in _AWAY), None)
     if failed is None:
         return None
     what = f"went to {failed.landed}" if failed.fate is Fate.ASTRAY else "did not become Ready"
-    return Reason(
+    return wait(
         ReasonCode.DID_NOT_HELP,
         f"evicting {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
-        {},
-        f"it is tried again when they change, or after {rules.retry_after / 3600:g} h (evictions.retryAfter)",
+        failed.at + rules.retry_after,
+        now,
+        "it is tried again sooner if they change; see evictions.retryAfter",
     )
 
 
@@ -125,20 +177,33 @@ def returns(entries: Iterable[Entry]) -> int:
     return max((len(cycles) for cycles in returned.values()), default=0)
 
 
-def _loop(alike: Sequence[Entry], rules: HistoryRules) -> Reason | None:
+def _loop(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | None:
     if rules.max_returns < 1:
         return None
     most = returns(alike)
     if most < rules.max_returns:
         return None
-    return Reason(
+    # It ends when so many of the first are too old that the rest is no loop.
+    late = next(i for i in range(1, len(alike) + 1) if returns(alike[i:]) < rules.max_returns)
+    return wait(
         ReasonCode.EVICTION_LOOP,
         f"its violation has come back {most} times after evictions that went as predicted: something else "
         "keeps undoing them",
-        {"returns": most},
-        "look for another descheduler, an autoscaler or a job that moves its pods; it is tried again when "
-        f"nodes or workload change, or after {rules.retry_after / 3600:g} h (evictions.retryAfter)",
+        alike[late - 1].at + rules.retry_after,
+        now,
+        "look for another descheduler, an autoscaler or a job that moves its pods; it is tried again sooner "
+        "if nodes or workload change; see evictions.maxReturns and evictions.retryAfter",
+        returns=most,
     )
+
+
+def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
+    """The wait that is over first, with how many others there are; None if none of them is a wait."""
+    first, *others = sorted({id(r): r for r in reasons if is_wait(r)}.values(), key=end_of) or (None,)
+    if first is None or not others:
+        return first
+    more = "another workload waits" if len(others) == 1 else f"{len(others)} more workloads wait"
+    return replace(first, message=f"{first.message}; {more} longer")
 
 
 # How long a violation must last before anything is evicted because of it.
@@ -166,15 +231,11 @@ def first_seen(ledger: Ledger, violated: Mapping[str, float | None], *, now: flo
 def stabilizing(since: float, rules: HistoryRules, now: float) -> Reason | None:
     """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted
     enough."""
-    lasted = max(0.0, now - since)
-    if lasted >= rules.stabilization:
+    if now - since >= rules.stabilization:
         return None
-    return Reason(
-        ReasonCode.STABILIZING,
-        f"its violation was first seen {lasted:.0f} s ago and has to last {rules.stabilization:.0f} s",
-        {"seconds": int(rules.stabilization - lasted)},
-        "wait, or shorten evictions.stabilization",
-    )
+    why = f"its violation was first seen at {moment(since, now)} and has to last {rules.stabilization:.0f} s"
+    remedy = f"wait, or shorten evictions.stabilization; {ATTENDED}"
+    return wait(ReasonCode.STABILIZING, why, since + rules.stabilization, now, remedy)
 
 
 def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float, latest: float) -> bool:
@@ -189,17 +250,20 @@ def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float, latest: fl
     )
 
 
-# Moves that were undone because the node on which the replacement had landed was removed soon after.
+# Moves that were undone because the domain where the replacement had landed shrank soon after.
 #
-# An autoscaler that consolidates removes what spreading has filled. That says nothing against the owner,
-# but against this pair of domains: while it lasts, no pod is moved from the one to the other.
+# An outage comes again, or an autoscaler that consolidates removes what spreading has filled. That says
+# nothing against the owner, but against this pair of domains. A node that is gone says nothing either, where
+# others have taken its place: nodes are replaced all the time.
 
 SOON = 86_400.0
-"""A node that goes later than this, in seconds, has not undone the move: nodes are replaced now and then."""
+"""What shrinks later than this, in seconds, has not undone the move."""
+_REPLACED = 900.0
+"""Seconds in which other nodes may take the place of those that are gone."""
 WEEK = 7 * 86_400.0
 LEAST, SHARE = 3, 0.25
-"""From so many undone moves on, and from this share of all of the week, consolidation and spread contradict
-each other."""
+"""From so many undone moves on, and from this share of all of the week, the removal of nodes and spread
+contradict each other."""
 
 Pair = tuple[str, str]
 """The domain that a pod left and the one where its replacement landed, each as key=value of one key."""
@@ -217,35 +281,79 @@ class Account(Struct, frozen=True):
         return self.undone >= LEAST and self.undone >= SHARE * self.moves
 
 
-def marked(entries: Iterable[Entry], nodes: Collection[str], now: float) -> tuple[Entry, ...]:
-    """The entries; those whose node is gone by now, and was there when they were made, say when."""
-    return tuple(
-        replace(e, removed=now)
-        if e.fate is Fate.DONE and not e.removed and e.landed not in nodes and 0 <= now - e.at <= SOON
-        else e
-        for e in entries
-    )
+def room_of(nodes: Iterable[Node], keys: Iterable[str]) -> Counter[str]:
+    """Domain (key=value) of these keys → millicores that its Ready nodes have, one at least for each."""
+    found: Counter[str] = Counter()
+    every = set(keys)
+    for node in nodes:
+        if node.ready:
+            for key in every & node.labels.keys():
+                found[f"{key}={node.labels[key]}"] += max(1, node.allocatable.get("cpu", 0))
+    return found
+
+
+def marked(entries: Iterable[Entry], nodes: Sequence[Node], now: float) -> tuple[Entry, ...]:
+    """The entries; those whose node is not Ready or gone say since when, and which domains shrank."""
+    every = tuple(entries)
+    ready = {n.name for n in nodes if n.ready}
+    room = room_of(nodes, {d.partition("=")[0] for e in every for d in e.into})
+    return tuple(_marked(e, ready, room, now) for e in every)
+
+
+def _marked(e: Entry, ready: set[str], room: Mapping[str, int], now: float) -> Entry:
+    # A replacement that did not become Ready may have failed with its node.
+    settled = e.fate is Fate.DONE or (e.fate is Fate.FAILED and not e.landed)
+    gone = (e.landed or e.predicted) not in ready
+    if not settled or not (gone or e.removed) or not 0 <= now - e.at <= SOON:
+        return e
+    left, shrank = list(e.room), list(e.shrank or (0.0,) * len(e.room))
+    for i, (domain, before, since) in enumerate(zip(e.into, e.room, shrank, strict=False)):
+        here = room.get(domain, 0)
+        if not here:
+            left[i], shrank[i] = 0, since or now
+        elif here < before:
+            shrank[i] = since or now
+        elif before and now - since < _REPLACED:
+            shrank[i] = 0.0
+    return replace(e, removed=e.removed or now, room=tuple(left), shrank=tuple(shrank))
 
 
 def account(ledger: Ledger, now: float) -> Account:
     """The moves of the last week."""
     recent = [e for e in ledger.entries if e.fate is Fate.DONE and now - e.at <= WEEK]
-    return Account(sum(e.removed > 0 for e in recent), len(recent))
+    return Account(sum(any(e.shrank) for e in recent), len(recent))
 
 
-def undone_pairs(ledger: Ledger, rules: HistoryRules, now: float) -> dict[Pair, int]:
-    """The pairs of domains that are left alone for now, and in how many cycles moves between them were
-    undone."""
-    cycles: dict[Pair, set[str]] = defaultdict(set)
-    for e in ledger.entries:
-        if e.removed and now - e.removed < rules.retry_after:
+class Undone(Struct, frozen=True):
+    """How often in a row moves between two domains were undone, and until when none is made."""
+
+    times: int
+    until: float
+
+
+def undone_pairs(ledger: Ledger, rules: HistoryRules, now: float) -> dict[Pair, Undone]:
+    """The pairs of domains that are left alone for now."""
+    moves: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
+    for e in ledger.entries if rules.after_undone else ():
+        if e.fate is Fate.DONE:
+            shrank = dict(zip(e.into, e.shrank, strict=False))
             for pair in pairs(e.leaves, e.into):
-                cycles[pair].add(e.cycle)
-    return {
-        pair: len(names)
-        for pair, names in cycles.items()
-        if rules.max_returns and len(names) >= rules.max_returns
-    }
+                moves[pair].append((shrank.get(pair[1], 0.0), e.at))
+    found = ((pair, _in_a_row(times, rules.after_undone)) for pair, times in moves.items())
+    return {pair: undone for pair, undone in found if undone is not None and now < undone.until}
+
+
+def _in_a_row(moves: Iterable[tuple[float, float]], waits: Sequence[float]) -> Undone | None:
+    """When they were undone (0: not), and made. One disturbance undoes all that were made before it, and
+    counts once. A move that lasted for as long as would be waited next begins the count anew, and so does one
+    made when the longest wait was over."""
+    times, last = 0, 0.0
+    for shrank, at in sorted(m for m in moves if m[0]):
+        if not times or at > last:
+            well = shrank - at >= waits[min(times, len(waits) - 1)] or at - last >= waits[-1]
+            times = 1 if well else times + 1
+        last = shrank
+    return Undone(times, last + waits[min(times, len(waits)) - 1]) if times else None
 
 
 def pairs(leaves: Iterable[str], into: Iterable[str]) -> list[Pair]:
@@ -255,13 +363,15 @@ def pairs(leaves: Iterable[str], into: Iterable[str]) -> list[Pair]:
     return [(left, there) for left, there in found if left != there]
 
 
-def why(pair: Pair, times: int, rules: HistoryRules) -> Reason:
+def why(pair: Pair, undone: Undone, now: float) -> Reason:
     """Why no pod of an owner goes from the one domain to the other for now."""
-    return Reason(
+    times = "once" if undone.times == 1 else f"{undone.times} times"
+    return wait(
         ReasonCode.NODES_REMOVED,
-        f"moves from {pair[0]} to {pair[1]} were undone {times} times: the nodes on which the replacements "
-        "had landed were removed",
-        {"times": times},
-        "keep the autoscaler from consolidating there (Karpenter: a disruption budget of the NodePool); it "
-        f"is tried again after {rules.retry_after / 3600:g} h (evictions.retryAfter)",
+        f"moves from {pair[0]} to {pair[1]} were undone {times}: the nodes there became fewer soon after",
+        undone.until,
+        now,
+        f"{ATTENDED}; where an autoscaler removes the nodes, keep it from that (Karpenter: a disruption "
+        "budget of the NodePool)",
+        times=undone.times,
     )

@@ -176,7 +176,7 @@ def explain(
         with progress(f"planning for {len(loaded.pods):,} pods"):
             placement = replace(placement, plan=pod_in_plan(plan(loaded, planning), chosen))
         if chosen.node_name and not placement.fitting and not source.snapshots:
-            at = remembered(settings, source, loaded).since(loaded, chosen)
+            at = remembered(settings, source).since(loaded, chosen)
             placement = replace(placement, since=rfc3339(at) if at is not None else "")
     if output is Form.JSON:
         sys.stdout.write(to_json(placement))

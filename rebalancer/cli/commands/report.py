@@ -143,7 +143,6 @@ def _document(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
-    from rebalancer.findings.cannot_be_replaced import dated
     from rebalancer.month.world import restart_findings
     from rebalancer.planner.pace import Throttle
     from rebalancer.report import build_report
@@ -159,15 +158,12 @@ def _document(
         loaded = load_snapshot(source, tell)
     check_namespaces(loaded.snapshot, named)
     planning = plan_options(settings)
-    ledger = _remembered(settings, source, loaded.snapshot)
-    if ledger is not None and ledger.waiting_owners:
-        policy = msgspec.structs.replace(planning.policy, waiting_owners=ledger.waiting_owners)
-        planning = msgspec.structs.replace(planning, policy=policy)
+    ledger = _remembered(settings, source)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
-        planned = plan_with_findings(loaded.snapshot, planning)
-    if ledger is not None:
-        found = dated(ledger.irreplaceable, planned.findings)
-        planned = msgspec.structs.replace(planned, findings=found)
+        if ledger is None:
+            planned = plan_with_findings(loaded.snapshot, planning)
+        else:
+            planned, planning = ledger.plan(loaded.snapshot, planning)
     document = build_report(
         planned,
         loaded.snapshot,
@@ -227,13 +223,13 @@ def _report_fleet(
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered | None:
+def _remembered(settings: Settings, source: Source) -> Remembered | None:
     """What the ledger says. Files have none, and need no client."""
     if source.snapshots:
         return None
     from rebalancer.runtime.commands.remembered import remembered
 
-    return remembered(settings, source, snapshot)
+    return remembered(settings, source)
 
 
 # `rebalancer version`: which version this is, and which schedulers it knows.

@@ -10,20 +10,22 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.ledger import Entry, Fate, Ledger
+from rebalancer.planner.plan import Plan, PlanOptions
+from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live.assembly import remembering
 from rebalancer.runtime.live.configured import memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.observers.log import EVICTED
@@ -32,13 +34,19 @@ from rebalancer.settings import Settings
 log = logging.getLogger(__name__)
 
 
-class Remembered(Struct, frozen=True):
-    """`waiting_owners`: owner → why it is left alone. `canary`: how many evictions go one or two at a time
-    first. `irreplaceable`: workload → since when it has pods that no node would take again."""
+class Remembered(Struct, frozen=True, eq=False):
+    """`memory`: as it is of somebody who watches; None: there is none. `canary`: how many evictions go one or
+    two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again."""
 
-    waiting_owners: Mapping[str, Reason] = {}
+    memory: Memory | None = None
     canary: int = 0
     irreplaceable: Mapping[str, float] = {}
+
+    def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
+        """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
+        plan = remembering(planning, self.memory)(snapshot)
+        waits = self.memory.waits(snapshot, plan) if self.memory is not None else {}
+        return plan, replace(planning, policy=replace(planning.policy, waiting_owners=waits))
 
     def since(self, snapshot: Snapshot, pod: Pod) -> float | None:
         """Since when the pod's workload has pods that no node would take again."""
@@ -51,14 +59,13 @@ _YEAR_9999 = 253_370_764_800.0
 """Its first second. What lies behind it, somebody else has written: no page can show it."""
 
 
-def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Remembered:
+def remembered(settings: Settings, source: Source) -> Remembered:
     """What the ledger of the cluster says.
 
     Nothing if the ledger cannot be read, or was never written: then nobody evicts by it, and the report is
     that of the same cluster in a file.
 
-    Cool-downs are left out: they will be over when somebody acts on the report. A report needs no right
-    beyond `list`, so an unreadable ledger is no error.
+    A report needs no right beyond `list`, so an unreadable ledger is no error.
     """
     if settings.ledger.mode != "configMap":
         return Remembered()
@@ -69,15 +76,14 @@ def remembered(settings: Settings, source: Source, snapshot: Snapshot) -> Rememb
         store = Ledgers(connection, place, writer="", wait=wait)
         clock = SystemClock(server=connection.time)
         memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
-        memory.ledger = store.load()
-        if not memory.ledger.serial:
+        found = store.load()
+        if not found.serial:
             return Remembered()
+        stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
+        known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
+        memory.ledger = replace(known, irreplaceable=stuck)
         in_a_row = memory.ledger.totals.in_a_row
-        return Remembered(
-            waiting_owners=memory.waiting_owners(snapshot),
-            canary=max(0, settings.evictions.canary - in_a_row),
-            irreplaceable={w: at for w, at in memory.ledger.irreplaceable.items() if 0 < at < _YEAR_9999},
-        )
+        return Remembered(memory, max(0, settings.evictions.canary - in_a_row), stuck)
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
         return Remembered()

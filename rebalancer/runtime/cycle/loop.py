@@ -16,6 +16,7 @@ When a new plan is made, and when the cycle ends:
   gate closes (window, pause, lost lease, time, unwell cluster): the cycle ends after waiting for what is in
   flight.
 - All that is left waits for a later cycle because of a cap: the cycle ends.
+- All that is left waits (`policy.waits`): the cycle ends, and says until when.
 - A plan evicted nobody, and the next one has the same victims: nothing helps at present, the cycle ends.
 """
 
@@ -31,11 +32,11 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import WOULD_NOT_HELP, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Outcome
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.waits import HistoryRules, first_to_end
 from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts
 from rebalancer.runtime.cycle.clock import StopAskedError
 from rebalancer.runtime.cycle.memory import Memory
@@ -159,7 +160,7 @@ class Cycle:
         trouble: Reason | None = None
         if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
             p.observer.on_breaker(True, trouble.message)
-        ended_well = done.end in (End.COMPLETE, End.CAPPED)
+        ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING)
         if ended_well and memory.ledger.circuit.trips and not p.dry:
             p.observer.on_breaker(False, "")
         memory.end(well=ended_well and not p.dry)
@@ -303,6 +304,20 @@ def _nothing_left(snapshot: Snapshot, plan: Plan) -> NextStep:
     if unread:
         say = f"whether an eviction would help is not known: {unread}; {left}"
         return NextStep(end=End.UNKNOWN, message=say)
+    if (waits := first_to_end(b.reason for b in plan.blocked)) is not None:
+        return NextStep(end=End.WAITING, message=waits.message, reason=waits)
     why = older(ServerVersion.parse(snapshot.server_version))
     because = f"; {why}, so that no move is certain" if why else ""
-    return NextStep(end=End.COMPLETE, message=f"no eviction helps: {left}{because}")
+    return NextStep(end=End.COMPLETE, message=f"{_what_is_shown(plan)}: {left}{because}")
+
+
+def _what_is_shown(plan: Plan) -> str:
+    """What the planner has shown of the excess that stays, or why it may not be touched."""
+    stays = [c for c in plan.constraints if c.in_scope and c.residual_excess]
+    forbidden = [r for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP]
+    if forbidden:
+        kinds = ", ".join(dict.fromkeys(r.code.value for r in forbidden))
+        return f"nothing more may be evicted ({kinds})"
+    if any(c.least_excess is not None and c.least_excess < c.residual_excess for c in stays):
+        return "no eviction was found that helps"
+    return "no eviction helps"

@@ -58,7 +58,9 @@ from rebalancer.policy.waits import (
     held_back,
     marked,
     pairs,
+    room_of,
     stabilizing,
+    together,
     undone_pairs,
     waiting_owners,
     why,
@@ -352,7 +354,7 @@ def undone(
         there = [pairs(leaves, same_keys(leaves, labels.get(d, {}))) for d in move.destinations]
         if there and all(any(p in tired for p in ps) for ps in there):
             pair = next(p for p in there[0] if p in tired)
-            found.setdefault(move.owner.key, why(pair, tired[pair], rules))
+            found.setdefault(move.owner.key, why(pair, tired[pair], now))
     return found
 
 
@@ -422,8 +424,8 @@ class Memory(SharedLedger):
         self._began = 0
         self._looked = False
         self._release = ""
-        self._nodes: Mapping[str, Mapping[str, str]] = {}
-        """The labels of each node when the cluster was read first in this cycle."""
+        self._nodes: Mapping[str, Node] = {}
+        """As they were when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
 
     def reconfigure(
@@ -449,17 +451,18 @@ class Memory(SharedLedger):
         self._release = release_beyond(snapshot)
         pods = snapshot.pods if self.ledger.entries else ()
         alive = frozenset(p.uid for p in pods if not p.terminating)
-        self._nodes = {n.name: n.labels for n in snapshot.nodes}
+        self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
         self.ledger = replace(
             self.ledger,
-            entries=marked(cut_off(self.ledger.entries, alive), self._nodes, now),
+            entries=marked(cut_off(self.ledger.entries, alive), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
         self._on_trial()
 
-    def waiting_owners(self, snapshot: Snapshot) -> dict[str, Reason]:
-        """Owner → why former evictions leave it alone for now."""
+    def waits(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
+        """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited. Records
+        when each violation began."""
 
         prints = Fingerprints(snapshot.nodes)
 
@@ -468,27 +471,23 @@ class Memory(SharedLedger):
             found = snapshot.workloads_by_name.get((kind, namespace, name))
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
-        now = self._clock.now()
+        now, latest = self._clock.now(), self._clock.latest()
+        found = waiting_owners(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster)
         queues = held_back(self.ledger, now)
-        return {
-            **waiting_owners(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster),
-            **{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues},
-        }
+        more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
+        more.append(undone(snapshot, plan, self.ledger, self.rules, now=now))
+        if self.rules.stabilization > 0:
+            since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
+            self.ledger = replace(self.ledger, violated=since)
+            more.append(unripe)
+        for each in more:
+            for owner, reason in each.items():
+                found.setdefault(owner, []).append(reason)
+        return together(found)
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
         return earlier(self.ledger, now=self._clock.now(), cycle=self._cycle)
-
-    def unsettled(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
-        """Owner → why it is left alone: a violation is too young, or what the plan has for it was undone by
-        the removal of nodes. Records when each violation began."""
-        found = undone(snapshot, plan, self.ledger, self.rules, now=self._clock.now())
-        if self.rules.stabilization <= 0:
-            return found
-        now, latest = self._clock.now(), self._clock.latest()
-        since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
-        self.ledger = replace(self.ledger, violated=since)
-        return {**found, **unripe}
 
     def dated(
         self, findings: Sequence[Finding], looked_at: Callable[[str], bool] = lambda _: True
@@ -582,13 +581,17 @@ class Memory(SharedLedger):
             fate = fate_of(outcome)
             if fate is None:
                 continue
+            node = self._nodes.get(outcome.node)
+            into = same_keys(e.leaves, node.labels) if node is not None else ()
+            room = room_of(self._nodes.values(), (d.partition("=")[0] for d in into))
             settled = replace(
                 e,
                 fate=fate,
                 replacement=outcome.replacement,
                 landed=outcome.node,
                 gates=outcome.gates,
-                into=same_keys(e.leaves, self._nodes.get(outcome.node, {})),
+                into=into,
+                room=tuple(room[d] for d in into),
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)

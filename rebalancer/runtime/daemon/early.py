@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from math import inf
 
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ from rebalancer.outcome import Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.policy.evictable import Evictable, next_change
 from rebalancer.policy.owners import topmost
+from rebalancer.policy.waits import end_of
 from rebalancer.runtime.cycle.gates import PASSING
 from rebalancer.runtime.daemon.spread_now import SpreadNow, facts_of
 from rebalancer.settings.settings import Schedule
@@ -98,8 +100,6 @@ _ENDS = PASSING | {
     ReasonCode.NOT_RUNNING,
 }
 """Reasons to leave a pod alone that end when something happens to its workload, budget or node."""
-_ENDS_BY_THE_CLOCK = frozenset({ReasonCode.STABILIZING, ReasonCode.COOL_DOWN})
-"""Reasons that say in how many `seconds` they are over."""
 _ENDS_WITH_A_POD = frozenset(
     {ReasonCode.NO_FEASIBLE_NODE, ReasonCode.NEEDS_PREEMPTION, ReasonCode.PENDING_PODS}
 )
@@ -108,7 +108,7 @@ _POLICY_READS = ("PodDisruptionBudget", "ResourceQuota", *sorted(WORKLOADS))
 _MOST_TEMPLATES = 20
 """Templates for which room is waited for; more of them hardly fit anywhere else."""
 _LATER = 1.0
-"""Seconds are told without their fractions."""
+"""Seconds after the end of a wait: clocks differ a little."""
 _EVERY, _SHARE = 1.0, 20
 """Seconds between two looks at pods at least, and so many times what a look took."""
 
@@ -174,13 +174,13 @@ class Early(Observer):
         violated = [c.constraint for c in plan.constraints if c.in_scope and c.excess]
         self._known = frozenset(violated)
         left = [c for c in plan.constraints if c.in_scope and c.residual_excess]
-        waits, full = list[int](), dict[int, tuple[PodTemplate, frozenset[str]]]()
+        waits, full = list[float](), dict[int, tuple[PodTemplate, frozenset[str]]]()
         moved = {m.owner.key for m in plan.moves}
         closed, other = set[tuple[Constraint, str]](), set[str]()
         for b in plan.blocked:
             code, template = b.reason.code, b.pod.template
-            if code in _ENDS_BY_THE_CLOCK and "seconds" in b.reason.numbers:
-                waits.append(b.reason.numbers["seconds"])
+            if snapshot.now < (end := end_of(b.reason)) < inf:
+                waits.append(end)
             if code in _ENDS_WITH_A_POD and id(template) not in full and len(full) < _MOST_TEMPLATES:
                 lowest = [c for c in left if c.constraint.counts(b.pod.namespace, template.labels)]
                 full[id(template)] = template, frozenset(_lowest(snapshot.nodes, lowest))
@@ -194,7 +194,7 @@ class Early(Observer):
                 other.add(owner.key)
         # Where others of its pods may go, and do not for reasons of their own, nothing is waited for.
         self._closed = {key for key in closed if key[1] not in other}
-        self._waits_until = snapshot.now + min(waits) + _LATER if waits else None
+        self._waits_until = min(waits) + _LATER if waits else None
         self._full = list(full.values())
         self._planned = snapshot if full else None
 

@@ -149,6 +149,10 @@ def live_parts(
     )
 
 
+_ROUNDS = 3
+"""Plans without those that wait: the next may move others that wait as well."""
+
+
 def remembering(
     planning: PlanOptions,
     memory: Memory | None,
@@ -158,8 +162,9 @@ def remembering(
     """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
     is there; None: nobody evicts, nobody is asked, and the plan says so.
 
-    Whether a violation is too young, or something is missing, is only seen in a plan. If it touches such
-    owners, a second plan is made without them.
+    The first plan is what would be done if nobody waited: so it is known that it is waits, and not the
+    cluster, which keep something from being done. If it moves pods of owners that wait, or that lack
+    something, another plan is made without them.
     """
 
     def without(snapshot: Snapshot, approved: Approved | None, waiting_owners: Mapping[str, Reason]) -> Plan:
@@ -170,13 +175,14 @@ def remembering(
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         if memory is None:
             return without(snapshot, approved, planning.policy.waiting_owners)
-        waiting_owners = memory.waiting_owners(snapshot)
-        made = without(snapshot, approved, waiting_owners)
-        movers = {m.owner.key: m.owner for m in made.moves}
-        refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
-        away = {**refused, **memory.unsettled(snapshot, made)}
-        if movers.keys() & away.keys():
-            made = without(snapshot, approved, {**away, **waiting_owners})
+        made, away = without(snapshot, approved, {}), dict[str, Reason]()
+        for _ in range(_ROUNDS):
+            movers = {m.owner.key: m.owner for m in made.moves}
+            refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
+            away |= memory.waits(snapshot, made) | refused
+            if not movers.keys() & away.keys():
+                break
+            made = without(snapshot, approved, away)
         if exists is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)

@@ -130,6 +130,7 @@ def memory_rules(settings: Settings, *, attended: bool) -> HistoryRules:
         stabilization=0.0 if attended else e.stabilization,
         settle=settings.schedule.node_settle,
         canary=0 if attended else e.canary,
+        after_undone=() if attended else HistoryRules().after_undone,
     )
 
 

@@ -213,7 +213,7 @@ def undone(snapshot: Snapshot, plan: Plan, moves: Account, today: Today) -> tupl
 
 
 def _removals(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
-    """That consolidation and spread contradict each other, measured by what became of the week's moves."""
+    """That the removal of nodes and spread contradict each other, by what became of the week's moves."""
     if not moves.contradicts:
         return ()
     return (
@@ -221,10 +221,10 @@ def _removals(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
             Severity.WARNING,
             NeighbourCode.UNDOING.value,
             "Cluster",
-            f"{_remover(snapshot)} undid {moves.undone} of {moves.moves} moves "
-            "this week: it removed the nodes on which the replacements had landed",
-            "let it keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a disruption "
-            "budget of the NodePool), or accept the skew with a larger maxSkew",
+            f"{moves.undone} of {moves.moves} moves of this week were undone: where the replacements had landed "
+            f"nodes became fewer soon after, by {_remover(snapshot)}",
+            "let an autoscaler keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a "
+            "disruption budget of the NodePool), or accept the skew with a larger maxSkew",
         ),
     )
 
@@ -257,7 +257,7 @@ def _others(snapshot: Snapshot, owner: Workload, entries: Sequence[Entry]) -> li
         and (a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name) == (owner.kind, owner.metadata.name)
     ]
     if any(e.removed for e in entries):
-        found.append(f"{_remover(snapshot)} removed nodes on which its replacements had landed")
+        found.append(f"nodes on which its replacements had landed went, by {_remover(snapshot)}")
     if _rolled_out(snapshot, owner):
         found.append("it was rolled out")
     if (pod := descheduler_pod(snapshot.pods)) is not None:
@@ -266,7 +266,8 @@ def _others(snapshot: Snapshot, owner: Workload, entries: Sequence[Entry]) -> li
 
 
 def _remover(snapshot: Snapshot) -> str:
-    return "Karpenter" if any(NODEPOOL in n.labels for n in snapshot.nodes) else "an autoscaler"
+    karpenter = any(NODEPOOL in n.labels for n in snapshot.nodes)
+    return "Karpenter or an outage" if karpenter else "an autoscaler, an upgrade or an outage"
 
 
 def _rolled_out(snapshot: Snapshot, owner: Workload) -> bool:

@@ -95,7 +95,7 @@ class NoticeObserver(Observer):
         if not moved and stuck == before:
             return
         first, last = report.first, report.last
-        counted_again = last is not None and report.end is End.COMPLETE
+        counted_again = last is not None and report.end in (End.COMPLETE, End.WAITING)
         self._tell(
             CycleNotice(
                 cluster=self._cluster,

@@ -59,8 +59,8 @@ def _with(status: dict[str, Any]) -> Any:
     return lambda o: o["status"].update(status)
 
 
-def consolidate(m: Machine, gone: str, new: str) -> None:
-    """An autoscaler removes a node, whose pods come up on a-0 again, and later adds an empty one."""
+def consolidate(m: Machine, rules: HistoryRules, gone: str, new: str) -> None:
+    """An autoscaler removes a node, whose pods come up on a-0 again, and adds an empty one 700 s later."""
     for p in m.server.store.list("Pod"):
         if p["spec"].get("nodeName") == gone:
             kept = {k: v for k, v in p["metadata"].items() if k in ("labels", "ownerReferences", "namespace")}
@@ -69,24 +69,27 @@ def consolidate(m: Machine, gone: str, new: str) -> None:
             m.server.store.create({**p, "metadata": again, "spec": {**p["spec"], "nodeName": "a-0"}})
             m.server.store.modify("Pod", again["name"], "default", _with(p["status"]), subresource="status")
     m.server.store.delete("Node", gone, None)
+    m.cycle(rules)
+    m.time.at += 700
     made = node(new).zone("b").build()[0]
     m.server.store.create({**made, "metadata": {"name": new, "labels": made["metadata"]["labels"]}})
 
 
-def test_an_autoscaler_that_undoes_every_move_is_left_to_itself_and_named() -> None:
-    rules = HistoryRules(max_returns=2)
+def test_an_autoscaler_that_undoes_every_move_is_left_to_itself_for_longer_and_longer_and_named() -> None:
+    rules = HistoryRules()
     things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     evicted = []
     with Machine(things) as m:
-        for round_ in range(4):
+        for round_ in range(3):
             run = m.cycle(rules)
             evicted.append(run.report.evicted)
-            consolidate(m, f"b-{round_}", f"b-{round_ + 1}")
-            m.time.at += 600
+            if round_ < 2:
+                consolidate(m, rules, f"b-{round_}", f"b-{round_ + 1}")
         last = run.story.plans[-1]
-        assert evicted == [2, 2, 0, 0], "two cycles were undone, the third does not try"
+        assert evicted == [2, 2, 0], "undone once, ten minutes are waited; undone twice, half an hour"
+        assert run.report.end is End.WAITING
         assert {b.reason.code for b in last.blocked} == {ReasonCode.NODES_REMOVED}
         [finding] = [f for f in last.findings if f.code == "autoscaler-undoes-moves"]
-        assert "an autoscaler undid 4 of 4 moves this week" in finding.message
-        m.time.at += 86_400  # retryAfter, and the cap of a day
+        assert "4 of 4 moves of this week were undone" in finding.message
+        m.time.at += 86_400  # the cap of a day
         assert m.cycle(rules).report.evicted == 2, "not for ever"

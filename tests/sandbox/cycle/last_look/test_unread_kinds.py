@@ -83,11 +83,12 @@ def stay(kind: str) -> Iterable[Any]:
     return (workload("web", kind).spread("zone", 1).placed({"a-0": 6}),)
 
 
-def test_with_everything_seen_no_eviction_helps() -> None:
+def test_with_everything_seen_what_is_not_allowed_is_named() -> None:
     with ApiServer(objects(*nodes(a=1, b=1, c=1), *stay("Job"))) as server:
         run = Run(server, replace(EXECUTE, execute=False))
     assert run.report.end is End.COMPLETE
-    assert run.report.message == "no eviction helps: 1 constraint keeps an excess of 5"
+    say = "nothing more may be evicted (job-pod): 1 constraint keeps an excess of 5"
+    assert run.report.message == say
 
 
 def test_what_is_out_of_a_scope_that_cannot_be_seen_is_not_said_to_hold() -> None:

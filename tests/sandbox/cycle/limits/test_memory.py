@@ -488,7 +488,7 @@ def test_a_report_says_whom_memory_protects() -> None:
         snapshot = read_snapshot(c, now=m.time.now, wait=m.time.wait)
         with TemporaryDirectory() as folder:
             source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
-            waiting_owners = remembered(settings, source, snapshot).waiting_owners
-    assert {o: r.code for o, r in waiting_owners.items()} == {
+            _, planning = remembered(settings, source).plan(snapshot, PlanOptions())
+    assert {o: r.code for o, r in planning.policy.waiting_owners.items()} == {
         "ReplicaSet/default/web": ReasonCode.DID_NOT_HELP
     }

@@ -1,8 +1,11 @@
-"""Moves undone by the removal of nodes count against their pair of domains, not against the owner."""
+"""Moves undone because a domain shrank count against their pair of domains, not against the owner."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
@@ -11,6 +14,7 @@ from rebalancer.policy.waits import (
     SOON,
     Account,
     HistoryRules,
+    Undone,
     account,
     marked,
     pairs,
@@ -18,65 +22,127 @@ from rebalancer.policy.waits import (
     waiting_owners,
 )
 from rebalancer.runtime.cycle.memory import undone
-from tests.support.build import nodes, snapshot, workload
+from tests.support.build import NodeBuilder, node, nodes, snapshot, workload
 
 ZONE = "topology.kubernetes.io/zone"
 NOW = 1_000_000.0
-RULES = HistoryRules(max_returns=2)
-HOUR = 3600.0
+RULES = HistoryRules()
+HOUR, MINUTE = 3600.0, 60.0
+PAIR = (f"{ZONE}=a", f"{ZONE}=b")
+CPU = 8000
 
 
-def entry(hours_ago: float, *, into: str = "b", removed: float = 0.0, fate: Fate = Fate.DONE,
+def entry(hours_ago: float, *, into: str = "b", shrank: float = 0.0, fate: Fate = Fate.DONE,
           landed: str = "b-0", cycle: str = "") -> Entry:  # fmt: skip
-    """A move of web out of zone a."""
+    """A move of web out of zone a, into a zone of two nodes."""
     at = NOW - hours_ago * HOUR
     return Entry(
         at=at, cycle=cycle or f"c{hours_ago}", namespace="default", pod="web-1", uid=f"u{at}",
-        owner="ReplicaSet/default/web", node="a-0", predicted=landed, landed=landed, fate=fate,
-        leaves=(f"{ZONE}=a",), into=(f"{ZONE}={into}",), removed=removed, excess={"c": 2}, cluster="same",
+        owner="ReplicaSet/default/web", node="a-0", predicted="b-0", landed=landed, fate=fate,
+        leaves=(f"{ZONE}=a",), into=(f"{ZONE}={into}",), removed=shrank, room=(2 * CPU,), shrank=(shrank,),
+        excess={"c": 2}, cluster="same",
     )  # fmt: skip
 
 
+def seen(what: Entry, *there: NodeBuilder, at: float = NOW) -> Entry:
+    """The entry after a look at these nodes."""
+    [found] = marked([what], snapshot(*nodes(a=2), *there).nodes, at)
+    return found
+
+
+def b(i: int | str) -> NodeBuilder:
+    return node(f"b-{i}").zone("b")
+
+
+WHOLE = [b(0), b(1)]
+
+
 @pytest.mark.parametrize(
-    ("what", "removed"),
+    ("what", "there", "shrank"),
     [
-        (entry(1), True),
-        (entry(1, landed="c-0"), False),
-        (entry(25), False),
-        (entry(1, fate=Fate.ASTRAY), False),
+        (entry(1), WHOLE, False),
+        (entry(1), [b(1)], True),
+        (entry(1), [b(0).not_ready(), b(1)], True),
+        (entry(1), [b(0)], False),
+        (entry(1), [b(1), b("new")], False),
+        (entry(1), [], True),
+        (entry(25), [b(1)], False),
+        (entry(1, fate=Fate.ASTRAY), [b(1)], False),
     ],
-    ids=["its node is gone", "its node is there", "it went a day later", "it was astray anyway"],
-)
-def test_a_move_is_undone_if_its_node_goes_soon(what: Entry, removed: bool) -> None:
-    [found] = marked([what], {"a-0", "c-0"}, NOW)
-    assert bool(found.removed) is removed
+    ids=[
+        "its node is there", "its node is gone", "its node is not Ready", "another node is gone",
+        "another has taken the place of its node", "the zone is gone", "it went a day later",
+        "it was astray anyway",
+    ],
+)  # fmt: skip
+def test_a_move_is_undone_if_its_domain_shrinks_soon(
+    what: Entry, there: Sequence[NodeBuilder], shrank: bool
+) -> None:
+    assert any(seen(what, *there).shrank) is shrank
     assert SOON == 24 * HOUR
 
 
-def test_when_it_was_seen_first_is_kept() -> None:
-    [found] = marked([entry(2, removed=NOW - HOUR)], set(), NOW)
-    assert found.removed == NOW - HOUR
+def test_nodes_that_take_the_place_of_others_within_a_quarter_of_an_hour_undo_nothing() -> None:
+    gap = seen(entry(1), b(1))
+    assert not any(seen(gap, *WHOLE, at=NOW + 10 * MINUTE).shrank)
+    assert any(seen(gap, *WHOLE, at=NOW + 20 * MINUTE).shrank), "for so long it was smaller"
+    gone = seen(entry(1))
+    assert any(seen(gone, *WHOLE, at=NOW + 5 * MINUTE).shrank), "a zone that was away was not replaced"
 
 
-def test_the_pair_of_domains_is_worn_after_two_cycles_and_no_other_is() -> None:
-    pair = (f"{ZONE}=a", f"{ZONE}=b")
-    twice = Ledger(entries=(entry(3, removed=NOW - 2 * HOUR), entry(1, removed=NOW)))
-    assert undone_pairs(twice, RULES, NOW) == {pair: 2}
-    assert undone_pairs(twice, RULES, NOW + RULES.retry_after) == {}
-    assert undone_pairs(twice, HistoryRules(max_returns=0), NOW) == {}
-    once = Ledger(entries=(entry(1, removed=NOW, cycle="c"), entry(1.1, removed=NOW, cycle="c")))
-    assert undone_pairs(once, RULES, NOW) == {}, "one removal undid two moves of one cycle"
-    assert pairs((f"{ZONE}=a", "rack=1"), (f"{ZONE}=b", "rack=1")) == [pair]
+def test_what_was_seen_first_is_kept() -> None:
+    found = seen(seen(entry(2), b(1)), b(1), at=NOW + HOUR)
+    assert (found.removed, found.shrank) == (NOW, (NOW,))
 
 
-TIRED = Ledger(entries=(entry(3, removed=NOW - 2 * HOUR), entry(1, removed=NOW)))
+def test_a_replacement_that_failed_with_its_node_does_not_count_against_its_owner() -> None:
+    failed = replace(entry(1, fate=Fate.FAILED, landed=""), into=(), room=(), shrank=())
+    found = waiting_owners(Ledger(entries=(failed,)), RULES, now=NOW, cycle="x", cluster=lambda _: "same")
+    assert [r.code for r in found["ReplicaSet/default/web"]] == [ReasonCode.DID_NOT_HELP]
+    gone = Ledger(entries=(seen(failed),))
+    assert waiting_owners(gone, RULES, now=NOW, cycle="x", cluster=lambda _: "same") == {}
 
 
-def test_an_owner_rests_while_its_only_way_is_worn() -> None:
+def outages(*minutes: tuple[float, float]) -> Ledger:
+    """Moves made, and undone, so many minutes ago."""
+    return Ledger(entries=tuple(entry(at / 60, shrank=NOW - gone * MINUTE) for at, gone in minutes))
+
+
+WAITED: list[tuple[str, Ledger, Undone | None]] = [
+    ("once", outages((20, 5)), Undone(1, NOW + 5 * MINUTE)),
+    ("once, and ten minutes ago", outages((20, 10)), None),
+    ("twice within an hour", outages((50, 40), (20, 5)), Undone(2, NOW + 25 * MINUTE)),
+    ("three times", outages((80, 70), (50, 40), (20, 5)), Undone(3, NOW + 115 * MINUTE)),
+    ("five times", outages(*((i * 30, i * 30 - 20) for i in (5, 4, 3, 2, 1))), Undone(5, NOW + 350 * MINUTE)),
+    ("several moves by one outage", outages((60, 5), (50, 5), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
+    ("node by node", outages((20, 9), (20, 7), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
+    ("it went well for an hour in between", outages((100, 90), (80, 5)), Undone(1, NOW + 5 * MINUTE)),
+    ("the other one was yesterday", outages((1500, 1440), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ledger", "waits"), [w[1:] for w in WAITED], ids=[w[0] for w in WAITED])
+def test_the_more_often_in_a_row_the_longer_is_waited(ledger: Ledger, waits: Undone | None) -> None:
+    assert undone_pairs(ledger, RULES, NOW) == ({PAIR: waits} if waits else {})
+    assert undone_pairs(ledger, HistoryRules(after_undone=()), NOW) == {}
+    assert undone_pairs(ledger, RULES, NOW + 6 * HOUR) == {}, "nothing is waited for for ever"
+
+
+def test_domains_of_one_key_make_a_pair() -> None:
+    assert pairs((f"{ZONE}=a", "rack=1"), (f"{ZONE}=b", "rack=1")) == [PAIR]
+
+
+TIRED = outages((50, 40), (20, 5))
+
+
+def test_an_owner_waits_while_its_only_way_is_shut() -> None:
     there = snapshot(*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     found = undone(there, plan(there), TIRED, RULES, now=NOW)
-    assert {o: r.code for o, r in found.items()} == {"ReplicaSet/default/web": ReasonCode.NODES_REMOVED}
-    assert f"moves from {ZONE}=a to {ZONE}=b were undone 2 times" in found["ReplicaSet/default/web"].message
+    [(owner, reason)] = found.items()
+    assert (owner, reason.code) == ("ReplicaSet/default/web", ReasonCode.NODES_REMOVED)
+    assert reason.message.startswith("waits until 14:11:40Z: moves from ")
+    assert f"{ZONE}=a to {ZONE}=b were undone 2 times" in reason.message
+    assert "`rebalancer once --execute` does not wait" in reason.remedy
 
 
 def test_it_goes_on_where_another_domain_is_open() -> None:
@@ -85,17 +151,17 @@ def test_it_goes_on_where_another_domain_is_open() -> None:
 
 
 def test_the_owner_itself_is_in_no_loop() -> None:
-    def rests(*entries: Entry) -> list[ReasonCode]:
+    def waits(*entries: Entry) -> list[ReasonCode]:
         found = waiting_owners(Ledger(entries=entries), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
-        return [r.code for r in found.values()]
+        return [r.code for reasons in found.values() for r in reasons]
 
-    assert rests(entry(3), entry(2), entry(1)) == [ReasonCode.EVICTION_LOOP]
-    assert rests(*(entry(h, removed=NOW) for h in (3, 2, 1))) == []
+    assert waits(entry(3), entry(2), entry(1)) == [ReasonCode.EVICTION_LOOP]
+    assert waits(*(entry(h, shrank=NOW) for h in (3, 2, 1))) == []
 
 
 def test_the_account_of_the_week() -> None:
-    entries = [entry(h, removed=NOW if h < 15 else 0.0) for h in range(1, 21)]
-    found = account(Ledger(entries=(*entries, entry(200, removed=NOW))), NOW)
+    entries = [entry(h, shrank=NOW if h < 15 else 0.0) for h in range(1, 21)]
+    found = account(Ledger(entries=(*entries, entry(200, shrank=NOW))), NOW)
     assert (found, found.contradicts) == (Account(14, 20), True)
     assert not Account(2, 3).contradicts
     assert not Account(3, 20).contradicts

@@ -78,7 +78,7 @@ def test_it_can_be_switched_off(schedule: Schedule) -> None:
 
 
 def waiting_owners(code: ReasonCode, seconds: int) -> PlanOptions:
-    reason = Reason(code, "it rests", {"seconds": seconds})
+    reason = Reason(code, "it rests", {"until": int(ALONE.now) + seconds})
     return PlanOptions(policy=PolicyOptions(waiting_owners={"ReplicaSet/default/web": reason}))
 
 

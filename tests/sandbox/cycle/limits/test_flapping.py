@@ -1,0 +1,106 @@
+"""A zone that goes and comes back again and again, and nodes that are replaced: caution grows and ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from rebalancer.outcome import End
+from rebalancer.policy.waits import HistoryRules
+from tests.support.build import node, nodes, objects, workload
+from tests.support.runs.machine import Machine
+
+RULES = HistoryRules(stabilization=180, cool_down=180)
+ATTENDED = HistoryRules(after_undone=())
+MINUTE = 60.0
+THINGS = (*nodes(a=2, b=2, c=2), workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 4, "c-0": 4}))
+
+
+def goes(m: Machine, *names: str) -> None:
+    """The nodes are deleted, and what ran there is made again elsewhere."""
+    for name in names:
+        m.server.store.delete("Node", name, None)
+        for p in m.server.store.list("Pod"):
+            if p["spec"].get("nodeName") == name:
+                m.server.store.delete("Pod", p["metadata"]["name"], "default", grace=0)
+    for _ in range(6):
+        m.hands.step()
+
+
+def comes(m: Machine, *names: str) -> None:
+    """Nodes join, Ready since now."""
+    at = datetime.fromtimestamp(m.time.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for name in names:
+        made = objects(node(name).zone(name[0]))[0]
+        del made["metadata"]["resourceVersion"]
+        made["status"]["conditions"][0]["lastTransitionTime"] = at
+        m.server.store.create(made)
+
+
+def outage(m: Machine) -> None:
+    """Zone c is away for eight minutes, which a cycle sees, and has been back for half a minute."""
+    goes(m, "c-0", "c-1")
+    m.cycle(RULES)
+    m.time.at += 8 * MINUTE
+    comes(m, "c-0", "c-1")
+    m.time.at += 30
+
+
+def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_says_its_end() -> None:
+    with Machine(THINGS) as m:
+        m.cycle(RULES)
+        m.time.at += 5 * MINUTE
+        outage(m)
+        first = m.cycle(RULES)
+        assert (first.report.evicted, first.zones()) == (4, [4, 4, 4])
+
+        m.time.at += 10 * MINUTE
+        began = m.time.at
+        outage(m)
+        waits = m.cycle(RULES)
+        assert (waits.report.end, waits.report.evicted) == (End.WAITING, 0)
+        assert "moves from topology.kubernetes.io/zone=" in waits.report.message
+        assert waits.report.reason is not None
+        until = waits.report.reason.numbers["until"]
+        assert began + 10 * MINUTE <= until <= began + 11 * MINUTE
+        assert f"waits until {datetime.fromtimestamp(until, UTC):%H:%M:%SZ}: " in waits.report.message
+        assert "no eviction helps" not in waits.report.message
+        m.time.at = until
+        assert m.cycle(RULES).zones() == [4, 4, 4], "no longer than it said"
+
+        m.time.at += 10 * MINUTE
+        began = m.time.at
+        outage(m)
+        waits = m.cycle(RULES)
+        assert waits.report.end is End.WAITING
+        assert waits.report.reason is not None
+        assert waits.report.reason.code is ReasonCode.NODES_REMOVED
+        assert "undone 2 times" in waits.report.message
+        assert "`rebalancer once --execute` does not wait" in waits.report.reason.remedy
+        assert began + 30 * MINUTE <= waits.report.reason.numbers["until"] <= began + 31 * MINUTE
+        someone = m.cycle(ATTENDED)
+    assert (someone.report.evicted, someone.zones()) == (4, [4, 4, 4]), "who watches does not wait"
+
+
+@pytest.mark.parametrize("surge", [True, False], ids=["by surge", "in place"])
+def test_a_rolling_replacement_of_all_nodes_is_followed(surge: bool) -> None:
+    """Every node is replaced by one of another name; each time a cycle sees it, and moves what it may."""
+    with Machine(THINGS) as m:
+        m.cycle(RULES)
+        for old in ("a-0", "a-1", "b-0", "b-1", "c-0", "c-1"):
+            m.time.at += 5 * MINUTE
+            if surge:
+                comes(m, f"{old}x")
+            goes(m, old)
+            m.cycle(RULES)
+            m.time.at += 4 * MINUTE
+            if not surge:
+                comes(m, f"{old}x")
+            m.time.at += MINUTE
+            m.cycle(RULES)
+        m.time.at += 5 * MINUTE
+        last = m.cycle(RULES)
+    assert last.zones() == [4, 4, 4]
+    assert last.report.end is End.COMPLETE
