@@ -221,8 +221,8 @@ def _removals(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
             Severity.WARNING,
             NeighbourCode.UNDOING.value,
             "Cluster",
-            f"{moves.undone} of {moves.moves} moves of this week were undone: where the replacements had landed "
-            f"nodes became fewer soon after, by {_remover(snapshot)}",
+            f"{moves.undone} of {moves.moves} moves of this week were undone: nodes became fewer soon after "
+            f"where the replacements had landed, by {_remover(snapshot)}",
             "let an autoscaler keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a "
             "disruption budget of the NodePool), or accept the skew with a larger maxSkew",
         ),
