@@ -51,6 +51,8 @@ class SamePlaces:
         return -1, int(self._counts[group.index][domain])
 
 
+_TOLD = 3
+"""Messages of one kind of reason that are told, the most frequent first."""
 WhyNot = Callable[[PodClass, int, Pod], Reason]
 """(class, node, pod) → why a pod that policy would let go is not moved."""
 
@@ -146,8 +148,12 @@ class Explainer:
         first = {r.reason.code: r.reason for r in reversed(refused)}
         for code, number in sorted(pods.items(), key=lambda item: (-item[1], item[0])):
             r = first[code]
-            what = "1 pod" if number == 1 else f"{number} pods"
-            reasons.append(Reason(code, f"{what}: {r.message}", {**r.numbers, "pods": number}, r.remedy))
+            said = Counter(s.reason.message for s in refused if s.reason.code is code).most_common()
+            told = [f"{_pods(n)}: {message}" for message, n in said[:_TOLD]]
+            if others := sum(n for _, n in said[_TOLD:]):
+                more = len(said) - _TOLD
+                told.append(f"{_pods(others)}: {more} other message{'s' if more > 1 else ''}")
+            reasons.append(Reason(code, "; ".join(told), {**r.numbers, "pods": number}, r.remedy))
         if not reasons:
             reasons.append(
                 Reason(
@@ -310,3 +316,7 @@ def shown_move(
         reason=reason,
         waits=waits,
     )
+
+
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"

@@ -91,7 +91,7 @@ def _lines(report: Report) -> Iterator[str]:
             ),
         )
     yield from _stays(report, [c for c in violated if c.reasons])
-    groups = text.blocked_groups(report.blocked)
+    groups = text.blocked_groups(report.blocked, 3)
     if groups:
         yield from _heading(f"Not evicted: {text.plural(len(report.blocked), 'pod')}")
         yield from _table(

@@ -59,8 +59,9 @@ class Linted(Struct, frozen=True):
 
 
 def to_text(linted: Linted) -> str:
-    """Each with its remedy, then how many."""
-    lines = [*(line for d in linted.diagnostics for line in _told(d)), _summary(linted)]
+    """Each with its remedy, errors first, then how many."""
+    found = sorted(linted.diagnostics, key=lambda d: list(_LEVELS).index(d.severity.value))
+    lines = [*(line for d in found for line in _told(d)), _summary(linted)]
     return "\n".join(map(clean, lines)) + "\n"
 
 

@@ -251,6 +251,8 @@ _STATUS_STYLE = {"balanced": "green", "fixable": "green", "partly-fixable": "yel
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 _LAID_OUT = 200
 """Tables of up to this many rows are fitted to the terminal. Longer ones have one line for each row."""
+_MESSAGES = 3
+"""Messages of one reason why pods are not evicted."""
 _LONG = 60
 """Lines after which the verdict is repeated."""
 
@@ -382,7 +384,7 @@ class _View:
                 for why in c.reasons:
                     self._why(why.code, why.message, why.remedy, 2)
             self._rest(len(left), "constraint")
-        groups = text.blocked_groups(self.report.blocked)
+        groups = text.blocked_groups(self.report.blocked, _MESSAGES)
         if not groups:
             return
         self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
@@ -392,11 +394,13 @@ class _View:
             self._every_blocked()
             return
         table = Rows("PODS", "REASON", "FOR EXAMPLE")
-        for g in groups:
+        for i, g in enumerate(groups):
             example = Text.assemble(plain(text.listing(g.pods)), "\n", plain(g.message, "dim"))
-            if g.messages > 1:
-                example.append(f" (one of {g.messages:,} messages)", "dim")
-            if g.remedy:
+            again = i + 1 < len(groups) and (groups[i + 1].reason, groups[i + 1].remedy) == (
+                g.reason,
+                g.remedy,
+            )
+            if g.remedy and not again:
                 example.append_text(plain(f"\n→ {g.remedy}", "cyan"))
             table.add_row(plain(f"{len(g.pods):,}"), plain(g.reason, "yellow"), example)
         self._print(table)
@@ -436,37 +440,21 @@ class _View:
                 self.console.print(plain(line), soft_wrap=True)
 
     def findings(self) -> None:
-        """Writes the findings: by code, or, if `wide`, each with its remedy."""
+        """Writes the findings, errors first: by code, or, if `wide`, by what they say, with a remedy."""
         if not self.report.findings:
             return
         self._title("Findings")
-        if self.wide and len(self.report.findings) > _LAID_OUT:
-            self._every_finding()
-            return
-        for g in text.found_groups(self.report.findings):
+        for g in text.found_groups(self.report.findings, alike=self.wide):
+            f = g.findings[0]
             severity = plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
-            for f in g.findings if self.wide else g.findings[:1]:
-                self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {text.says(f)}")))
-                if f.remedy and (self.wide or "\n" not in f.remedy):
-                    self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
-            if not self.wide and len(g.findings) > 1:
-                more = text.listing((f.object for f in g.findings[1:]), 2)
+            self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {text.says(f)}")))
+            if len(g.findings) > 1:
+                more = text.listing((f.object for f in g.findings[1:]), 50 if self.wide else 2)
                 self._print(plain(f"and {len(g.findings) - 1:,} more: {more}", "dim"), 2)
-        if not self.wide:
-            self._print(plain("Each with what to paste or run: -o wide, or -o html", "dim"))
-
-    def _every_finding(self) -> None:
-        """Writes a line for each finding and its remedy below. It is aligned here, as rich takes seconds."""
-        self.console.print(
-            plain(
-                "\n".join(
-                    f"  {f.severity.value} {f.object} ({f.code}): {text.says(f)}"
-                    + "".join(f"\n    {line}" for line in f.remedy.split("\n") if line)
-                    for f in self.report.findings
-                )
-            ),
-            soft_wrap=True,
-        )
+            if f.remedy and (self.wide or "\n" not in f.remedy):
+                self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
+        first, every = "-o wide for the first of its kind, ", "-o html or -o json for each"
+        self._print(plain(f"What to paste or run: {'' if self.wide else first}{every}", "dim"))
 
     def risks(self) -> None:
         """Writes what a failure would cost each workload."""

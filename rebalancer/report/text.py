@@ -196,30 +196,30 @@ def worst_first(constraints: Iterable[ConstraintResult]) -> list[ConstraintResul
 
 
 class BlockedGroup(Struct, frozen=True):
-    """Pods that are not evicted for one reason; `message` is that of the first pod."""
+    """Pods that are not evicted for one reason; the message is true of each."""
 
     reason: str
-    pods: tuple[str, ...]
     message: str
-    messages: int
     remedy: str
+    pods: tuple[str, ...]
 
 
-def blocked_groups(blocked: Iterable[Refusal]) -> list[BlockedGroup]:
-    """Blocked pods by reason, the largest group first."""
-    by: dict[str, list[Refusal]] = {}
+def blocked_groups(blocked: Iterable[Refusal], most: int = 0) -> list[BlockedGroup]:
+    """Blocked pods by what is said of them, the most frequent reason first. `most`: so many messages of a
+    reason, the others as one group; 0: all."""
+    by: dict[str, dict[tuple[str, str], list[str]]] = {}
     for b in blocked:
-        by.setdefault(b.reason.code.value, []).append(b)
-    return [
-        BlockedGroup(
-            reason=reason,
-            pods=tuple(b.pod.key for b in group),
-            message=group[0].reason.message,
-            messages=len({b.reason.message for b in group}),
-            remedy=next((b.reason.remedy for b in group if b.reason.remedy), ""),
-        )
-        for reason, group in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
+        why = b.reason.message, b.reason.remedy
+        by.setdefault(b.reason.code.value, {}).setdefault(why, []).append(b.pod.key)
+    found = []
+    for reason, groups in sorted(by.items(), key=lambda item: (-sum(map(len, item[1].values())), item[0])):
+        ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+        if most and len(ordered) > most:
+            others = [pod for _, pods in ordered[most:] for pod in pods]
+            more = f"{plural(len(ordered) - most, 'other message')}: -o wide"
+            ordered = [*ordered[:most], ((more, ""), others)]
+        found += [BlockedGroup(reason, *why, tuple(pods)) for why, pods in ordered]
+    return found
 
 
 class FoundGroup(Struct, frozen=True):
@@ -235,12 +235,13 @@ class FoundGroup(Struct, frozen=True):
         return listing(f.object for f in self.findings)
 
 
-def found_groups(findings: Iterable[Finding]) -> list[FoundGroup]:
-    """The findings grouped by code, in the order of the report: errors first."""
-    by: dict[tuple[str, str], list[Finding]] = {}
+def found_groups(findings: Iterable[Finding], *, alike: bool = False) -> list[FoundGroup]:
+    """The findings grouped by code, and where they have to be `alike` by what they say; errors first, as in
+    the report."""
+    by: dict[tuple[str, str, str], list[Finding]] = {}
     for f in findings:
-        by.setdefault((f.severity.value, f.code), []).append(f)
-    return [FoundGroup(code, severity, tuple(group)) for (severity, code), group in by.items()]
+        by.setdefault((f.severity.value, f.code, says(f) if alike else ""), []).append(f)
+    return [FoundGroup(code, severity, tuple(group)) for (severity, code, _), group in by.items()]
 
 
 def says(f: Finding) -> str:

@@ -170,8 +170,6 @@ def _range(counts: list[int]) -> str:
 
 _FEW = 8
 """How many constraints are shown opened."""
-_NAMED = 50
-"""How many pods are named for one reason."""
 
 
 class Item(Struct, frozen=True):
@@ -183,20 +181,6 @@ class Item(Struct, frozen=True):
     slug: str
     panels: tuple[Panel, ...]
     opened: bool
-
-
-class Stays(Struct, frozen=True):
-    """Pods that are not evicted for the same reason."""
-
-    reason: str
-    message: str
-    remedy: str
-    pods: tuple[str, ...]
-
-    @property
-    def named(self) -> str:
-        """The names of the first pods, and the number of the others."""
-        return text.listing(self.pods, _NAMED)
 
 
 def to_html(report: Report, command: Command = AS_CALLED) -> str:
@@ -229,7 +213,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
                 for i, c in enumerate(violated)
             ],
             waves=list(report.by_wave.items()),
-            stays=_stays(report),
+            stays=text.blocked_groups(report.blocked),
             found=text.found_groups(report.findings),
             moment=text.moment(report),
             beyond=beyond_reach(report),
@@ -258,17 +242,6 @@ def _slug(c: ConstraintResult) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join((*words_, more)))
 
 
-def _stays(report: Report) -> list[Stays]:
-    by: dict[tuple[str, str, str], list[str]] = {}
-    for b in report.blocked:
-        why = b.reason.code.value, b.reason.message, b.reason.remedy
-        by.setdefault(why, []).append(b.pod.key)
-    return [
-        Stays(*why, tuple(pods))
-        for why, pods in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
-
-
 @cache
 def environment() -> Environment:
     """The templates of all pages: what they print is escaped, and visible."""
@@ -291,6 +264,7 @@ def environment() -> Environment:
     made.globals.update(
         leaving=text.leaving,
         landing=text.landing,
+        listing=text.listing,
         says=text.says,
         grade_says=words.grade_says,
         workload_name=words.workload_name,

@@ -110,3 +110,10 @@ def test_wide_has_a_line_for_each_row_and_whole_names() -> None:
 
 def test_zones_are_in_the_order_of_their_names() -> None:
     assert [d.domain for d in report("eks").domains] == [f"eu-central-1{z}" for z in "abc"]
+
+
+def test_a_reason_of_several_pods_is_true_of_each() -> None:
+    [c] = [c for c in report("own").constraints if "StatefulSet/orders-db" in c.workloads]
+    [why] = c.reasons
+    keeps = "2 pods: its volume keeps it in topology.kubernetes.io/zone=rack"
+    assert why.message == f"{keeps}-a; {keeps}-b"

@@ -330,13 +330,38 @@ def with_findings(count: int, remedy: str = "one: 1\ntwo: 2") -> tuple[Plan, Sna
     return replace(plan, findings=found), cluster
 
 
-def test_findings_are_told_by_code_and_wide_tells_each_with_its_remedy() -> None:
+def test_findings_are_told_by_code_and_wide_tells_what_is_alike_once_with_a_remedy() -> None:
     shown = table(with_findings(40))
     assert "warning Deployment/default/w0 (no-pdb): no budget covers it" in shown
     assert "and 39 more: Deployment/default/w1, Deployment/default/w2 and 37 more" in shown
     assert "two: 2" not in shown
     wide = table(with_findings(40), Format.WIDE)
-    assert wide.count("two: 2") == wide.count("no budget covers it") == 40
+    assert wide.count("two: 2") == wide.count("no budget covers it") == 1
+    assert all(f"Deployment/default/w{i}" in wide for i in range(40))
+    plan, cluster = with_findings(2)
+    other = replace(plan.findings[1], message="another budget")
+    apart = table((replace(plan, findings=(plan.findings[0], other)), cluster), Format.WIDE)
+    assert apart.count("two: 2") == 2
+
+
+def test_what_is_said_of_a_group_of_pods_is_true_of_each() -> None:
+    plan, cluster = stuck()
+    said = [f"its volume keeps it in zone={z}" for z in "abbcd"]
+    pods = [msgspec.structs.replace(cluster.pods[0], name=f"db-{i}") for i in range(5)]
+    blocked = tuple(
+        Refusal(pod, Reason(ReasonCode.PINNED_BY_VOLUME, says, {}, "spread the volumes"))
+        for pod, says in zip(pods, said, strict=True)
+    )
+    made = replace(plan, blocked=blocked), cluster
+    shown = " ".join(table(made).split())
+    assert f"2 pinned-by-volume default/db-1, default/db-2 {said[1]}" in shown
+    assert f"1 pinned-by-volume default/db-0 {said[0]}" in shown
+    assert "1 pinned-by-volume default/db-4 1 other message: -o wide" in shown
+    assert shown.count("→ spread the volumes") == 1
+    for form in (Format.MARKDOWN, Format.HTML):
+        text = re.sub(r"<[^>]+>|\\", "", render(reported(made), form))
+        assert text.count("zone=b") == 1
+        assert "db-1, default/db-2" in text
 
 
 def test_markdown_has_the_first_remedy_in_a_block_that_nothing_in_it_ends() -> None:
