@@ -31,7 +31,8 @@ class Lines(Observer):
             return
         moves = f"{plural(len(plan.moves), 'eviction')} in {plural(len(plan.waves), 'wave')}"
         broken = f"{plural(plan.violated, 'constraint')} violated, excess {plan.excess}"
-        typer.echo(f"plan: {broken}; {moves} leave {plan.residual_excess}")
+        leave = "leaves" if len(plan.moves) == 1 else "leave"
+        typer.echo(f"plan: {broken}; {moves} {leave} {plan.residual_excess}")
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
         """Prints an eviction that was reviewed beforehand and is not carried out."""

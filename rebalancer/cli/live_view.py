@@ -353,8 +353,7 @@ def _history(console: Console, result: DemoResult) -> None:
     p = result.history[-1]
     asked = Text(clean(f"$ rebalancer history {p.namespace}/{p.pod}"), "dim")
     console.print(Padding(asked, (0, 0, 0, 2)))
-    went = f"{p.replacement} on {p.landed}" if p.landed else "its replacement was not seen"
-    console.print(Padding(Text(clean(f"from {p.node}, {p.predicted} was predicted: {went}")), (0, 0, 0, 4)))
+    console.print(Padding(Text(clean(p.path)), (0, 0, 0, 4)))
 
 
 def _verdict(board: Board, result: DemoResult) -> Text:

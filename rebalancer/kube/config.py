@@ -107,6 +107,7 @@ def _from_kubeconfig(options: ClusterOptions, path: str) -> Loaded:
     root.addHandler(quiet)
     try:
         merged = KubeConfigMerger(path)
+        _check_context(merged, options.context, path)
         loader = KubeConfigLoader(
             config_dict=merged.config,
             active_context=options.context or None,
@@ -141,13 +142,22 @@ def _from_kubeconfig(options: ClusterOptions, path: str) -> Loaded:
     )
 
 
+def _check_context(merged: Any, wanted: str, path: str) -> None:
+    """Raises ConfigurationError, with the names of those that there are."""
+    names = [str(c["name"]) for c in merged.config.safe_get("contexts") or []]
+    chosen = wanted or merged.config.safe_get("current-context")
+    if chosen not in names:
+        has = f"has no context {chosen}" if chosen else "has no current-context"
+        there = f"--context takes one of: {', '.join(names)}" if names else "it has no contexts at all"
+        raise ConfigurationError(f"kubeconfig {path} {has}", there)
+
+
 @cache
 def _say_insecure(server: str, context: str) -> None:
     """Once for each server; urllib3 says it with every request."""
     urllib3.disable_warnings(InsecureRequestWarning)
     log.warning(
-        "the certificate of %s is not verified, as context %s has insecure-skip-tls-verify: whoever stands "
-        "in between can read the token and answer in the server's place; give certificate-authority instead",
+        "TLS of %s is not verified: context %s has insecure-skip-tls-verify; give certificate-authority",
         server,
         context,
     )

@@ -93,6 +93,9 @@ def build_report(
         namespaces=grades(at_risk, plan.constraints),
         drill=drill if drill is not None else UNSET,
         room=room if room is not None and room.nodes else UNSET,
+        pending=tuple(
+            sorted(p.key for p in snapshot.pods if not (p.node_name or p.finished or p.terminating))
+        ),
     )
 
 

@@ -210,7 +210,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
 
     `warnings`: what could not be read, with the consequences. `cluster_id`: the uid of namespace kube-system,
     "" if it is not known. `captured_at`: the time that the report speaks of. `drill`: there only where it was
-    asked for. `room`: there only where nodes are missing.
+    asked for. `room`: there only where nodes are missing. `pending`: pods (namespace/name) without a node.
     """
 
     api_version: str = API_VERSION
@@ -233,6 +233,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     namespaces: tuple[NamespaceGrade, ...] = ()
     drill: DrillReport | UnsetType = UNSET
     room: Room | UnsetType = UNSET
+    pending: tuple[str, ...] = ()
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
@@ -274,6 +275,7 @@ def in_namespaces(report: Report, names: Collection[str]) -> Report:
         findings=tuple(f for f in report.findings if _shown(f, names)),
         risks=tuple(r for r in report.risks if r.namespace in names),
         namespaces=tuple(n for n in report.namespaces if n.namespace in names),
+        pending=tuple(p for p in report.pending if p.partition("/")[0] in names),
     )
 
 

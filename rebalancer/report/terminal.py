@@ -138,16 +138,13 @@ def tables(report: Report, top: int) -> Iterator[tuple[str, Rows]]:
 
 
 def timeline(report: Report) -> str:
-    """How long the waves may take."""
-    parts = [f"wave {w.wave} {text.duration(w.seconds)}" for w in report.waves[:8]]
-    more = f" and {len(report.waves) - 8:,} more" if len(report.waves) > 8 else ""
+    """How long the plan may take. Waves overlap, so that their times do not add up to it."""
     whole = text.duration(report.summary.expected_seconds)
     longest = report.summary.takes_longest
     why = f" What takes longest is {text.clean(longest)}." if longest else ""
     return (
-        f"About {whole} if pods start as they did before (30 seconds where that is not known): "
-        f"{', '.join(parts)}{more}. A wave begins when the pods of the one before are gone and their "
-        f"replacements Ready.{why}"
+        f"About {whole} if pods start as they did before (30 seconds where that is not known). "
+        f"A move waits only for those of earlier waves that it depends on.{why}"
     )
 
 

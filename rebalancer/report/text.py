@@ -319,7 +319,14 @@ def _bound(report: Report) -> str:
 
 
 def out_of_scope(report: Report) -> str:
-    """What is skewed and not acted on, or not looked at; "" if nothing."""
+    """What is Pending now, and what is skewed and not acted on, or not looked at; "" if nothing."""
+    if report.pending:
+        says = f"Pending now: {listing(report.pending)}; rebalancer explain POD says why."
+        return f"{says} {_unseen(report)}".rstrip()
+    return _unseen(report)
+
+
+def _unseen(report: Report) -> str:
     if report.constraints and (soft := report.summary.soft_ignored):
         what = "1 soft constraint was" if soft == 1 else f"{soft:,} soft constraints were"
         return f"{what} not looked at (planner.softConstraints: ignore)."

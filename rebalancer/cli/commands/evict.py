@@ -150,7 +150,7 @@ def once(
     if report.end is End.RECORDED:
         judged = ": the API server only gave its verdicts" if live.ask_server else ""
         typer.echo(f"nothing was evicted{judged}; --execute does it")
-    raise typer.Exit(_exit_code(report))
+    raise typer.Exit(ExitCode.INTERRUPTED if stop.is_set() else _exit_code(report))
 
 
 def _exit_code(report: CycleReport) -> ExitCode:

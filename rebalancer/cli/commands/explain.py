@@ -269,7 +269,6 @@ def _line(p: HistoryLine) -> str:
     when = datetime.fromtimestamp(p.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     parts = [f"{when}  {p.fate:<10}  {p.namespace}/{p.pod} of {p.owner or 'nobody'}"]
     if p.node:
-        went = f"{p.replacement} on {p.landed}" if p.landed else "its replacement was not seen"
-        parts.append(f"from {p.node}, {p.predicted} was predicted: {went}")
+        parts.append(p.path)
     parts += [text for text in (p.reason, p.message) if text]
     return "\n    ".join(map(clean, parts))

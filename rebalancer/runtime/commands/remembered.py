@@ -107,7 +107,8 @@ _SHORT = {
 class HistoryLine(Struct, frozen=True, kw_only=True):
     """One line of `rebalancer history`, and its JSON: an eviction, or a warning about one.
 
-    `at`: epoch seconds. `node` → `landed`, as far as known.
+    `at`: epoch seconds. `node` → `landed`, as far as known. `destinations`: how many nodes were predicted, of
+    which `predicted` is one.
     """
 
     at: float
@@ -117,10 +118,20 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     fate: str
     node: str = ""
     predicted: str = ""
+    destinations: int = 1
     replacement: str = ""
     landed: str = ""
     reason: str = ""
     message: str = ""
+
+    @property
+    def path(self) -> str:
+        """From where to where, as it was predicted and as it went."""
+        went = f"{self.replacement} on {self.landed}" if self.landed else "its replacement was not seen"
+        if self.destinations > 1:
+            many = f"one of the {self.destinations} nodes predicted, such as {self.predicted}"
+            return f"from {self.node} to {many}: {went}"
+        return f"from {self.node}, {self.predicted} was predicted: {went}"
 
 
 def history_of(ledger: Ledger, events: Iterable[EventNote], what: str = "") -> list[HistoryLine]:
@@ -152,6 +163,7 @@ def _of_entry(e: Entry) -> HistoryLine:
         fate="being evicted" if e.fate is Fate.INTENDED else e.fate.value,
         node=e.node,
         predicted=e.predicted,
+        destinations=e.destinations,
         replacement=e.replacement,
         landed=e.landed,
         reason=e.reason,

@@ -321,8 +321,10 @@ class Replacements:
             )
 
         if seen is not None and seen.gone and pod is not None and self._available(pod, move, now):
-            landed = "as predicted" if pod.node_name == move.predicted else f"{move.predicted} was predicted"
-            return ended(Fate.DONE, f"its replacement {pod.name} is Ready on {pod.node_name}, {landed}")
+            return ended(
+                Fate.DONE,
+                f"its replacement {pod.name} is Ready on {pod.node_name}, {went(move, pod.node_name)}",
+            )
         if stop:
             return ended(Fate.DONE, "stopped without waiting for its replacement")
         if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
@@ -415,6 +417,14 @@ def assign(moves: Sequence[Move], pods: Sequence[Pod]) -> dict[str, Pod]:
 
 def _gone(seen: _Seen | None) -> bool:
     return seen is not None and seen.gone
+
+
+def went(move: Move, node: str) -> str:
+    """Whether a replacement on this node is where it was predicted."""
+    many = len(move.destinations)
+    if node in move.destinations:
+        return "as predicted" if many == 1 else f"one of the {many} nodes predicted"
+    return f"{move.predicted} was predicted" if many == 1 else f"none of the {many} nodes predicted"
 
 
 def _shrunk(owner: Workload | None, move: Move) -> bool:

@@ -88,7 +88,10 @@ class CachedReader(Observer):
             waited, soon = waited + soon, _TELL
             if self._clock.stopping() or waited >= _SYNC:
                 raise missing
-            log.warning("the cycle waits: %s", missing.message)
+            # Reading a large cluster for the first time takes a while, which is no reason to worry.
+            log.log(
+                logging.INFO if waited <= _SOON else logging.WARNING, "the cycle waits: %s", missing.message
+            )
 
     def _ready(self) -> bool:
         """Whether a plan can be made. Raises what keeps a single cycle from it."""

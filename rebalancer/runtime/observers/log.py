@@ -23,6 +23,7 @@ from rebalancer.outcome import (
     SteeringReport,
 )
 from rebalancer.planner.plan import Move, Plan
+from rebalancer.report.text import plural
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,13 @@ class LogObserver(Observer):
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
         """The plan in figures; for debugging, what stays and why."""
         log.info(
-            "plan: %d of %d constraints violated, excess %d; %d evictions in %d waves leave %d",
+            "plan: %d of %d constraints violated, excess %d; %s in %s %s %d",
             plan.violated,
             len(plan.constraints),
             plan.excess,
-            len(plan.moves),
-            len(plan.waves),
+            plural(len(plan.moves), "eviction"),
+            plural(len(plan.waves), "wave"),
+            "leaves" if len(plan.moves) == 1 else "leave",
             plan.residual_excess,
             extra=fields(
                 violated=plan.violated,
@@ -107,7 +109,7 @@ class LogObserver(Observer):
         )
 
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
-        log.info("wave %d: %d evictions", wave, len(moves))
+        log.info("wave %d: %s", wave, plural(len(moves), "eviction"))
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         level = logging.INFO if eviction.evicted else logging.DEBUG

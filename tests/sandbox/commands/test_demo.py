@@ -89,6 +89,10 @@ def test_the_command_tells_the_whole_story_in_plain_lines() -> None:
     told = ("wave 1 of", "evicted  shop/", "is Ready on c-", "7 → 0", "excess 22 → 3 with 13 evictions")
     for expected in (*told, "Before and after", "What stays, and why", *STAYS, *STAYS.values()):
         assert expected in done.output
+    assert " to one of the " in done.output.partition("The ledger knows")[2]
+    table = done.output.partition("Before and after\n")[2].partition("\n\n")[0].splitlines()
+    assert len(table) == 1 + 14, "a row each, none wrapped"
+    assert max(map(len, table)) <= 120
 
 
 @pytest.mark.usefixtures("quick")

@@ -219,6 +219,21 @@ def test_what_is_out_of_scope_is_mentioned_and_not_counted() -> None:
     assert "1 constraint out of scope (soft, or by settings) is skewed too" in shown
 
 
+def test_pods_that_are_pending_now_are_named() -> None:
+    plan, cluster = at_rest()
+    waiting = msgspec.structs.replace(cluster.pods[0], name="new", node_name="", ready=False)
+    told = (plan, replace(cluster, pods=(*cluster.pods, waiting)))
+    assert "Pending now: default/new; rebalancer explain POD says why." in table(told)
+    assert json.loads(render(reported(told), Format.JSON))["pending"] == ["default/new"]
+    assert "Pending now" not in table(at_rest())
+
+
+def test_the_time_of_a_plan_is_no_sum_that_does_not_add_up() -> None:
+    [says] = [x for x in table(mended()).splitlines() if "if pods start as they did before" in x]
+    assert says.strip().startswith("About 60 seconds if pods start")
+    assert "wave 1" not in says
+
+
 def test_many_domains_are_told_by_their_range_and_what_changes() -> None:
     cluster = shop()
     before = {f"n{i}": 2 if i == 3 else 0 if i == 5 else 1 for i in range(40)}

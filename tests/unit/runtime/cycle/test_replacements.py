@@ -11,7 +11,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Eviction, Fate, Outcome, Result
 from rebalancer.planner.plan import Move
-from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign
+from rebalancer.runtime.cycle.replacements import MIGRATION, Replacements, assign, went
 from tests.support.build import nodes, pod, snapshot, stateful_set, workload
 from tests.support.servers.api import FakeTime
 
@@ -172,3 +172,17 @@ def test_a_replacement_that_two_moves_have_in_common_was_never_placed_before_its
     (landed,) = replacements.landed(flying)
     assert (landed.move.pod.name, landed.node) == ("web-00001", "c-0")
     assert landed.scheduled == 0.0
+
+
+WENT = [
+    ("the only node", "c-0", "c-0", "as predicted"),
+    ("another than the only node", "c-0", "b-0", "c-0 was predicted"),
+    ("a tie, and the first", "b-0", "b-0", "one of the 2 nodes predicted"),
+    ("a tie, and the other", "b-0", "b-1", "one of the 2 nodes predicted"),
+    ("neither of a tie", "b-0", "c-0", "none of the 2 nodes predicted"),
+]
+
+
+@pytest.mark.parametrize(("predicted", "node", "says"), [w[1:] for w in WENT], ids=[w[0] for w in WENT])
+def test_a_tie_between_nodes_is_no_wrong_prediction(predicted: str, node: str, says: str) -> None:
+    assert went(moves_of(WEB, web_00000=predicted)[0], node) == says
