@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import (
+    PROXY,
     ConflictError,
     ForbiddenError,
     KubeError,
@@ -74,13 +75,17 @@ class Brakes:
 
         try:
             body = retry(ask, wait=self._wait, backoff=self._backoff)
-            return msgspec.json.decode(body, type=_Object).metadata
+            found = msgspec.json.decode(body, type=_Object).metadata
         except ForbiddenError as e:
             if tried >= _REFUSALS or self._wait(self._backoff.delay(tried, e.retry_after)):
                 raise
             return self._metadata(resource, namespace, name, tried + 1)
         except msgspec.DecodeError as e:
             raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
+        if (found.namespace, found.name) != (namespace, name):
+            say = f"{target}: the answer is about {found.namespace}/{found.name}"
+            raise ResponseError(say, PROXY, target=target, code=200)
+        return found
 
 
 class BrakeSet(Struct, frozen=True):

@@ -24,6 +24,7 @@ from urllib3.exceptions import InsecureRequestWarning
 
 from rebalancer.kube.errors import ConfigurationError
 
+IN_CLUSTER = "in-cluster"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def _in_cluster(options: ClusterOptions, env: Mapping[str, str]) -> Loaded:
             "set serviceAccountName and do not set automountServiceAccountToken: false",
         ) from e
     return Loaded(
-        client, "in-cluster", namespace, _impersonation(options.impersonate), options.impersonate_groups
+        client, IN_CLUSTER, namespace, _impersonation(options.impersonate), options.impersonate_groups
     )
 
 

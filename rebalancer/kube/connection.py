@@ -22,12 +22,13 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.config_exception import ConfigException
 from msgspec import Struct
+from msgspec.structs import replace
 from urllib3 import exceptions as urllib3_errors
 from urllib3.exceptions import HTTPError
 
 from rebalancer import __version__
 from rebalancer.kube.answers import Sockets, Stream, error_of
-from rebalancer.kube.config import ClusterOptions, Loaded, load
+from rebalancer.kube.config import IN_CLUSTER, ClusterOptions, Loaded, load
 from rebalancer.kube.errors import (
     ConfigurationError,
     KubeError,
@@ -172,20 +173,30 @@ class ServerTime:
 class Connection:
     """One API server and one identity. Safe to use from several threads.
 
-    `source`: hands out the configuration, and is asked again when the server answers 401. `time`: what the
-    server's clock shows. `evicting_until`: by the steady clock, until when an eviction that was sent may
-    still be carried out.
+    `source`: hands out the configuration, and is asked again when the server answers 401: for credentials,
+    never for another cluster. `beside`: a connection to the same server. `time`: what the server's clock
+    shows. `evicting_until`: by the steady clock, until when an eviction that was sent may still be carried
+    out.
     """
 
-    def __init__(self, options: ClusterOptions = _DEFAULTS, source: Callable[[], Loaded] | None = None):
+    def __init__(
+        self,
+        options: ClusterOptions = _DEFAULTS,
+        source: Callable[[], Loaded] | None = None,
+        *,
+        beside: Connection | None = None,
+    ):
         self.options = options
-        self._source = source or (lambda: load(options))
+        self._source = source or (lambda: load(self.options))
         self._lock = threading.Lock()
         self._generation = 0
         self._sockets = Sockets()
-        self.time = ServerTime()
+        self.time: ServerTime = beside.time if beside is not None else ServerTime()
         self.evicting_until = 0.0
-        self._loaded = self._source()
+        self._loaded = beside._again() if beside is not None else self._source()
+        if self._loaded.context != IN_CLUSTER:
+            # `kubectl config use-context` is not meant for who is at work already.
+            self.options = replace(options, context=self._loaded.context)
         self._rest = self._client()
 
     @property
@@ -273,7 +284,7 @@ class Connection:
 
     def twin(self) -> Connection:
         """Another connection to the same server as the same identity; aborting one spares the other."""
-        return Connection(self.options, self._source)
+        return Connection(self.options, self._source, beside=self)
 
     def _client(self) -> Any:
         rest = RESTClientObject(self._loaded.client)
@@ -362,10 +373,20 @@ class Connection:
         with self._lock:
             if self._generation != seen:
                 return
-            self._loaded = self._source()
+            self._loaded = self._again()
             old, self._rest = self._rest, self._client()
             self._generation += 1
         old.close()
+
+    def _again(self) -> Loaded:
+        """The configuration as it is now. Raises ConfigurationError if it names another server."""
+        loaded = self._source()
+        if loaded.client.host != self.server:
+            raise ConfigurationError(
+                f"context {self.context} names {loaded.client.host} now, and named {self.server} before",
+                "start anew for another cluster, or another address of this one",
+            )
+        return loaded
 
     def _no_answer(self, e: Exception, target: Target, timeout: tuple[float, float]) -> KubeError:
         failure = explain(e, connect_timeout=timeout[0], read_timeout=timeout[1])
@@ -378,7 +399,7 @@ class Connection:
         )
 
     def _kubectl(self) -> str:
-        return "kubectl" if self.context == "in-cluster" else f"kubectl --context {self.context}"
+        return "kubectl" if self.context == IN_CLUSTER else f"kubectl --context {self.context}"
 
 
 # Trying again: jittered, bounded, honouring Retry-After, and ending at once when asked to stop.

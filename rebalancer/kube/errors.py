@@ -63,6 +63,10 @@ class Cause(Struct, frozen=True):
     field: str = ""
 
 
+PROXY = "is there a proxy that answers for the API server?"
+"""What may be behind an answer that cannot be the API server's."""
+
+
 class KubeError(UserError):
     """Root of the tree."""
 

@@ -27,6 +27,7 @@ from rebalancer.errors import UserError
 from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, steady
 from rebalancer.kube.errors import (
+    PROXY,
     ConfigurationError,
     ConflictError,
     ForbiddenError,
@@ -303,9 +304,7 @@ class LiveEvictor(Evictor):
         )
         if b'"Success"' not in answer.body:
             text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"
-            raise ResponseError(
-                text, "is there a proxy that answers for the API server?", target=target, code=answer.code
-            )
+            raise ResponseError(text, PROXY, target=target, code=answer.code)
         return answer.code
 
     def _earlier(self, pod: Pod, e: KubeError, attempt: Attempt) -> Eviction | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
-from rebalancer.kube.errors import ExpiredError, ForbiddenError, NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import PROXY, ExpiredError, ForbiddenError, NotFoundError, ResponseError, Target
 from rebalancer.kube.lists import (
     Begun,
     HeadMeta,
@@ -34,7 +34,7 @@ from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
-from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 
 log = logging.getLogger(__name__)
 _STREAMS = (1, 33)
@@ -237,6 +237,11 @@ class Objects:
         _, found = self._list("PodDisruptionBudget", namespace)
         return tuple(o for o in found if isinstance(o, PodDisruptionBudget))
 
+    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """All quotas of a namespace."""
+        _, found = self._list("ResourceQuota", namespace)
+        return tuple(o for o in found if isinstance(o, ResourceQuota))
+
     def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
         return tuple(o for o in self._list("Node")[1] if isinstance(o, Node))
@@ -277,11 +282,15 @@ class Objects:
             return self._decode(kind, answer.body, target)
 
         try:
-            return retry(ask, wait=self._wait, backoff=self._backoff)
+            found = retry(ask, wait=self._wait, backoff=self._backoff)
         except NotFoundError as e:
             if not e.kind:
                 raise  # the API itself is missing, which says nothing about the object
             return None
+        if isinstance(found, Pod | Workload) and (found.namespace, found.name) != (namespace, name):
+            say = f"{target}: the answer is about {found.namespace}/{found.name}"
+            raise ResponseError(say, PROXY, target=target, code=200)
+        return found
 
     def _list(
         self, kind: str, namespace: str = "", labels: str = "", fields: str = ""

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
+from rebalancer.kube.connection import steady
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
 
@@ -115,7 +116,7 @@ class SystemClock:
         return (here, there) if there is not None and abs(here - there) > APART else (here, here)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return steady()  # goes on while the machine sleeps
 
     def wait(self, seconds: float) -> bool:
         return self.stop.wait(seconds)

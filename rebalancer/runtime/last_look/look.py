@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -198,6 +198,9 @@ def missing(owners: Iterable[Workload], exists: Exists) -> tuple[dict[str, Reaso
     return refused, tuple(sorted({kind for (kind, _, _), there in found.items() if there is None}))
 
 
+T = TypeVar("T")
+
+
 class Reads(Protocol):
     """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
 
@@ -215,6 +218,10 @@ class Reads(Protocol):
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace."""
+        ...
+
+    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
+        """All quotas of a namespace."""
         ...
 
 
@@ -237,6 +244,7 @@ class Read(Struct, frozen=True, eq=False):
     parent: Future[Workload | None]
     named: Future[Reason | None]
     budgets: Future[tuple[PodDisruptionBudget, ...]]
+    quotas: Future[tuple[ResourceQuota, ...]]
     namespace: Future[ObjectMeta | Reason | None]
     node: Future[HeadMeta | None]
     pod_there: Future[HeadMeta | None]
@@ -246,9 +254,9 @@ class Read(Struct, frozen=True, eq=False):
 class LastLook(Struct, frozen=True, eq=False):
     """What looks at the moves of one plan rest on, made from the snapshot that `room` knows.
 
-    What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date,
-    and so are `quotas`, by namespace; what concerns the one pod (its owner, its budgets, its namespace,
-    itself) is read from the API server. `now`: in seconds of the epoch.
+    What concerns the whole cluster (nodes, room) is asked of the watch, once that is known to be up to date;
+    what concerns the one pod (its owner, its budgets, quotas, its namespace, itself) is read from the API
+    server. `now`: in seconds of the epoch.
     """
 
     reads: Reads
@@ -256,7 +264,6 @@ class LastLook(Struct, frozen=True, eq=False):
     watch_age: WatchAge
     spot_check: SpotCheck
     room: Room
-    quotas: Callable[[str], Sequence[ResourceQuota]]
     now: Callable[[], float]
 
     def destinations(self, move: Move) -> tuple[str, ...]:
@@ -297,13 +304,14 @@ class Looking:
     @cached_property
     def read(self) -> Read:
         pod, spot_check, node = self.move.pod, self.look.spot_check, self._expected
-        with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=10, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
                 parent=pool.submit(self._read_parent),
                 named=pool.submit(self._read_named),
-                budgets=pool.submit(self._read_budgets),
+                budgets=pool.submit(self._read_limits, self.look.reads.budgets),
+                quotas=pool.submit(self._read_limits, self.look.reads.quotas),
                 namespace=pool.submit(self._read_namespace),
                 node=pool.submit(spot_check.node, node),
                 pod_there=pool.submit(spot_check.pod_on, node),
@@ -396,9 +404,9 @@ class Looking:
                 raise
             return None  # said once, when the snapshot was read
 
-    def _read_budgets(self) -> tuple[PodDisruptionBudget, ...]:
+    def _read_limits(self, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
         try:
-            return self.look.reads.budgets(self.move.pod.namespace)
+            return read(self.move.pod.namespace)
         except ForbiddenError:
             return ()  # said once, when the snapshot was read; the API server still keeps them
 
@@ -448,9 +456,8 @@ LOOK = (
     Check(
         "quotas",
         "A ResourceQuota would admit the replacement.",
-        lambda at: Quotas(build_snapshot(at.look.quotas(at.move.pod.namespace), now=0.0)).why_not(
-            at.move.pod, at.planned
-        ),
+        lambda at: Quotas(build_snapshot(at.read.quotas.result(), now=0.0)).why_not(at.move.pod, at.planned),
+        cost="read",
     ),
     Check(
         "the pod",

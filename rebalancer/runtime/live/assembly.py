@@ -107,7 +107,7 @@ def live_parts(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
         watch_age.begin()
-        last = LastLook(objects, brakes, watch_age, spot_check, room, cache.quotas, clock.now)
+        last = LastLook(objects, brakes, watch_age, spot_check, room, clock.now)
         return PlanChecks(checks, snapshot, made, last)
 
     planning = replace(options.planning, on_progress=SignOfLife(clock))

@@ -297,5 +297,6 @@ CHECKS: tuple[Check, ...] = (
         partial(_anew, _share),
     ),
     _LEADS,
+    STOP,
 )
 """In order: what costs nothing, the look, what concerns the whole cycle, then policy if it has changed."""

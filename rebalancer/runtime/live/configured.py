@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
+from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.lists import ReadOptions
@@ -30,7 +31,7 @@ from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
-from rebalancer.runtime.live.places import IN_CLUSTER, Places
+from rebalancer.runtime.live.places import Places
 from rebalancer.runtime.observers.log import EventSetting
 from rebalancer.runtime.observers.notices import SLACK, WEBHOOK, NoticeObserver
 from rebalancer.runtime.prevention import SteeringOptions

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from rebalancer.errors import UserError
 from rebalancer.kube.brakes import by_run, claim_brake
+from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -26,7 +27,6 @@ from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger
 
-IN_CLUSTER = "in-cluster"
 USUAL_HOME = "rebalancer"
 """The namespace of the docs' installation: looked at where nobody may look for others."""
 

@@ -306,6 +306,42 @@ def test_a_certificate_that_is_not_verified_is_said_once_in_our_words(
     assert said == []
 
 
+def test_new_credentials_are_of_the_same_context_and_server(tmp_path: Path) -> None:
+    """`kubectl config use-context` means whoever starts next, not a daemon that is at work."""
+    users = {"old": User("x", ("system:masters",)), "new": User("x", ("system:masters",))}
+    with ApiServer(tokens=users, authenticate=True) as one, ApiServer(tokens=users) as other:
+        path = tmp_path / "c"
+
+        def write(current: str, token: str, moved: str = "") -> None:
+            clusters = {"staging": moved or one.url, "production": other.url}
+            config = {
+                "current-context": current,
+                "clusters": [{"name": n, "cluster": {"server": url}} for n, url in clusters.items()],
+                "users": [{"name": "u", "user": {"token": token}}],
+                "contexts": [{"name": n, "context": {"cluster": n, "user": "u"}} for n in clusters],
+            }
+            path.write_text(json.dumps(config))
+
+        write("staging", "old")
+        connection = Connection(ClusterOptions(kubeconfig=str(path)))
+        assert nodes(connection) == 200
+        write("production", "new")
+        one.authority.tokens.pop("old")
+        twin = connection.twin()
+        assert nodes(connection) == nodes(twin) == 200
+        assert {connection.server, twin.server} == {one.url}
+        assert twin.time is connection.time
+        write("production", "newer", moved=other.url)
+        one.authority.tokens.clear()
+        with pytest.raises(ConfigurationError, match=r"context staging names .* now"):
+            nodes(connection)
+        with pytest.raises(ConfigurationError, match="start anew"):
+            connection.twin()
+        assert not other.accesses
+        connection.close()
+        twin.close()
+
+
 def test_in_a_pod_the_service_accounts_token_is_used_and_read_anew(
     certificate: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

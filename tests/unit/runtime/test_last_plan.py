@@ -71,15 +71,16 @@ def test_a_cluster_of_which_anything_is_new_is_planned_again(changed: dict[str, 
     assert make.plans == 2
 
 
-def test_other_options_are_planned_for_and_two_of_them_are_kept() -> None:
+def test_other_options_are_planned_for_and_four_of_them_are_kept() -> None:
     make = Counting()
     last, one = LastPlan(make), cluster()
     for options in (OPTIONS, AGES, OPTIONS, AGES):
         last(one, options)
     assert make.plans == 2
-    last(one, PlanOptions(effort=1))
+    for effort in (1, 3, 5):
+        last(one, PlanOptions(effort=effort))
     last(one, OPTIONS)
-    assert make.plans == 4
+    assert make.plans == 6
 
 
 def test_a_plan_ends_when_a_pod_comes_of_age() -> None:

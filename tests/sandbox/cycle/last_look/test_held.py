@@ -42,6 +42,30 @@ def test_a_lease_that_is_lost_while_a_namespace_is_asked_for_its_brake_stops_tha
     assert run.report.message == "this instance is not the leader any more"
 
 
+def test_a_stop_while_a_look_is_reading_stops_that_very_eviction() -> None:
+    with ApiServer(objects(*SKEWED)) as server:
+        time = FakeTime()
+
+        def leading() -> bool:
+            time.stop = any(a.resource == "namespaces" and a.verb == "get" for a in server.accesses)
+            return True
+
+        run = Run(server, BRAKED, time=time, around=Surroundings(leading=leading))
+        assert asked(server) == 0
+    assert run.report.end is End.STOPPED
+
+
+@pytest.mark.parametrize("kind", ["configmaps", "namespaces"])
+def test_an_answer_about_another_object_lets_nothing_go(kind: str) -> None:
+    """A proxy that mixes up its answers: the brake that was asked for may be set."""
+    other = {"metadata": {"name": "another", "namespace": "default" if kind == "configmaps" else ""}}
+    with ApiServer(objects(*SKEWED)) as server:
+        server.faults.add(Reply(200, other), resource=kind, verb="get")
+        run = Run(server, BRAKED)
+        assert asked(server) == 0
+    assert "the answer is about" in run.report.message
+
+
 @pytest.mark.parametrize("failure", [Cut("before"), Reply(500), Reply(429)], ids=repr)
 def test_a_lease_that_is_lost_after_a_try_that_failed_means_no_second_try(failure: Cut | Reply) -> None:
     with ApiServer(objects(*SKEWED)) as server:

@@ -13,7 +13,7 @@ from rebalancer.outcome import End
 from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
-from tests.support.build import objects
+from tests.support.build import nodes, objects, workload
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer
 from tests.support.sandbox.hung import hang
@@ -52,3 +52,24 @@ def test_a_watch_cache_that_hangs_hides_nothing_about_the_destination(
     assert run.evictions() == 0
     assert run.report.end is not End.COMPLETE
     assert {"the watch is behind" in o.message for o in run.report.outcomes} == {True}
+
+
+def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction() -> None:
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    with ApiServer(objects(*things), progress_notify=False) as server, connected(server) as c:
+        cache = WatchCache(c, options=SHORT).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def lowered(_: int) -> None:
+                hang(server, "ResourceQuota")
+                few = {"hard": {"pods": "3"}, "used": {"pods": "4"}}
+                meta = {"name": "few", "namespace": "default"}
+                quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "status": few}
+                if server.store.find("ResourceQuota", "few", "default") is None:
+                    server.store.create({**quota, "spec": {"hard": few["hard"]}})
+
+            run = Run(server, ONE_PLAN, after_plan=lowered, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0

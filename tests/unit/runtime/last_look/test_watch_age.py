@@ -130,7 +130,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
     room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left, owner_of=lambda *_: None)
     rest: Any = SimpleNamespace()
-    at = Looking(LastLook(rest, rest, rest, check, room, rest, lambda: 0.0), move(), 0, tuple)
+    at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), 0, tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
     at.__dict__["read"] = SimpleNamespace(node=node, pod=nobody, pod_there=nobody)
