@@ -36,7 +36,7 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 SUFFIXES = (".json", ".yaml", ".yml")
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
-_BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\xef\xbb\xbf": "utf-8"}
 
 
 class ManifestError(UserError):
@@ -45,10 +45,17 @@ class ManifestError(UserError):
 
 
 class Text(Struct, frozen=True, eq=False):
-    """The uncompressed content of a file. `name` is how errors name it ("stdin" for `-`)."""
+    """The uncompressed content of a file, in UTF-8. `name` is how errors name it ("stdin" for `-`). `mark`:
+    the byte order mark that it begins with."""
 
     name: str
     data: Buffer
+    mark: bytes = b""
+
+    def encoded(self, content: str) -> bytes:
+        """Another content, in the encoding of this one."""
+        encoding = _BYTE_ORDER_MARKS.get(self.mark, "utf-8")
+        return self.mark + content.encode(encoding)
 
 
 def texts(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None) -> Iterator[Text]:
@@ -61,10 +68,10 @@ def texts(paths: Iterable[str | os.PathLike[str]], stdin: BinaryIO | None = None
         if not os.fspath(path):
             raise ManifestError("the name of a file is empty", "is a variable unset? . is this directory")
         if os.fspath(path) == "-":
-            yield Text("stdin", _stream("stdin", stdin if stdin is not None else sys.stdin.buffer))
+            yield _stream("stdin", stdin if stdin is not None else sys.stdin.buffer)
             continue
         for file in _files(Path(path)):
-            yield Text(str(file), _read(file))
+            yield _read(file)
 
 
 def _files(path: Path) -> list[Path]:
@@ -93,7 +100,7 @@ def manifests_in(path: Path) -> list[Path]:
     return found
 
 
-def _read(file: Path) -> Buffer:
+def _read(file: Path) -> Text:
     try:
         with file.open("rb", buffering=0) as stream:
             if not file.is_file() or not os.fstat(stream.fileno()).st_size:  # a pipe: <(kubectl get …)
@@ -105,7 +112,7 @@ def _read(file: Path) -> Buffer:
         raise ManifestError(f"{file}: {(e.strerror or str(e)).lower()}") from e
 
 
-def _stream(name: str, stream: IO[bytes] | io.RawIOBase) -> Buffer:
+def _stream(name: str, stream: IO[bytes] | io.RawIOBase) -> Text:
     """Reads standard input or a pipe as a whole, because it cannot seek."""
     data = stream.read()
     return _utf8(name, _unpacked(name, io.BytesIO(data)) if data.startswith(_GZIP) else data)
@@ -124,15 +131,15 @@ def _unpacked(name: str, stream: IO[bytes] | io.RawIOBase) -> bytearray:
     return data
 
 
-def _utf8(name: str, data: Buffer) -> Buffer:
+def _utf8(name: str, data: Buffer) -> Text:
     """The text as UTF-8 without byte order mark. PowerShell's `>` writes UTF-16."""
-    for mark, encoding in _BYTE_ORDER_MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
         if data[:4].startswith(mark):
             try:
-                return bytes(data).decode(encoding).encode()
+                return Text(name, bytes(data[len(mark) :]).decode(encoding).encode(), mark)
             except UnicodeDecodeError as e:
-                raise ManifestError(f"{name}: byte {e.start} is no {encoding}") from e
-    return data
+                raise ManifestError(f"{name}: byte {e.start + len(mark)} is no {encoding}") from e
+    return Text(name, data)
 
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")

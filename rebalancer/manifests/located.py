@@ -134,8 +134,9 @@ def _of(file: str, node: yaml.Node, value: Any) -> Iterator[Located]:
 # Lists that get one more item in a YAML or JSON text, and nothing else of the text changes.
 #
 # The positions are those of PyYAML's nodes. Comments, quotes, order and indentation stay, as nothing is
-# written that was not there but the item. Whoever uses it reads the result again and compares: what cannot
-# be edited so (merge keys, empty values) is found then.
+# written that was not there but the item. Aliases and merge keys give nodes that stand elsewhere: a place is
+# sought among those only that a node itself spans. Whoever uses it reads the result again and compares: what
+# cannot be edited so (empty values) is found then.
 
 
 class Insertion(Struct, frozen=True, order=True):
@@ -181,9 +182,8 @@ def _new(mapping: yaml.MappingNode, key: str, item: str, lines: Sequence[str]) -
         return None
     if mapping.flow_style:
         return _before_end(mapping, f"{_quoted(key, mapping)}: [{_quoted(item, mapping)}]", lines)
-    first, last = mapping.value[0][0], mapping.value[-1][1]
-    indent = " " * first.start_mark.column
-    return _line_after(_last_line(last), f"{indent}{key}: [{item}]", lines)
+    indent = " " * mapping.start_mark.column
+    return _line_after(_last_line(mapping), f"{indent}{key}: [{item}]", lines)
 
 
 def _before_end(node: yaml.CollectionNode, text: str, lines: Sequence[str]) -> Insertion:
@@ -193,10 +193,13 @@ def _before_end(node: yaml.CollectionNode, text: str, lines: Sequence[str]) -> I
     if not node.value:
         return Insertion(line, column, text)
     key, last = node.value[-1] if isinstance(node, yaml.MappingNode) else (node.value[-1], node.value[-1])
+    if not _spans(node, last):
+        return Insertion(line, column, f", {text}")
     at = last.end_mark
     if at.line == line:
         return Insertion(at.line, at.column, f", {text}")
-    indent = " " * key.start_mark.column
+    head = lines[key.start_mark.line][: key.start_mark.column]
+    indent = head if head.isspace() else " " * key.start_mark.column
     return Insertion(at.line, at.column, f",{_ending(lines)}{indent}{text}")
 
 
@@ -210,12 +213,22 @@ def _line_after(line: int, text: str, lines: Sequence[str]) -> Insertion:
 
 def _last_line(node: yaml.Node) -> int:
     """The line on which a node ends; comments and empty lines after it do not belong to it."""
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        return _last_line(last[1] if isinstance(node, yaml.MappingNode) else last)
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else [(item, item) for item in node.value]
+        own = [
+            _last_line(value) if _spans(node, value) else int(key.start_mark.line)
+            for key, value in pairs
+            if _spans(node, key)
+        ]
+        return max(own, default=int(node.start_mark.line))
     if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
         return int(node.end_mark.line) - 1
     return int(node.end_mark.line)
+
+
+def _spans(node: yaml.Node, other: yaml.Node) -> bool:
+    """Whether the other one stands within it; an alias has the node that stands where its anchor does."""
+    return bool(node.start_mark.index <= other.start_mark.index < node.end_mark.index)
 
 
 def _ending(lines: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ def off(
     connection.close()
     typer.echo(f"removed from {plural(removed, 'pod')}" + (f", {left} are left" if left else ""))
     if left:
-        raise typer.Exit(ExitCode.ERROR)
+        raise typer.Exit(ExitCode.INTERRUPTED if stop.is_set() else ExitCode.ERROR)
 
 
 # `rebalancer fix`: what keeps spread through rollouts, added to manifests.
@@ -158,7 +158,8 @@ def fix(
     Deployments only, and only constraints that select their own pods and by which nothing tells revisions
     apart yet. Comments and layout stay. With --apply Deployments are changed in the cluster, which rolls them
     out: one at a time, each rolled out before the next; not those that are paused, rolling, or kept by a
-    GitOps tool. The exit code is 1 if something has to be done by hand.
+    GitOps tool. Patches of kustomizations are read together with the Deployments that they change. The exit
+    code is 1 if something has to be done by hand.
     """
     if write and apply:
         raise typer.BadParameter("--write and --apply exclude each other")
@@ -173,23 +174,29 @@ def fix(
 def _files(paths: list[str], write: bool) -> bool:
     """Whether all was done that is to be done."""
     from rebalancer.manifests.documents import texts
+    from rebalancer.output_file import output_file
     from rebalancer.report.text import clean, plural
-    from rebalancer.runtime.commands.fix import fixed
+    from rebalancer.runtime.commands.fix import fixed_all, manifests
 
+    files, templates = manifests(paths)
     mended, trouble = 0, False
-    for text in texts(paths):
-        found = fixed(text)
+    for found in fixed_all(texts(files)):
         for problem in found.problems:
             trouble = True
             typer.echo(clean(f"error: {problem}"), err=True)
         mended += len(found.workloads)
-        if text.name == "stdin":
-            typer.echo(found.after, nl=False)
+        name = found.text.name
+        if name == "stdin":
+            typer.echo(found.text.encoded(found.after), nl=False)
         elif write and found.workloads:
-            _write(found.file, found.after)
-            typer.echo(clean(f"{found.file}: {', '.join(found.workloads)}"))
+            with output_file(name) as file:
+                file.write(found.text.encoded(found.after))
+            typer.echo(clean(f"{name}: {', '.join(found.workloads)}"))
         elif found.workloads:
             typer.echo(found.diff, nl=False)
+    if templates:
+        some = f"{plural(len(templates), 'template')} of charts left out ({templates[0]}, …)"
+        typer.echo(clean(f"{some}; see what they make: helm template … | rebalancer fix -"), err=True)
     said = "mended" if write else "would be mended; --write does it" if mended else "would be mended"
     typer.echo(f"{plural(mended, 'workload')} {said}", err=True)
     return not trouble
@@ -230,11 +237,8 @@ def _apply(names: list[str], cluster: ClusterOptions) -> bool:
                 done = False
                 break
     connection.close()
+    if stop.is_set():
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not done:
+        typer.echo("error: not all of them are as they should be", err=True)
     return done
-
-
-def _write(path: str, text: str) -> None:
-    from rebalancer.output_file import output_file
-
-    with output_file(path) as file:
-        file.write(text.encode())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import difflib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
@@ -13,15 +15,18 @@ from msgspec import Struct
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import Objects
-from rebalancer.manifests.documents import Text
+from rebalancer.manifests.documents import Text, manifests_in
 from rebalancer.manifests.located import Insertion, Located, Unreadable, inserted, insertion, located
 from rebalancer.model.pod import Pod
 from rebalancer.outcome import CostOutcome, CostResult
-from rebalancer.prevention.rollouts import HASH, additions, gave_up, rolled_out, why_not
+from rebalancer.prevention.rollouts import HASH, Addition, additions, gave_up, rolled_out, why_not
 from rebalancer.prevention.steering import CostChange
+from rebalancer.runtime.commands.lint import KUSTOMIZATIONS
 from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.yaml_reading import read_yaml
 
 _LIST = "spec.template.spec.topologySpreadConstraints"
+Json = dict[str, Any]
 
 
 class Fixed(Struct, frozen=True):
@@ -31,7 +36,7 @@ class Fixed(Struct, frozen=True):
     why.
     """
 
-    file: str
+    text: Text
     before: str
     after: str
     workloads: tuple[str, ...] = ()
@@ -40,27 +45,64 @@ class Fixed(Struct, frozen=True):
     @property
     def diff(self) -> str:
         """As `diff -u` writes it."""
-        names = self.file, self.file
+        names = self.text.name, self.text.name
         lines = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
         made = difflib.unified_diff(*lines, *names)
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in made)
 
 
+def manifests(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The paths, with each directory's manifests one by one; and the templates of charts, which are none."""
+    files, templates = list[str](), list[str]()
+    for path in paths:
+        if not Path(path).is_dir():
+            files.append(path)
+            continue
+        found = manifests_in(Path(path))
+        apart = {f for f in found if any(_of_a_chart(folder) for folder in f.absolute().parents)}
+        templates += map(str, sorted(apart))
+        # A directory without any is an error when it is read.
+        files += [str(f) for f in found if f not in apart] if found else [path]
+    return files, templates
+
+
+def _of_a_chart(folder: Path) -> bool:
+    return folder.name == "templates" and (folder.parent / "Chart.yaml").is_file()
+
+
+def fixed_all(texts: Iterable[Text]) -> Iterator[Fixed]:
+    """Each file. Patches of kustomizations are judged with the Deployments of their names in all of them."""
+    read = [(text, list(located(text))) for text in texts]
+    bases: dict[str, list[Json]] = defaultdict(list)
+    for _, items in read:
+        for item in items:
+            if isinstance(item, Located) and item.kind == "Deployment" and not _is_patch(item.value):
+                bases[item.value["metadata"]["name"]].append(item.value)
+    for text, items in read:
+        yield _fixed(text, items, bases)
+
+
 def fixed(text: Text) -> Fixed:
-    """One file. It is changed only if it then says what it said before, and the keys."""
+    """One file by itself."""
+    return next(fixed_all([text]))
+
+
+def _fixed(text: Text, items: Iterable[Located | Unreadable], bases: Mapping[str, list[Json]]) -> Fixed:
+    """The file is changed only if it then says what it said before, and the keys."""
     before = bytes(text.data).decode(errors="replace")
     lines = before.splitlines(keepends=True)
     places: list[Insertion] = []
     names: list[str] = []
     wanted: list[Any] = []
-    problems: list[str] = []
-    for item in located(text):
+    problems = list(_patches_within(text, bases))
+    for item in items:
         if isinstance(item, Unreadable):
-            return Fixed(text.name, before, before, (), (item.error.message,))
-        spec = item.value.get("spec")
-        found = list(additions(item.kind, spec)) if isinstance(spec, Mapping) else []
-        wanted.append(_mended(item, [(a.index, a.keys) for a in found]))
-        for addition in found:
+            return Fixed(text, before, before, (), (item.error.message,))
+        found = _missing(item.kind, item.value, bases)
+        if found is None:
+            problems.append(f"{_name(item)} in {text.name}: {_NO_BASE}")
+        wanted.append(_mended(item, [(a.index, a.keys) for a in found or ()]))
+        for addition in found or ():
             node = item.node_at(f"{_LIST}[{addition.index}]")
             place = (
                 insertion(node, "matchLabelKeys", HASH, lines) if isinstance(node, yaml.MappingNode) else None
@@ -72,12 +114,86 @@ def fixed(text: Text) -> Fixed:
         if found:
             names.append(_name(item))
     if problems or not places:
-        return Fixed(text.name, before, before, (), tuple(problems))
+        return Fixed(text, before, before, (), tuple(problems))
     after = inserted(lines, places)
     if [_value(i) for i in located(Text(text.name, after.encode()))] != wanted:
         why = f"{text.name}: cannot be changed without changing more; do it by hand: {', '.join(names)}"
-        return Fixed(text.name, before, before, (), (why,))
-    return Fixed(text.name, before, after, tuple(names))
+        return Fixed(text, before, before, (), (why,))
+    return Fixed(text, before, after, tuple(names))
+
+
+_NO_BASE = "what it patches is not among these files; name its base, too"
+
+
+def _is_patch(value: Json) -> bool:
+    """A Deployment has to have a selector."""
+    spec = value.get("spec")
+    return not (isinstance(spec, Mapping) and spec.get("selector"))
+
+
+def _missing(kind: str, value: Json, bases: Mapping[str, list[Json]]) -> list[Addition] | None:
+    """What a workload lacks. None for a patch with constraints where it is not known what it patches, or the
+    answer differs."""
+    spec = value.get("spec")
+    if not isinstance(spec, Mapping):
+        return []
+    if kind != "Deployment" or not _is_patch(value):
+        return list(additions(kind, spec))
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, Mapping) else None
+    listed = inner.get("topologySpreadConstraints") if isinstance(inner, Mapping) else None
+    if not isinstance(listed, list) or all(HASH in (c.get("matchLabelKeys") or ()) for c in listed):
+        return []
+    known = bases.get(value["metadata"]["name"], ())
+    found = [list(additions(kind, _merged(base["spec"], spec))) for base in known]
+    return found[0] if found and all(f == found[0] for f in found) else None
+
+
+def _merged(base: Any, patch: Any) -> Any:
+    """A strategic merge, as far as it matters here: the constraints are judged as the patch lists them."""
+    if not (isinstance(base, Mapping) and isinstance(patch, Mapping)):
+        return patch
+    return {**base, **{k: _merged(base.get(k), v) for k, v in patch.items()}}
+
+
+def _patches_within(text: Text, bases: Mapping[str, list[Json]]) -> Iterator[str]:
+    """What patches lack that are texts in a kustomization, or lists of operations: these are not edited."""
+    file = Path(text.name)
+    if file.name not in KUSTOMIZATIONS:
+        return
+    said = _plain(bytes(text.data))
+    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+        for entry in (said.get(key) if isinstance(said, dict) else None) or ():
+            by_name = entry if isinstance(entry, dict) else {"patch": entry}
+            path = file.parent / str(by_name.get("path") or "")
+            patch = _plain(path.read_bytes() if path.is_file() else str(by_name.get("patch")).encode())
+            if isinstance(patch, dict) and not path.is_file():
+                value = patch
+            elif isinstance(patch, list):
+                added = [
+                    c
+                    for op in patch
+                    if isinstance(op, dict) and "/topologySpreadConstraints" in str(op.get("path"))
+                    for c in (op["value"] if isinstance(op.get("value"), list) else [op.get("value")])
+                ]
+                template = {"spec": {"topologySpreadConstraints": added}}
+                value = {"kind": "Deployment", "spec": {"template": template}}
+            else:
+                continue
+            target = {"name": (value.get("metadata") or {}).get("name"), **(by_name.get("target") or {})}
+            kind = target.get("kind") or value.get("kind")
+            found = _missing(str(kind), {**value, "metadata": target}, bases)
+            if found is None:
+                yield f"a patch of {kind} {target['name']} in {file}: {_NO_BASE}"
+            elif found:
+                yield f"a patch of {kind} {target['name']} in {file} lacks {HASH}: change it by hand"
+
+
+def _plain(data: bytes) -> Any:
+    try:
+        return read_yaml(data)
+    except (ValueError, yaml.YAMLError):
+        return None  # its tool will say what is wrong with it
 
 
 def _value(item: Located | Unreadable) -> object:
@@ -99,7 +215,6 @@ def _name(item: Located) -> str:
 
 # `matchLabelKeys` for Deployments of a cluster: one at a time, each rolled out before the next.
 
-Json = dict[str, Any]
 ROLLED_OUT = "rolled out"
 _POLL = 2.0
 _PATIENCE = 3600.0

@@ -242,7 +242,7 @@ _POSITION = re.compile(r":(\d+):\d+: ")
 _UNKNOWN = "where their pods can go also depends on volumes, other pods, or labels that were not given"
 _RENDER = "# templates have to be rendered first: helm template … | rebalancer lint -"
 _CHART = "Chart.yaml"
-_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _SOURCE = re.compile(rb"^# Source: (\S+)\s*$", re.MULTILINE)
 """What helm writes above each document: the template that it is made of."""
 _DOCUMENT = re.compile(rb"^---\s*$", re.MULTILINE)
@@ -394,7 +394,7 @@ def _in_directory(path: Path) -> tuple[list[Path], list[str]]:
         if _CHART in names:
             charts.append(Path(folder))
             folders.clear()
-        elif any(n in names for n in _KUSTOMIZATIONS):
+        elif any(n in names for n in KUSTOMIZATIONS):
             kustomizations.append(Path(folder))
     apart = (*charts, *kustomizations)
     files = [f for f in manifests_in(path) if not any(f.is_relative_to(folder) for folder in apart)]
@@ -427,7 +427,7 @@ def _roots(kustomizations: list[Path]) -> Iterator[Path]:
 
 def _kustomization(folder: Path) -> dict[str, Any]:
     try:
-        content = read_yaml(next(folder / n for n in _KUSTOMIZATIONS if (folder / n).exists()).read_bytes())
+        content = read_yaml(next(folder / n for n in KUSTOMIZATIONS if (folder / n).exists()).read_bytes())
     except (OSError, ValueError, yaml.YAMLError):
         return {}  # its tool will say what is wrong with it
     return content if isinstance(content, dict) else {}

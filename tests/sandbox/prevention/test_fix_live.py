@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -13,11 +15,12 @@ from rebalancer.kube.patches import FIX_MANAGER, Deployments
 from rebalancer.prevention.rollouts import why_not
 from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
 from tests.support.build import nodes, objects
-from tests.support.processes.command import call
+from tests.support.processes.command import BIN, call, environment
 from tests.support.rollouts import CASES, HASH
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import FakeTime, connected
+from tests.support.waiting import until
 
 SPREAD = next(c for c in CASES if c.keys == {0: [HASH]})
 
@@ -102,3 +105,16 @@ def test_one_that_is_paused_is_named_and_ends_in_an_error(cluster: Cluster, tmp_
     done = call(cluster.server, tmp_path, "fix", "--apply", "default/web")
     assert done.returncode == 1
     assert "left alone: it is paused" in done.stdout
+    assert done.stderr == "error: not all of them are as they should be\n"
+
+
+def test_an_interrupt_while_it_waits_has_its_exit_code(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.kubelet.ready_after = lambda _: None
+    kubeconfig = str(cluster.server.kubeconfig(tmp_path / "kubeconfig"))
+    command = [str(BIN), "fix", "--apply", "default/web", "--kubeconfig", kubeconfig]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as process:
+        said = process.stdout
+        assert said is not None
+        until(lambda: "waiting for its rollout" in said.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from rebalancer.manifests.documents import Text
+from rebalancer.cli.app import app
+from rebalancer.manifests.documents import Loader, Text
 from rebalancer.runtime.commands.fix import fixed
 from tests.support.rollouts import CASES, Case
 from tests.support.scheduler.plain import Json
@@ -20,6 +23,7 @@ STYLES: dict[str, Callable[[Json], str]] = {
     "flow over several lines": lambda o: yaml.safe_dump(o, default_flow_style=True, width=30),
     "JSON": json.dumps,
     "JSON over several lines": lambda o: json.dumps(o, indent=2),
+    "JSON with tabs": lambda o: json.dumps(o, indent="\t"),
     "Windows": lambda o: yaml.safe_dump(o, sort_keys=False).replace("\n", "\r\n"),
     "a List": lambda o: yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [o]}, sort_keys=False),
     "the second document": lambda o: "# first\n---\n" + yaml.safe_dump(o, sort_keys=False),
@@ -28,7 +32,7 @@ STYLES: dict[str, Callable[[Json], str]] = {
 
 
 def said(text: str) -> Json:
-    found: Json = [d for d in yaml.safe_load_all(text) if d][-1]
+    found: Json = [d for d in yaml.load_all(text, Loader) if d][-1]
     return found["items"][0] if found["kind"] == "List" else found
 
 
@@ -129,3 +133,147 @@ def test_a_constraint_by_way_of_a_merge_key_is_edited_where_it_stands() -> None:
         found.after.splitlines()[10].strip()
         == MERGED.splitlines()[10].strip()[:-1] + ", matchLabelKeys: [pod-template-hash]}"
     )
+
+
+ALIASES = """\
+x-labels: &own {matchLabels: {app: web}}
+x-zone: &zone
+  maxSkew: 1
+  topologyKey: zone
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: *own
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      topologySpreadConstraints:
+        - <<: *zone          # zones
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: *own   # its own pods
+        - labelSelector:
+            matchLabels:
+              app: web
+          <<: *zone
+          whenUnsatisfiable: ScheduleAnyway
+        - {<<: *zone, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway, labelSelector: *own}
+      containers: []
+"""
+
+
+def test_anchors_and_merge_keys_stay_and_a_line_comes_beside_them() -> None:
+    found = fixed(Text("f", ALIASES.encode()))
+    assert not found.problems
+    changed = [line for line in found.diff.splitlines() if line[:1] in "+-"][2:]
+    assert changed == [
+        "+          matchLabelKeys: [pod-template-hash]",
+        "-        - {<<: *zone, topologyKey: rack, whenUnsatisfiable: ScheduleAnyway, labelSelector: *own}",
+        "+          matchLabelKeys: [pod-template-hash]",
+        f"+{changed[1][1:-1]}, matchLabelKeys: [pod-template-hash]}}",
+    ]
+    lines = found.after.splitlines()
+    assert lines[lines.index("          labelSelector: *own   # its own pods") + 1] == changed[0][1:]
+
+
+def test_a_text_with_tabs_gets_tabs() -> None:
+    found = fixed(Text("f", json.dumps(CASES[0].manifest, indent="\t").encode()))
+    added = [line for line in found.diff.splitlines() if line.startswith("+\t")]
+    assert added
+    assert not any(line.startswith("+ ") for line in found.diff.splitlines())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_byte_order_mark_stays(encoding: str, tmp_path: Path) -> None:
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    file = tmp_path / "web.yaml"
+    file.write_bytes(mark + COMMENTED.encode(encoding))
+    before = file.read_bytes()
+    assert CliRunner().invoke(app, ["fix", "--write", str(file)]).exit_code == 0
+    after = file.read_bytes()
+    assert after[:2] == before[:2]
+    assert after.removeprefix(mark).decode(encoding) == fixed(Text("f", COMMENTED.encode())).after
+
+
+PATCH = """\
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    spec:
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: zone
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {matchLabels: {app: web}}
+"""
+
+
+def written(folder: Path, **files: str) -> str:
+    for name, text in files.items():
+        place = folder / name.replace("__", "/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.with_suffix(".yaml").write_text(text)
+    return str(folder)
+
+
+BASE = yaml.safe_dump(CASES[2].manifest)
+OTHER = BASE.replace("app: web", "app: other")
+
+
+def test_a_patch_is_judged_with_what_it_patches(tmp_path: Path) -> None:
+    folder = written(tmp_path, base__web=BASE, prod__spread=PATCH)
+    done = CliRunner().invoke(app, ["fix", "--write", folder])
+    assert done.exit_code == 0, done.output
+    assert "matchLabelKeys: [pod-template-hash]" in (tmp_path / "prod" / "spread.yaml").read_text()
+    assert (tmp_path / "base" / "web.yaml").read_text() == BASE
+
+
+def test_a_patch_that_selects_pods_of_others_stays(tmp_path: Path) -> None:
+    folder = written(tmp_path, base__web=OTHER, prod__spread=PATCH)
+    assert CliRunner().invoke(app, ["fix", "--write", folder]).exit_code == 0
+    assert (tmp_path / "prod" / "spread.yaml").read_text() == PATCH
+
+
+def test_a_patch_without_what_it_patches_is_left_to_people(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["fix", "--write", written(tmp_path, spread=PATCH)])
+    assert done.exit_code == 1
+    assert "name its base, too" in done.output
+    assert (tmp_path / "spread.yaml").read_text() == PATCH
+
+
+LISTED = yaml.safe_load(PATCH)["spec"]["template"]["spec"]["topologySpreadConstraints"]
+OPERATIONS = json.dumps(
+    [{"op": "add", "path": "/spec/template/spec/topologySpreadConstraints", "value": LISTED}]
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "patch"),
+    [
+        ("a text", {"patch": PATCH}),
+        ("operations", {"patch": OPERATIONS, "target": {"kind": "Deployment", "name": "web"}}),
+        ("operations in a file", {"path": "ops.yaml", "target": {"kind": "Deployment", "name": "web"}}),
+    ],
+)
+def test_a_patch_within_a_kustomization_is_named(case: str, patch: Json, tmp_path: Path) -> None:
+    assert case
+    text = yaml.safe_dump({"resources": ["base/web.yaml"], "patches": [patch]})
+    folder = written(tmp_path, base__web=BASE, kustomization=text, ops=OPERATIONS)
+    done = CliRunner().invoke(app, ["fix", folder])
+    assert done.exit_code == 1
+    assert f"a patch of Deployment web in {folder}/kustomization.yaml lacks pod-template-hash" in done.output
+    written(tmp_path, base__web=OTHER)
+    assert CliRunner().invoke(app, ["fix", folder]).exit_code == 0
+
+
+def test_templates_of_a_chart_are_one_line(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path, web=COMMENTED, shop__Chart="name: shop\nversion: 1.0.0\n",
+        shop__templates__a=NOT_RENDERED, shop__templates__b=NOT_RENDERED, shop__templates__c__d=NOT_RENDERED,
+    )  # fmt: skip
+    done = CliRunner().invoke(app, ["fix", folder])
+    assert done.exit_code == 0, done.output
+    assert "3 templates of charts left out" in done.stderr
+    assert "error" not in done.stderr
+    assert "+          matchLabelKeys" in done.stdout
