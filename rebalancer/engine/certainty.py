@@ -70,21 +70,18 @@ def doubtful_namespaces(state: ClusterState, template: PodTemplate) -> bool:
         return True
     # Pods that are there keep others away by terms of their own.
     return any(
-        t.by_labels
-        and template.namespace not in t.namespaces
+        template.namespace not in t.namespaces
         and t.selector is not None
         and t.selector.matches(template.labels)
-        for t in (measure.term for measure in state.terms.carried["required anti"])
+        for t in state.terms.by_labels["required anti"]
     )
 
 
 def unread(state: ClusterState) -> tuple[str, ...]:
     """What a whole plan rests on because a kind was not read, in sentences."""
-    snapshot, carried = state.snapshot, state.terms.carried
+    snapshot, by_labels = state.snapshot, state.terms.by_labels
     kinds = [k for k in DECISIVE_KINDS if not reads(snapshot, k)]
-    if not reads(snapshot, "Namespace") and any(
-        measure.term.by_labels for kind in ("required", "required anti") for measure in carried[kind]
-    ):
+    if not reads(snapshot, "Namespace") and (by_labels["required"] or by_labels["required anti"]):
         kinds.append("Namespace")
     only = ", ".join(sorted(snapshot.read_namespaces))
     return (

@@ -234,14 +234,15 @@ class Framework:
         }
         self._cycles = Cycles(state, self.profile, self.plugins)
 
-    def feasible(self, template: PodTemplate, node_name: str = "") -> Bools:
-        """bool[N]: nodes that take the pod. The array is the caller's."""
+    def feasible(self, template: PodTemplate, node_name: str = "", *, spread: bool = True) -> Bools:
+        """bool[N]: nodes that take the pod; without `spread`, whatever its spread constraints say. The array
+        is the caller's."""
         cycle = self._cycles.of(template, node_name)
         if self._blocked(cycle) is not None:
             return self.state.table.none.copy()
         mask = cycle.joined.copy()
         for f in cycle.whole:
-            if not f.skipped:
+            if not f.skipped and (spread or f is not cycle.filters.get(PodTopologySpread.name)):
                 mask &= f.mask()
         if self.state.nominated:
             for row, rejections in self._with_nominated(cycle).items():

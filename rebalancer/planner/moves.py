@@ -207,7 +207,7 @@ class HardJudge(Judge):
         if code is not None:
             yield refused(pod, code, nodes=0)
             return
-        nodes = np.flatnonzero(landing.anywhere)
+        nodes = self.simulation.shared.rows(landing.anywhere)
         if self.foreseeable(replacement):
             yield self._hold(placed, candidate, replacement, landing, nodes, certain=True)
         elif self.certainty == "certain":

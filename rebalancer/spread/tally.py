@@ -17,14 +17,15 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.selectors import Selector
+from rebalancer.model.selectors import Selector, canonical
 from rebalancer.spread.arrays import Columns, Ints, Layout, Rows
 
 HELD_BYTES = 32 * 1024 * 1024
 """About what the columns of a tally take."""
 
 Anchor = tuple[str, ...]
-"""What measures and templates are indexed by: () = every template; (namespace,); (label key, label value)."""
+"""What measures and templates are indexed by: () = every template; (namespace,); (label key, label value);
+or what `carrier_anchor` says."""
 
 
 def anchors(selector: Selector | None, namespaces: frozenset[str] | None) -> Iterable[Anchor]:
@@ -37,11 +38,25 @@ def anchors(selector: Selector | None, namespaces: frozenset[str] | None) -> Ite
     return ((),) if namespaces is None else [(n,) for n in sorted(namespaces)]
 
 
+def carrier_anchor(selector: Selector | None) -> Anchor:
+    """The anchor of all pods that have a term of inter-pod affinity with this selector."""
+    wanted = selector.requirements if selector is not None else ()
+    return next((("carries", r.key, *r.values) for r in wanted if r.operator == "In"), ("carries", "", ""))
+
+
 def _of(template: PodTemplate) -> Iterator[Anchor]:
     """All anchors that a template has."""
     yield ()
     yield (template.namespace,)
     yield from template.labels.items()
+    a = template.affinity
+    selectors = [
+        term.label_selector
+        for part in ((a.pod_affinity, a.pod_anti_affinity) if a is not None else ())
+        if part is not None
+        for term in (*part.required, *(weighted.pod_affinity_term for weighted in part.preferred))
+    ]
+    yield from dict.fromkeys(carrier_anchor(canonical(s) if s is not None else None) for s in selectors)
 
 
 class Measure(Protocol):

@@ -1,4 +1,6 @@
-"""What reading and planning 1,000 pods cost in numbers that no other process disturbs; CI holds them.
+"""What reading and planning 1,000 pods cost, in numbers that no other process disturbs; CI holds them.
+
+The cluster that is read is roomy, others that are planned for are tight.
 
 `python -m tests.perf.baseline --write` takes the present numbers for the baseline, in `baseline.json`.
 """
@@ -29,12 +31,20 @@ from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.decode.objects import Decoder
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
+from rebalancer.planner.bounds import program
 from rebalancer.planner.moves import HardJudge
 from tests.perf.clusters.realistic import Size, objects
+from tests.perf.clusters.tight import Tight
+from tests.perf.clusters.tight import snapshot as tight
 from tests.perf.processes.process import serving
 
 FILE = Path(__file__).with_name("baseline.json")
 PODS = 1_000
+TIGHT = {
+    "50 nodes": Tight(50, 1_000, 10, 12),
+    "with pods that wait": Tight(50, 1_000, 10, 8, 80),
+    "each its own size": Tight(50, 1_000, 10, 12, own_sizes=True),
+}
 _MORE = 4_000
 
 
@@ -58,18 +68,29 @@ def measure() -> dict[str, float]:
             before = requests
         found["kB sent for the pods"] = round(bench.requests()["sent"]["list pods"] / 2 / 1000)
         connection.close()
-    found.update(_planning(snapshot))
+    found.update(_planning("planning", snapshot))
+    for name, cluster in TIGHT.items():
+        found.update(_planning(f"tight, {name}", tight(cluster)))
     found["bytes in memory for a pod"] = _per_pod()
     return found
 
 
-def _planning(snapshot: Snapshot) -> dict[str, float]:
-    """Candidates that are tried, pods placed in the simulation, nodes filtered for them; then, as that takes
-    time, the same plan with its allocations followed."""
+def _planning(name: str, snapshot: Snapshot) -> dict[str, float]:
+    """Candidates that are tried, pods placed in the simulation, nodes filtered for them, programs solved and
+    their steps; then, as that takes time, the same plan with its allocations followed."""
+    steps = [0]
+    solve = program.run
+
+    def solving(*arguments: Any) -> program.Found:
+        found = solve(*arguments)
+        steps[0] += found.steps
+        return found
+
     with (
         _counted(HardJudge, "judge") as tried,
         _counted(ClusterState, "add") as placed,
         _counted(Framework, "feasible") as filtered,
+        patch.object(program, "run", solving),
     ):
         made = plan(snapshot, PlanOptions())
     gc.collect()
@@ -78,12 +99,14 @@ def _planning(snapshot: Snapshot) -> dict[str, float]:
     highest = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {
-        "planning: candidates tried": tried[0],
-        "planning: kB allocated at the highest": round(highest / 1000),
-        "planning: pods placed in the simulation": placed[0],
-        "planning: templates filtered": filtered[0],
-        "planning: evictions": len(made.moves),
-        "planning: excess left": made.residual_excess,
+        f"{name}: candidates tried": tried[0],
+        f"{name}: kB allocated at the highest": round(highest / 1000),
+        f"{name}: pods placed in the simulation": placed[0],
+        f"{name}: templates filtered": filtered[0],
+        f"{name}: steps of the solver": steps[0],
+        f"{name}: evictions": len(made.moves),
+        f"{name}: waves": len(made.waves),
+        f"{name}: excess left": made.residual_excess,
     }
 
 

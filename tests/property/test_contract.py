@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
+from tests.perf.clusters.tight import items, small
 from tests.support.clusters.random_clusters import clusters
 from tests.support.judge.plans import told
 from tests.support.judge.verdict import Verdict, judge_plan
@@ -112,6 +113,12 @@ def test_clause_4_waves_hold_in_every_interleaving(objects: list[Json]) -> None:
 @given(several_keys)
 def test_clause_4_waves_hold_in_many_interleavings_of_larger_clusters(objects: list[Json]) -> None:
     holds(verdict(objects, SIDE_BY_SIDE, plays=6), NEVER_WORSE | HELPS, in_any_order=True)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_clauses_2_to_4_hold_where_nodes_are_full_and_pods_differ_in_size(seed: int) -> None:
+    found = verdict(items(small(seed)), SIDE_BY_SIDE if seed % 2 else None, plays=4)
+    holds(found, NEVER_WORSE | HELPS, in_any_order=True)
 
 
 @given(tiny)

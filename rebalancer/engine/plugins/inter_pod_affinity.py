@@ -48,7 +48,6 @@ class _Existing:
     def __init__(self, state: ClusterState, template: PodTemplate, kind: Kind) -> None:
         self._state = state
         self._template = template
-        self._labels = state.terms.labels(template.namespace)
         self._kind: Kind = kind
         self._looked_at = 0
         self.counts: list[DomainCounts] = []
@@ -56,11 +55,11 @@ class _Existing:
 
     def extend(self) -> None:
         """Takes in terms that were first carried since the last look."""
-        carried = self._state.terms.carried[self._kind]
-        for measure in carried[self._looked_at :]:
-            if measure.term.matches(self._template, self._labels):
+        terms = self._state.terms
+        if (known := len(terms.carried[self._kind])) > self._looked_at:
+            for measure in terms.selecting(self._template, self._kind, self._looked_at):
                 self.counts.append(_count(self._state, measure, measure.term.topology_key))
-        self._looked_at = len(carried)
+            self._looked_at = known
 
     def update(self, rows: Rows) -> None:
         for counts in self.counts:

@@ -9,7 +9,8 @@ merged into the selector by the API server; the scheduler does not look at them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from rebalancer.model.pod import PodAffinity, PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.nodes import ByIdentity
-from rebalancer.spread.tally import Anchor, anchors
+from rebalancer.spread.tally import Anchor, anchors, carrier_anchor
 
 Kind = Literal["required", "required anti", "preferred", "preferred anti"]
 
@@ -126,13 +127,13 @@ class Carries:
     """Measure: the weight with which a placed pod carries a term (its number, for required terms)."""
 
     terminating = True
-    anchors: tuple[Anchor, ...] = ((),)
 
     def __init__(self, index: TermIndex, kind: Kind, term: Term) -> None:
         """`index` knows the terms of every template."""
         self.index = index
         self.kind: Kind = kind
         self.term = term
+        self.anchors: tuple[Anchor, ...] = (carrier_anchor(term.selector),)
 
     def __hash__(self) -> int:
         """By meaning."""
@@ -156,6 +157,10 @@ class TermIndex:
         self._namespaces = {name: n.metadata.labels for name, n in snapshot.namespaces.items()}
         self._terms: ByIdentity[Terms] = ByIdentity()
         self.carried: dict[Kind, list[Carries]] = {kind: [] for kind in KINDS}
+        self._places: dict[tuple[Kind, Anchor], list[int]] = {}
+        """Where in `carried` the terms are that select pods of an anchor."""
+        self.by_labels: dict[Kind, list[Term]] = {kind: [] for kind in KINDS}
+        """Those of them for which labels of namespaces decide."""
         self._known: set[tuple[Kind, Term]] = set()
 
     def of(self, template: PodTemplate) -> Terms:
@@ -180,7 +185,20 @@ class TermIndex:
             for term, _ in terms.of(kind):
                 if (kind, term) not in self._known:
                     self._known.add((kind, term))
+                    for anchor in anchors(term.selector, None):
+                        self._places.setdefault((kind, anchor), []).append(len(self.carried[kind]))
                     self.carried[kind].append(Carries(self, kind, term))
+                    if term.by_labels:
+                        self.by_labels[kind].append(term)
+
+    def selecting(self, template: PodTemplate, kind: Kind, since: int) -> Iterator[Carries]:
+        """The carried terms that select an incoming pod, but for so many that were carried first."""
+        own = self.labels(template.namespace)
+        for anchor in ((), *template.labels.items()):
+            places = self._places.get((kind, anchor), ())
+            for place in places[bisect_left(places, since) :]:
+                if (found := self.carried[kind][place]).term.matches(template, own):
+                    yield found
 
     def labels(self, namespace: str) -> Mapping[str, str]:
         """A namespace's labels; none if it is unknown."""

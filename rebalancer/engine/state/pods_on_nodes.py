@@ -94,7 +94,7 @@ class PodsOnNodes:
     pods by what selects them. `ports`: host ports that are taken. `nominated`: pods that wait for room on a
     node. `doubts`: decisive changes between versions of the scheduler that this one may or may not have, and
     why; `peculiar`: those that matter to a pod which is placed, or was. `lowest_priority`: of all pods that
-    are placed, or were.
+    are placed, or were. `mark`: where it is what it was before, so is everything else.
     """
 
     def __init__(self, snapshot: Snapshot, version: ServerVersion) -> None:
@@ -112,7 +112,7 @@ class PodsOnNodes:
         self.terms = TermIndex(snapshot, version)
         self.peculiar: set[Change] = set()
         self.lowest_priority = sys.maxsize
-        self.clock = 0
+        self.clock = self.mark = 0
         self.stamp: Ints = np.zeros(n, dtype=np.int64)
         self._taken: ByIdentity[Amounts] = ByIdentity()
         self._held: ByIdentity[Amounts] = ByIdentity()
@@ -134,7 +134,8 @@ class PodsOnNodes:
         """Places a pod on a node. Raises KeyError if the key is placed already."""
         if key in self.pods:
             raise KeyError(f"{key!r} is placed already")
-        self.pods[key] = Placed(template, node_index, False)
+        self.pods[key] = placed = Placed(template, node_index, False)
+        self._marked(key, placed)
         self.lowest_priority = min(self.lowest_priority, template.priority)
         if template.affinity is not None:
             self.terms.learn(template)
@@ -156,11 +157,13 @@ class PodsOnNodes:
         for row in rows.values() if template.host_ports or template.volumes else ():
             self._occupy(template, row, 1)
         self.clock += 1
+        self.mark ^= hash((template.namespace, self.clock))
         self.stamp[there] = self.clock
 
     def remove(self, key: Hashable) -> None:
         """The pod is gone. Raises KeyError if it is not placed."""
-        template, row, terminating = self.pods.pop(key)
+        template, row, terminating = placed = self.pods.pop(key)
+        self._marked(key, placed)
         self.tally.remove(template, row, terminating)
         self._hold(template, row, -1)
 
@@ -168,7 +171,7 @@ class PodsOnNodes:
         """The pod gets a deletionTimestamp: not counted for spread any more, still holding its room."""
         template, row, terminating = self.pods[key]
         if not terminating:
-            self.pods[key] = Placed(template, row, True)
+            self._changed(key, Placed(template, row, True))
             self.tally.terminate(template, row)
             self._touch(row)
 
@@ -176,17 +179,18 @@ class PodsOnNodes:
         """Undoes `terminate`."""
         template, row, terminating = self.pods[key]
         if terminating:
-            self.pods[key] = Placed(template, row, False)
+            self._changed(key, Placed(template, row, False))
             self.tally.terminate(template, row, -1)
             self._touch(row)
 
     def nominate(self, key: Hashable, template: PodTemplate, node_index: int) -> None:
         """A waiting pod has a claim on a node's room."""
-        self.nominated[key] = Placed(template, node_index, False)
+        self.nominated[key] = placed = Placed(template, node_index, False)
+        self._marked("nominated", placed)
 
     def unnominate(self, key: Hashable) -> None:
         """The claim is gone. Raises KeyError if there is none."""
-        del self.nominated[key]
+        self._marked("nominated", self.nominated.pop(key))
 
     def holds(self, template: PodTemplate) -> Amounts:
         """What a pod takes of its node: see `held_requests`."""
@@ -216,8 +220,19 @@ class PodsOnNodes:
         """Ports and volumes."""
         if template.host_ports:
             self.ports.hold(template, row, held=sign > 0)
+            # A port that two pods share is free when the first of them goes: that is not undone.
+            self.mark ^= hash((row, self.clock))
         if template.volumes:
             self.volumes.hold(template, row, sign)
+
+    def _changed(self, key: Hashable, placed: Placed) -> None:
+        self._marked(key, self.pods[key])
+        self._marked(key, placed)
+        self.pods[key] = placed
+
+    def _marked(self, key: Hashable, placed: Placed) -> None:
+        """A pod comes like this, or goes."""
+        self.mark ^= hash((key, id(placed.template), placed.row, placed.terminating))
 
     def _touch(self, row: int) -> None:
         self.clock += 1

@@ -194,6 +194,22 @@ def can_conflict(one: PodTemplate, other: PodTemplate, *, beyond_node: bool = Fa
     return _selects(one, other, beyond_node) or _selects(other, one, beyond_node)
 
 
+def keep_apart(one: PodTemplate, other: PodTemplate) -> bool:
+    """Whether required anti-affinity of one of them surely keeps the two from ever sharing a node."""
+    return _keeps_off(one, other) or _keeps_off(other, one)
+
+
+def _keeps_off(one: PodTemplate, other: PodTemplate) -> bool:
+    anti = one.affinity.pod_anti_affinity if one.affinity is not None else None
+    return any(
+        t.topology_key == HOSTNAME
+        and t.label_selector is not None
+        and other.namespace in (t.namespaces or (one.namespace,))
+        and canonical(t.label_selector).matches(other.labels)
+        for t in (anti.required if anti is not None else ())
+    )
+
+
 class Conflicts:
     """The replacements of one wave, as far as they can conflict."""
 

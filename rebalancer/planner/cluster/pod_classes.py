@@ -319,14 +319,13 @@ def room_for_more(
     movable, most = start - fixed, start.sum()
     held = [simulation.state.holds(pod_class.replacement) for pod_class in classes]
     room = np.zeros(movable.shape, dtype=np.int64)
+    total: dict[str, Ints] = dict(others)
+    for one, movable_pods, amounts in zip(classes, movable, held, strict=True):
+        _add(total, one.surplus)
+        _add(total, {resource: movable_pods * amount for resource, amount in amounts})
     for index, pod_class in enumerate(classes):
-        given: dict[str, Ints] = dict(others)
-        for one in classes:
-            _add(given, one.surplus)
-        for other, amounts in enumerate(held):
-            if other != index:
-                for resource, amount in amounts:
-                    given[resource] = given.get(resource, 0) + movable[other] * amount
+        own = {resource: -movable[index] * amount for resource, amount in held[index]}
+        given = {**total, **{resource: total[resource] + amounts for resource, amounts in own.items()}}
         more = np.minimum(simulation.room(pod_class.replacement, given), most)
         # A host port is one pod's alone: where one of the class is, there is no room for another.
         room[index] = np.where(start[index] > 0, 0, more) if pod_class.replacement.host_ports else more

@@ -24,7 +24,7 @@ from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.effort import OnProgress, Spent, unwatched
-from rebalancer.spread.arrays import Bools, Ints, Rows, Shared
+from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
 
 # Pods that terminate in a simulated state: they hold their room, and may then let go of it.
 
@@ -205,6 +205,8 @@ class Simulation:
         ending = {key: placed for key, placed in self.state.pods.items() if placed.terminating}
         self._ending: list[Hashable] = list(ending)
         self._ending_rows: Rows = np.array([p.row for p in ending.values()], dtype=np.int64)
+        self.ending: Bools = among(table.size, self._ending_rows)
+        """bool[N]: nodes with a pod that somebody else has deleted."""
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
 
     @cached_property
@@ -228,20 +230,27 @@ class Simulation:
         """
         found = self._static.get(id(template))
         if found is None:
-            bare = template
-            if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):
-                bare = msgspec.structs.replace(template, affinity=Affinity(node_affinity=a.node_affinity))
-            key = self._static_key(bare)
-            mask = self._alike.get(key) if key is not None else None
-            if mask is None:
-                mask = self.shared.of(self._bare_frameworks.of(bare).feasible(bare))
-                if key is not None:
-                    self._alike[key] = mask
-            found = self._static[id(template)] = (template, mask)
+            key = self._static_key(template)
+            if key is None:
+                mask = self._bare_feasible(template)
+            else:
+                # Thousands of pods differ in nothing but what they ask for.
+                if key not in self._alike:
+                    self._alike[key] = self._bare_feasible(msgspec.structs.replace(template, requests={}))
+                mask = self._alike[key]
+                for resource, amount in self.state.asks(template):
+                    mask = mask & (self.state.allocatable(resource) >= amount)
+            found = self._static[id(template)] = (template, self.shared.of(mask))
         return found[1]
 
+    def _bare_feasible(self, template: PodTemplate) -> Bools:
+        if (a := template.affinity) is not None and (a.pod_affinity or a.pod_anti_affinity):
+            template = msgspec.structs.replace(template, affinity=Affinity(node_affinity=a.node_affinity))
+        return self._bare_frameworks.of(template).feasible(template)
+
     def _static_key(self, template: PodTemplate) -> Hashable | None:
-        """Equal for templates that the same nodes of an empty cluster take; None where that is not known.
+        """Equal for templates that the same nodes of an empty cluster would take if they asked for nothing;
+        None where that is not known.
 
         There no pod is counted, so that a spread constraint asks for its key only.
         """
@@ -254,7 +263,6 @@ class Simulation:
             tuple(c.topology_key for c in self._bare.constraints(t, hard=True)),
             frozenset(t.node_selector.items()),
             t.tolerations,
-            frozenset(self.state.asks(t)),
             t.host_ports,
         )
 

@@ -8,7 +8,7 @@ placed before the victim's replacement: a move must hold with it placed first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.spread.arrays import Bools, Ints, first_places
+from rebalancer.spread.nodes import ByIdentity
 
 _TRIED = 16
 """Nodes tried for a waiting pod; one that could go to more of them counts as in the way."""
@@ -76,6 +77,11 @@ class Waiting:
             self._waiting[id(pod.template)] += 1
         self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
         """Those that had a node to go to, now or after some eviction that was looked at."""
+        self._conflicts: ByIdentity[bool] = ByIdentity()
+        self._mark = simulation.state.mark
+        self._open: dict[int, Bools] = {}
+        self._roomy: dict[int, bool] = {}
+        """By template, as the simulation stood at `_mark`: nodes that take it; whether one has room."""
 
     @property
     def templates(self) -> Collection[PodTemplate]:
@@ -101,35 +107,47 @@ class Waiting:
         """
         node = self._simulation.state.pods[victim.uid or victim.key].row
         simulation = self._simulation
+        freed = dict(simulation.state.holds(victim.template))
         concerned = [
             t
             for i, t in self._templates.items()
-            if i in self._placeable or self._concerned(t, victim.template, node)
+            if i in self._placeable or self._concerned(t, victim.template, node, freed)
         ]
         if not concerned:
             return False
+        if self._mark != simulation.state.mark:
+            self._mark = simulation.state.mark
+            self._open.clear()
+            self._roomy.clear()
         # Most find no room anywhere, with the victim gone or not: they are asked no further.
-        able = [t for t in concerned if self._has_room(t, victim.template, node)]
+        able = [t for t in concerned if self._has_room(t, node, freed)]
         touched = {*self._groups.counted(replacement), *self._groups.carried(replacement)}
-        open_before = {id(t): simulation.framework(t).feasible(t) for t in able}
+        before = {id(t): self._open_before(t) for t in able}
         with simulation.without(victim) as leaving:
             for gone in (False, True):
                 if gone:
                     leaving.let_go()
                 taken = simulation.state.table.none
                 last: list[tuple[PodTemplate, int]] = []
+                found: list[tuple[PodTemplate, Bools]] = []
                 for t in able:
-                    nodes = simulation.framework(t).feasible(t)
+                    nodes = before[id(t)]
+                    if self._touched(t, victim.template) or (
+                        gone and not nodes[node] and self._fits(t, node, {})
+                    ):
+                        nodes = simulation.framework(t).feasible(t)
                     if nodes.any():
                         self._placeable.add(id(t))
                     if nodes.any() and touched.intersection(self._groups.counted(t)):
                         return True
-                    if self._raises(t, nodes & ~open_before[id(t)]):
+                    if nodes is not before[id(t)] and self._raises(t, nodes & ~before[id(t)]):
                         return True
                     taken = taken | nodes
-                    last += [(t, int(n)) for n in np.flatnonzero(nodes)]
+                    found.append((t, nodes))
+                    if len(last) <= _TRIED:
+                        last += [(t, int(n)) for n in np.flatnonzero(nodes)]
                 open_ = simulation.framework(replacement).feasible(replacement)
-                if (open_ & ~taken).any() or self._room_for_all(able, open_, replacement):
+                if (open_ & ~taken).any() or self._room_for_all(found, open_, replacement):
                     continue
                 # Every node of the replacement may be taken: fine only if one pod waits, and leaves room.
                 alone = sum(self._waiting[id(t)] for t in concerned) == 1 and len(last) <= _TRIED
@@ -137,13 +155,35 @@ class Waiting:
                     return True
         return False
 
-    def _room_for_all(self, waiting: list[PodTemplate], nodes: Bools, replacement: PodTemplate) -> bool:
-        """Whether one of the nodes has room for the replacement with all that wait on it."""
+    def _open_before(self, waiting: PodTemplate) -> Bools:
+        """bool[N]: nodes that take the pod as the simulation stands before the eviction."""
+        found = self._open.get(id(waiting))
+        if found is None:
+            found = self._open[id(waiting)] = self._simulation.framework(waiting).feasible(waiting)
+        return found
+
+    def _touched(self, waiting: PodTemplate, victim: PodTemplate) -> bool:
+        """Whether the victim's end can matter to where the pod may go beyond the room that it frees."""
+        return bool(
+            self._simulation.state.nominated
+            or waiting.claims
+            or waiting.resource_claims
+            or not set(self._groups.carried(waiting)).isdisjoint(self._groups.counted(victim))
+            or self._conflict(waiting, victim)
+        )
+
+    def _conflict(self, waiting: PodTemplate, other: PodTemplate) -> bool:
+        found = self._conflicts.get(waiting, other)
+        return self._conflicts.put(can_conflict(waiting, other), waiting, other) if found is None else found
+
+    def _room_for_all(
+        self, waiting: Sequence[tuple[PodTemplate, Bools]], nodes: Bools, replacement: PodTemplate
+    ) -> bool:
+        """Whether one of the nodes has room for the replacement with all that wait, where each may go."""
         state = self._simulation.state
         load: dict[str, Ints] = {}
-        for t in waiting:
-            open_ = self._simulation.framework(t).feasible(t)
-            if can_conflict(t, replacement):
+        for t, open_ in waiting:
+            if self._conflict(t, replacement):
                 nodes = nodes & ~open_
             for resource, amount in state.holds(t):
                 load[resource] = load.get(resource, 0) + open_ * (amount * self._waiting[id(t)])
@@ -164,7 +204,9 @@ class Waiting:
                 return True
         return False
 
-    def _concerned(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
+    def _concerned(
+        self, waiting: PodTemplate, victim: PodTemplate, node: int, freed: Mapping[str, int]
+    ) -> bool:
         """Whether the victim's end could make a node feasible: by a count, by affinity, or by its room."""
         if set(self._groups.carried(waiting)).intersection(self._groups.counted(victim)):
             return True
@@ -177,17 +219,22 @@ class Waiting:
             return True
         if (a := victim.affinity) is not None and a.pod_anti_affinity:
             return True
-        return self._fits(waiting, victim, node)
+        return self._fits(waiting, node, freed)
 
-    def _has_room(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
-        """Whether some node has room for the pod, if only where the victim goes."""
-        every = np.arange(self._simulation.state.table.size)
-        return self._fits(waiting, victim, node) or bool(self._simulation.has_room(waiting, every).any())
+    def _has_room(self, waiting: PodTemplate, node: int, freed: Mapping[str, int]) -> bool:
+        """Whether some node has room for the pod, if only with what is freed on this one."""
+        if self._fits(waiting, node, freed):
+            return True
+        found = self._roomy.get(id(waiting))
+        if found is None:
+            every = np.arange(self._simulation.state.table.size)
+            found = bool(self._simulation.has_room(waiting, every).any())
+            self._roomy[id(waiting)] = found
+        return found
 
-    def _fits(self, waiting: PodTemplate, victim: PodTemplate, node: int) -> bool:
-        """Whether the victim's node has room for the pod once the victim is gone."""
+    def _fits(self, waiting: PodTemplate, node: int, freed: Mapping[str, int]) -> bool:
+        """Whether the node has room for the pod, with what is freed there."""
         state = self._simulation.state
-        freed = dict(state.holds(victim))
         return bool(self._simulation.static(waiting)[node]) and all(
             amount <= state.allocatable(r)[node] - state.requested[r][node] + freed.get(r, 0)
             for r, amount in state.asks(waiting)

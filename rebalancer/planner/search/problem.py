@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
 from rebalancer.planner.bounds import Effort, Remaining
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.cluster.groups import can_conflict
+from rebalancer.planner.cluster.groups import can_conflict, keep_apart
 from rebalancer.planner.cluster.simulation import Simulation, Tried
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Victims
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, members
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, members, numbered
 
 
 class Problem:
@@ -36,6 +37,7 @@ class Problem:
         self.effort = effort
         self.tried = Tried(simulation)
         """The moves that the searches try."""
+        self._judged: dict[tuple[int, str], JudgedMove | None] = {}
 
     @cached_property
     def start(self) -> Ints:
@@ -46,10 +48,19 @@ class Problem:
     def _victims(self) -> Victims:
         return Victims(self.simulation, self.component, self.judge)
 
+    def judged(self, placed: Ints, candidate: Candidate) -> JudgedMove | None:
+        """What the judge says of a move as the simulation stands: searches come to the same state by many
+        ways."""
+        key = self.simulation.state.mark, candidate.pod.key
+        if key not in self._judged:
+            self._judged[key] = self.judge.best(placed, candidate)
+        return self._judged[key]
+
     def forget(self) -> None:
         """Lets go of what the searches needed, but what the bounds know of the start."""
         self.__dict__.pop("start", None)
         self.__dict__.pop("_victims", None)
+        self._judged.clear()
         self.remaining.forget()
 
     def excess(self, placed: Ints) -> int:
@@ -73,7 +84,7 @@ class Problem:
             if self.effort.gone:
                 return
             self.effort.candidates()
-            move = self.judge.best(placed, candidate)
+            move = self.judged(placed, candidate)
             if move is not None and move.helps:
                 taken.add(bucket)
                 yield replace(move, certain=False)
@@ -142,7 +153,10 @@ class Landings:
         self._nearer = nearer
         self.distinct = distinct
         # In closed form only the counts of whole domains matter; to pods that touch each other, every node.
-        self._apart = distinct & (not problem.remaining.domains_only) | _touching(problem.component)
+        touching = _touching(problem.component)
+        self._kinds = _kinds(problem) if touching else None
+        touching = touching and self._kinds is None
+        self._apart = distinct & (not problem.remaining.domains_only) | touching
         self._apart_nodes: Rows = np.flatnonzero(self._apart)
         self._nodes: Ints = np.arange(len(distinct))
         self._merged: Ints = np.arange(len(distinct))
@@ -153,13 +167,13 @@ class Landings:
     ) -> Advance | None:
         """The placements after a move; None if in one of those before it could do harm, or, where a
         guaranteed one is wanted, if it is not."""
-        after: dict[bytes, Placement] = {}
+        after: dict[Hashable, Placement] = {}
         moves: list[JudgedMove] = []
         guaranteed = True
         for here in now.possible:
             placed = here.placed
             with self._problem.tried.after(here.made):
-                move = self._problem.judge.best(placed, candidate)
+                move = self._problem.judged(placed, candidate)
                 if move is None:
                     return None
                 landings = self._landings(placed, move)
@@ -170,7 +184,7 @@ class Landings:
                 )
                 led = candidate.moved(placed, node)
                 made = (*here.made, replace(move, landed=node))
-                after.setdefault(self._key(led), Placement(led, made))
+                after.setdefault(self._key(led, made), Placement(led, made))
             if only_guaranteed and not guaranteed:
                 return None
         destinations = np.concatenate([m.destinations for m in moves])
@@ -183,7 +197,7 @@ class Landings:
             certain=guaranteed and kept.complete,
             landed=kept.predicted.made[-1].landed,
             open=tuple({id(nodes): nodes for nodes in surely}.values()),
-            closed=len(now.predicted.made) if self._problem.remaining.limits_nodes else 0,
+            closed=len(now.predicted.made) if self._closes else 0,
         )
         return Advance(kept, move)
 
@@ -191,6 +205,8 @@ class Landings:
         """A node for each distinct landing, the scheduler's favourite first."""
         nodes = np.concatenate((self._problem.expected(move)[:1], move.destinations))
         bucket_of = self._problem.remaining.bucket_of(placed)
+        if self._kinds is not None:
+            bucket_of = numbered(bucket_of + 1, [self._kinds])
         if len(self._apart_nodes):
             bucket_of = np.where(self._apart, bucket_of.max() + 1 + self._nodes, bucket_of)
         buckets = bucket_of[nodes]
@@ -201,8 +217,16 @@ class Landings:
                 self._merged[members(self._merged, merged)] = merged[0]
         return [int(nodes[i]) for i in np.sort(first)]
 
-    def _key(self, placed: Ints) -> bytes:
+    @property
+    def _closes(self) -> bool:
+        """Whether a replacement closes its node to the next, and others were not followed for that."""
+        return self._problem.remaining.limits_nodes or self._kinds is not None
+
+    def _key(self, placed: Ints, made: tuple[JudgedMove, ...]) -> Hashable:
         """Equal for placements that differ by landings on nodes of one bucket only."""
+        if self._kinds is not None:
+            # The victims are the same in all of them.
+            return tuple(sorted((m.candidate.pod_class, int(self._kinds[m.landed])) for m in made))
         return self._problem.remaining.key(placed) + placed[:, self._apart_nodes].tobytes()
 
 
@@ -216,3 +240,32 @@ def _touching(component: Component) -> bool:
     return any(can_conflict(one, other) for one, other in combinations(replacements, 2)) or any(
         can_conflict(one, one, beyond_node=True) for one in replacements
     )
+
+
+def _kinds(problem: Problem) -> Ints | None:
+    """int64[N]: equal for nodes that are one to pods of all classes, if no two of these ever share a node.
+
+    Wherever the first of two pods of different size lands, the second finds as many nodes left that are as
+    good: those of one kind lie in the same domains, hold none of the component's pods, have no room for a pod
+    that waits, and are open to the same of its replacements. A landing closes its node and changes no other.
+    None where that is not so, or not known.
+    """
+    component, simulation = problem.component, problem.simulation
+    replacements = [c.replacement for c in component.classes]
+    alike = {(t.namespace, frozenset(t.labels.items()), id(t.affinity)): t for t in replacements}
+    if (
+        simulation.state.nominated
+        or any(t.host_ports or t.attaches or t.migrates for t in replacements)
+        or any(can_conflict(a, b, beyond_node=True) for a, b in product(alike.values(), repeat=2))
+        or not all(keep_apart(a, b) for a, b in combinations_with_replacement(alike.values(), 2))
+    ):
+        return None
+    every = np.arange(simulation.state.table.size)
+    single = component.start.any(axis=0) | simulation.ending | ~simulation.state.table.having([HOSTNAME])
+    for waiting in problem.judge.waiting.templates:
+        single |= simulation.has_room(waiting, every)
+    columns: list[Ints | Bools] = [np.where(single, every + 1, 0)]
+    for group, own, base in zip(component.groups, component.own_domain, component.base, strict=True):
+        columns.append(np.where(own, -2 - np.append(base, 0)[group.domain_of], group.domain_of))
+    columns += [simulation.framework(t).feasible(t, spread=False) for t in replacements]
+    return numbered(np.zeros_like(every), columns)

@@ -86,7 +86,8 @@ def waits_for_end(pod: Json) -> bool:
 def replacement(state: State, pod: Json) -> Json:
     """The pod that the owner creates: its template, what the evicted pod had beyond it, no node."""
     owner = owner_of(state, pod)
-    template = (owner or {}).get("spec", {}).get("template", {"metadata": {}, "spec": {}})
+    like_it = {"metadata": {"labels": labels_of(pod)}, "spec": {}}
+    template = (owner or {}).get("spec", {}).get("template", like_it)
     same_name = waits_for_end(pod)
     name = pod["metadata"]["name"] if same_name else f"{pod['metadata']['name']}-next"
     labels = {**(labels_of(pod) if same_name else {}), **(template["metadata"].get("labels") or {})}

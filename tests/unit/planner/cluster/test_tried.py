@@ -34,3 +34,21 @@ def test_alone_a_sequence_is_undone_at_once() -> None:
     with tried.after(moves):
         assert posed.standing() != before
     assert posed.standing() == before
+
+
+def test_the_mark_tells_states_apart_and_knows_one_again() -> None:
+    web = workload("web").spread("zone").placed({"a-0": 6, "b-0": 1})
+    posed = Posed(nodes(a=1, b=1), web)
+    state = posed.simulation.state
+    one, two = Search(posed.simulation, posed.components[0], posed.judge, 2000).run().moves
+    marks: dict[frozenset[str], int] = {}
+    for moves in ((), (one,), (two,), (one, two), (two, one)):
+        with posed.simulation.after(moves):
+            assert marks.setdefault(frozenset(m.pod.key for m in moves), state.mark) == state.mark
+    assert len(set(marks.values())) == 4
+    before = state.mark
+    with posed.simulation.without(one.pod) as leaving:
+        terminating = state.mark
+        leaving.let_go()
+        assert len({before, terminating, state.mark}) == 3
+    assert state.mark == before
