@@ -1,23 +1,25 @@
 """Findings: what is wrong with constraints, nodes and budgets themselves, which no eviction cures.
 
 survey    what the checks look at
+remedies  changes that they propose, replayed
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
 from rebalancer.findings import cannot_be_replaced as replacing
 from rebalancer.findings import cluster_checks, constraint_checks, domain_checks
-from rebalancer.findings.codes import FindingCode
+from rebalancer.findings.codes import FindingCode, Proposed
+from rebalancer.findings.remedies import Replays
 from rebalancer.findings.survey import Survey
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import told
+from rebalancer.planner.effort import for_advice, told
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.planner.planner import plan_view, view_of
 from rebalancer.policy.evictable import Evictable
@@ -35,12 +37,17 @@ _CHECKS = (
 )
 
 
-def findings(simulation: Simulation, evictable: Evictable) -> tuple[Finding, ...]:
+def findings(simulation: Simulation, evictable: Evictable, taken: int = 0) -> tuple[Finding, ...]:
     """All findings of the cluster as it is, for the namespaces in scope: errors first, then by code, object.
 
-    Without nodes (manifests alone) only what does not depend on them.
+    Without nodes (manifests alone) only what does not depend on them. `taken`: what the plan took; replays
+    of remedies take a share of that.
     """
-    return tuple(sorted(_all(Survey(simulation, evictable), evictable), key=order))
+    survey = Survey(simulation, evictable)
+    kept = replacing.kept_by_workload(survey, evictable) if survey.has_nodes else {}
+    found = list(_all(survey, evictable, kept))
+    replays = Replays(survey, evictable.owners, kept, for_advice(taken))
+    return tuple(sorted(replays.all(found), key=order))
 
 
 @bulk_work()
@@ -50,7 +57,7 @@ def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -
     view = view_of(snapshot, options)
     made = plan_view(view, options)
     options.on_progress()
-    return replace(made, findings=findings(view.simulation, view.evictable))
+    return replace(made, findings=findings(view.simulation, view.evictable, made.steps))
 
 
 def order(f: Finding) -> tuple[int, str, str, str]:
@@ -58,7 +65,9 @@ def order(f: Finding) -> tuple[int, str, str, str]:
     return _WEIGHT[f.severity], f.code, f.object, f.field
 
 
-def _all(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
+def _all(
+    survey: Survey, evictable: Evictable, kept: Mapping[str, list[replacing.Kept]]
+) -> Iterator[Finding | Proposed]:
     for subject in told(survey.subjects, survey.simulation.on_progress):
         if subject.template.spread and subject.kind != "DaemonSet":
             for check in _CHECKS:
@@ -69,7 +78,7 @@ def _all(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
         yield from domain_checks.check_nodes(survey)
         yield from cluster_checks.check_scheduler(survey.snapshot)
         yield from cluster_checks.check_newer_versions(survey)
-        yield from replacing.check(survey, evictable)
+        yield from replacing.check(survey, kept)
         yield from cluster_checks.check_settings(survey, evictable)
     yield from cluster_checks.check_annotations(survey, evictable)
     yield from cluster_checks.check_budgets(survey)

@@ -17,17 +17,18 @@ from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologyS
 from rebalancer.engine.plugins.taint_toleration import TaintToleration
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.interpod_terms import Carries
-from rebalancer.findings.codes import FindingCode, entry, finding
+from rebalancer.findings.codes import FindingCode, Proposed, finding
 from rebalancer.findings.survey import REPLICATED, Subject, Survey
-from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.node import Node
+from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
+from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.snapshot import Snapshot, among
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, Ints, Rows
-from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import FILTERED_EFFECTS, ByIdentity, NodeTable, tolerated
 
 # Pods that an owner keeps running and that are alike: one owner, one template, by node.
@@ -68,26 +69,50 @@ def kept_pods(snapshot: Snapshot, evictable: Evictable, table: NodeTable) -> lis
     return found
 
 
-# What would have to change so that a replacement finds a node: a maxSkew, a cordon, or one node.
+# What may have to change so that a replacement finds a node: a constraint, a cordon, or one node.
 
 _NAMED = 3
 
 
-def remedy(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> str:
-    """In the state in which the pod is gone: what opens a node by itself. `shut`: why none is open."""
-    paste = [_skew(simulation, subject, kept), _uncordon(simulation, kept)]
-    found = [*paste, _node(simulation, kept, shut) or _single(simulation, shut)]
-    either = "\n# or ".join(filter(None, found))
-    if not either:
-        return "# no single change helps: two of these causes have to go"
-    return either if any(paste) else f"# {either}"
+def changes(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Shut, ...]) -> Iterator[Change]:
+    """What may open a node, in the state in which the pod is gone; what gives up least comes first. `shut`:
+    why none is open."""
+    yield from leaving_out(simulation.state, subject, kept.replacement)
+    yield from _skew(simulation, subject, kept)
+    yield from _uncordon(simulation, kept)
+    yield from _node(simulation, kept, shut)
 
 
-def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> str:
+def leaving_out(state: ClusterState, subject: Subject, template: PodTemplate) -> Iterator[Change]:
+    """Changes of the workload's hard constraints that have fewer domains count: the taints of nodes, what
+    the pods' affinity leaves out, and `minDomains`."""
+    if len(template.spread) != len(subject.template.spread) or subject.kind not in REPLICATED:
+        return
+
+    def domains(c: TopologySpreadConstraint) -> int:
+        found = resolve(c, template)
+        return Group(-1, found, state.eligible(template, found), state).size
+
+    for i, (written, meant) in enumerate(zip(subject.template.spread, template.spread, strict=True)):
+        if written.when_unsatisfiable != "DoNotSchedule":
+            continue
+        known, wanted = domains(meant), written.min_domains or 1
+        if 0 < known < wanted:
+            yield Change(subject.object, written, replace(written, min_domains=known), i)
+        for fields in ({"node_taints_policy": "Honor"}, {"node_affinity_policy": "Honor"}):
+            left = domains(replace(meant, **fields))
+            if 0 < left < known:
+                honored = replace(written, **fields)
+                yield Change(subject.object, written, honored, i)
+                if left < wanted:
+                    yield Change(subject.object, written, replace(honored, min_domains=left), i)
+
+
+def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> Iterator[Change]:
     """The constraint whose maxSkew alone opens a node when it is raised, by the least."""
     state, new = simulation.state, kept.replacement
     if len(subject.template.spread) != len(new.spread):
-        return ""
+        return
     asked = simulation.framework(new).questions(new)
     every = state.table.every
     spread = [q for q in asked if q.plugin == PodTopologySpread.name]
@@ -106,7 +131,9 @@ def _skew(simulation: Simulation, subject: Subject, kept: Kept) -> str:
         needed = _needed(group, group.counts_once(state), open_, constraint.self_match(new.labels))
         if needed is not None and (best is None or needed - constraint.max_skew < best[0]):
             best = needed - constraint.max_skew, hard[place], needed
-    return entry(subject, best[1], maxSkew=best[2]) if best is not None else ""
+    if best is not None and best[0] > 0:
+        written = subject.template.spread[best[1]]
+        yield Change(subject.object, written, replace(written, max_skew=best[2]), best[1])
 
 
 def _needed(group: Group, counts: Ints, open_: Bools, counts_itself: bool) -> int | None:
@@ -118,25 +145,28 @@ def _needed(group: Group, counts: Ints, open_: Bools, counts_itself: bool) -> in
     return int(counts[domains].min()) + int(counts_itself) - group.minimum(counts)
 
 
-def _uncordon(simulation: Simulation, kept: Kept) -> str:
-    """The command that opens a cordoned node to which nothing else is shut."""
+def _uncordon(simulation: Simulation, kept: Kept) -> Iterator[Change]:
+    """A cordoned node to which nothing else is shut."""
     table, new = simulation.state.table, kept.replacement
     open_ = table.unschedulable
     for question in simulation.framework(new).questions(new):
         if question.plugin not in (NodeUnschedulable.name, TaintToleration.name):
             open_ = open_ & question.pass_
     for row in np.flatnonzero(open_).tolist():
-        taints = (t for t in table.nodes[row].spec.taints if t.effect in FILTERED_EFFECTS)
+        node = table.nodes[row]
+        taints = (t for t in node.spec.taints if t.effect in FILTERED_EFFECTS)
         if all(t.key == CORDON.key or tolerated(t, new.tolerations) for t in taints):
-            return f"kubectl uncordon {table.names[row]}"
-    return ""
+            left = tuple(t for t in node.spec.taints if t.key != CORDON.key)
+            spec = replace(node.spec, unschedulable=False, taints=left)
+            yield Change(f"Node/{node.name}", node, replace(node, spec=spec))
+            return
 
 
 def _single(simulation: Simulation, shut: tuple[Shut, ...]) -> str:
-    """Nodes that one cause alone shuts, whichever it is; maxSkew and room are told in other words."""
+    """Nodes that one cause alone shuts."""
     for s in shut:
-        if s.alone.any() and s.plugin not in (PodTopologySpread.name, NodeResourcesFit.name):
-            return f"on {_names(simulation, s.alone)} only this has to go: {s.cause}"
+        if s.alone.any():
+            return f"# on {_names(simulation, s.alone)} nothing else is in the way: {s.cause}"
     return ""
 
 
@@ -146,17 +176,15 @@ def _names(simulation: Simulation, nodes: Bools) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
-    """Room on nodes where nothing else is missing, or one more node like one that is full or taken."""
+def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> Iterator[Change]:
+    """One more node: like one that is full, or one that pods are on already."""
     table, new = simulation.state.table, kept.replacement
     full = table.none
     for s in shut:
         if s.plugin == NodeResourcesFit.name:
             full = full | s.alone
-    if full.any():
-        return f"room for it on one of these nodes, or one more like them: {_names(simulation, full)}"
     # A new node is empty, and a host of its own.
-    open_ = simulation.static(new)
+    open_ = full if full.any() else simulation.static(new)
     state = simulation.state
     for question, constraint in zip(
         (q for q in simulation.framework(new).questions(new) if q.plugin == PodTopologySpread.name),
@@ -165,9 +193,14 @@ def _node(simulation: Simulation, kept: Kept, shut: tuple[Shut, ...]) -> str:
     ):
         if constraint.topology_key != HOSTNAME:
             open_ = open_ & question.pass_
-    if not open_.any():
-        return ""
-    return f"one more node like {table.names[int(np.flatnonzero(open_)[0])]}"
+    if open_.any():
+        yield one_more_like(table.nodes[int(np.flatnonzero(open_)[0])])
+
+
+def one_more_like(node: Node) -> Change:
+    """An empty node beside another one."""
+    metadata = replace(node.metadata, name=f"{node.name}-more")
+    return Change(f"Node/{metadata.name}", None, replace(node, metadata=metadata), like=node.name)
 
 
 # Whether a replacement could go right back to where its pod was: asked of many nodes in one go.
@@ -389,72 +422,78 @@ def stuck_pods(simulation: Simulation, every: list[Kept]) -> Iterator[tuple[Kept
 Found = list[tuple[Kept, list[Pod]]]
 
 
-def check(survey: Survey, evictable: Evictable) -> Iterator[Finding]:
+def kept_by_workload(survey: Survey, evictable: Evictable) -> dict[str, list[Kept]]:
+    """`kept_pods`, by the topmost owner (Kind/namespace/name)."""
+    found: dict[str, list[Kept]] = {}
+    for kept in kept_pods(survey.snapshot, evictable, survey.table):
+        found.setdefault(evictable.owners.top(kept.owner).key, []).append(kept)
+    return found
+
+
+def check(survey: Survey, every: Mapping[str, list[Kept]]) -> Iterator[Proposed]:
     """A finding for each workload in scope of which a pod could not be replaced."""
-    known = {(s.kind, s.namespace, s.name): s for s in survey.subjects}
-    every = kept_pods(survey.snapshot, evictable, survey.table)
-    by_subject: dict[int, tuple[Subject, list[Kept]]] = {}
-    for kept in every:
-        top = evictable.owners.top(kept.owner)
-        subject = known.get((top.kind, top.namespace, top.name))
-        if subject is not None:
-            by_subject.setdefault(id(subject), (subject, []))[1].append(kept)
-    for subject, own in by_subject.values():
+    for subject in survey.subjects:
+        own = every.get(subject.object, [])
         found = list(stuck_pods(survey.simulation, own))
         if found:
             yield _finding(survey, subject, found, sum(len(k.pods) for k in own))
 
 
-def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Finding:
+def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Proposed:
     simulation = survey.simulation
     kept, pods = max(found, key=lambda f: len(f[1]))
     number = sum(len(p) for _, p in found)
     with gone(simulation, pods[0]):
         shut = shut_nodes(simulation.framework(kept.replacement), kept.replacement)
-        change = remedy(simulation, subject, kept, shut)
+        may = tuple(changes(simulation, subject, kept, shut))
     names = sorted(p.name for _, some in found for p in some)
     more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
     if total == 1:
-        what = f"if its pod {names[0]} died now, no node would take its replacement"
+        what = f"if its pod {names[0]} died now, no present node would take its replacement"
     elif number == total:
-        what = f"if one of its {total:,} pods died now, no node would take its replacement"
+        what = f"if one of its {total:,} pods died now, no present node would take its replacement"
     else:
         what = (
-            f"if one died now, no node would take the replacement of {number:,} of its {total:,} pods "
+            f"if one died now, no present node would take the replacement of {number:,} of its {total:,} pods "
             f"({', '.join(names[:_NAMED])}{more})"
         )
-    return _told(subject, what, shut, change, number, total)
+    return _told(simulation, subject, what, shut, may, number, total)
 
 
-def not_placed(simulation: Simulation, subject: Subject, number: int) -> Finding:
+def not_placed(simulation: Simulation, subject: Subject, number: int) -> Proposed:
     """The finding about pods of a workload that find no node when they are first placed."""
     new, total = subject.template, subject.replicas
     owner = subject.workload
     assert owner is not None
     kept = Kept(owner, new, new, [], simulation.state.table)
     shut = shut_nodes(simulation.framework(new), new)
-    change = remedy(simulation, subject, kept, shut)
-    if number > 1:
-        change = f"# for one more of them\n{change}"
+    may = tuple(changes(simulation, subject, kept, shut))
     if total == 1:
         what = "its pod finds no node"
     elif number == total:
         what = f"none of its {total:,} pods finds a node"
     else:
         what = f"{number:,} of its {total:,} pods {'finds' if number == 1 else 'find'} no node"
-    return _told(subject, what, shut, change, number, total)
+    return _told(simulation, subject, what, shut, may, number, total)
 
 
 def _told(
-    subject: Subject, what: str, shut: tuple[Shut, ...], change: str, number: int, total: int
-) -> Finding:
-    return finding(
-        Severity.ERROR,
-        FindingCode.CANNOT_BE_REPLACED,
-        subject,
-        f"{what}: {told(shut)}",
-        change,
-        numbers={"pods": number, "of": total},
+    simulation: Simulation,
+    subject: Subject,
+    what: str,
+    shut: tuple[Shut, ...],
+    may: tuple[Change, ...],
+    number: int,
+    total: int,
+) -> Proposed:
+    advice = _single(simulation, shut)
+    numbers = {"pods": number, "of": total}
+    code = FindingCode.CANNOT_BE_REPLACED
+    message = f"{what}: {told(shut)}"
+    return Proposed(
+        finding=finding(Severity.ERROR, code, subject, message, advice, numbers=numbers),
+        subject=subject,
+        changes=may,
     )
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from rebalancer.findings.survey import Subject
 from rebalancer.model.pod import TopologySpreadConstraint
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import LabelSelector
 from rebalancer.yaml import to_yaml
 
@@ -67,6 +69,17 @@ def finding(
     return Finding(severity, code.value, subject.object, message, remedy, where, numbers or {})
 
 
+class Proposed(Struct, frozen=True, eq=False, kw_only=True):
+    """A finding, and changes that may help: they are replayed before one is printed. Its own `remedy` stands
+    if none helps. `anew`: it says that the pods cannot all be placed, which is replayed with all of them
+    placed anew."""
+
+    finding: Finding
+    subject: Subject
+    changes: tuple[Change, ...]
+    anew: bool = False
+
+
 # Remedies as YAML to paste.
 
 Yaml = dict[str, Any]
@@ -79,9 +92,18 @@ def yaml_of(value: Yaml | list[Yaml]) -> str:
 
 def entry(subject: Subject, index: int, **changes: Any) -> str:
     """One constraint of the workload with changed fields, by the API's names; None leaves one out."""
-    written = subject.template.spread[index]
-    changed = {k: v for k, v in {**as_written(written), **changes}.items() if v is not None}
-    return f"# {subject.pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([changed])
+    return _at(subject, index, {**as_written(subject.template.spread[index]), **changes})
+
+
+def changed_entry(subject: Subject, change: Change) -> str:
+    """`entry` of a change."""
+    assert isinstance(change.after, TopologySpreadConstraint)
+    return _at(subject, change.index, as_written(change.after))
+
+
+def _at(subject: Subject, index: int, made: Yaml) -> str:
+    made = {k: v for k, v in made.items() if v is not None}
+    return f"# {subject.pod_spec}.topologySpreadConstraints[{index}]\n" + yaml_of([made])
 
 
 def added(subject: Subject, constraint: Yaml) -> str:

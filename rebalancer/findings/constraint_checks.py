@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.version import EMPTY_SELECTORS, releases
-from rebalancer.findings.codes import FindingCode, entry, finding, yaml_of
+from rebalancer.findings.codes import FindingCode, Proposed, entry, finding, yaml_of
 from rebalancer.findings.survey import Subject, Survey, Written
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import canonical
 from rebalancer.model.storage import PersistentVolume
 from rebalancer.prevention.rollouts import HASH, tells_revisions
+from rebalancer.spread.arrays import Bools
+from rebalancer.spread.constraint import Constraint
 
 
 def check_selectors(subject: Subject, survey: Survey) -> Iterator[Finding]:
@@ -140,7 +143,7 @@ def _signature(template: PodTemplate) -> frozenset[tuple[object, ...]]:
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def check_together(subject: Subject, survey: Survey) -> Iterator[Finding]:
+def check_together(subject: Subject, survey: Survey) -> Iterator[Finding | Proposed]:
     """Findings of one workload."""
     found = survey.constraints(subject.template)
     for c in found:
@@ -190,7 +193,7 @@ def _lowest(pods: int, domains: int, skew: int, floor: bool) -> range:
     return range(max(0, -(-pods // domains) - skew), pods // domains + 1)
 
 
-def _contradiction(subject: Subject, survey: Survey, one: Written, other: Written) -> Iterator[Finding]:
+def _contradiction(subject: Subject, survey: Survey, one: Written, other: Written) -> Iterator[Proposed]:
     a, b = (survey.group(subject.template, c.meant) for c in (one, other))
     usable = survey.usable(subject.template)
     pods = subject.replicas
@@ -200,19 +203,26 @@ def _contradiction(subject: Subject, survey: Survey, one: Written, other: Writte
         sizes = survey.nested(fine, coarse, usable)
         if not sizes:
             continue
-        found = Nested(
+        if 0 in sizes or _elsewhere(survey, c.meant, usable & fine.eligible & coarse.eligible):
+            return  # pods that are where none can go now count in one of them only
+        nested = Nested(
             sizes,
             c.written.max_skew,
             d.written.max_skew,
             not fine.enough_domains,
             not coarse.enough_domains,
         )
-        if not found.holds(pods):
-            yield _cannot(subject, c, d, found, pods)
+        if not nested.holds(pods):
+            yield _cannot(subject, c, d, nested, pods)
         return
 
 
-def _cannot(subject: Subject, fine: Written, coarse: Written, nested: Nested, pods: int) -> Finding:
+def _elsewhere(survey: Survey, constraint: Constraint, nodes: Bools) -> bool:
+    counts = survey.state.counts_once(constraint.namespace, constraint.selector)
+    return bool(counts[~nodes].any())
+
+
+def _cannot(subject: Subject, fine: Written, coarse: Written, nested: Nested, pods: int) -> Proposed:
     low, high = fine.written.max_skew + 1, pods
     while low < high:
         middle = (low + high) // 2
@@ -220,19 +230,21 @@ def _cannot(subject: Subject, fine: Written, coarse: Written, nested: Nested, po
         low, high = (low, middle) if wider.holds(pods) else (middle + 1, high)
     spread = sorted(set(nested.sizes))
     there = f"{spread[0]}" if len(spread) == 1 else f"{spread[0]} to {spread[-1]}"
-    return finding(
+    found = finding(
         Severity.ERROR,
         FindingCode.CONTRADICTING_CONSTRAINTS,
         subject,
         f"no placement of {pods} pods satisfies both maxSkew {coarse.written.max_skew} over "
         f"{coarse.written.topology_key} ({len(nested.sizes)} domains) and maxSkew {fine.written.max_skew} "
         f"over {fine.written.topology_key} ({there} domains in each of them)",
-        entry(subject, fine.index, maxSkew=low),
+        f"# a higher maxSkew over {fine.written.topology_key}, or fewer pods",
         f"{fine.field}.maxSkew",
     )
+    change = Change(subject.object, fine.written, replace(fine.written, max_skew=low), fine.index)
+    return Proposed(finding=found, subject=subject, changes=(change,), anew=True)
 
 
-def _node_affinity(subject: Subject, survey: Survey, c: Written) -> Iterator[Finding]:
+def _node_affinity(subject: Subject, survey: Survey, c: Written) -> Iterator[Finding | Proposed]:
     template, key = subject.template, c.written.topology_key
     pods, skew = survey.expected(c.meant), c.written.max_skew
     if survey.has_nodes:
@@ -247,7 +259,8 @@ def _node_affinity(subject: Subject, survey: Survey, c: Written) -> Iterator[Fin
         return
     ignored = c.written.node_affinity_policy == "Ignore"
     if ignored and c.meant.hard and pods > skew * reach:
-        yield finding(
+        honored = Change(subject.object, c.written, replace(c.written, node_affinity_policy="Honor"), c.index)
+        told = finding(
             Severity.ERROR,
             FindingCode.AFFINITY_CONTRADICTS_SPREAD,
             subject,
@@ -256,6 +269,7 @@ def _node_affinity(subject: Subject, survey: Survey, c: Written) -> Iterator[Fin
             entry(subject, c.index, nodeAffinityPolicy="Honor"),
             f"{c.field}.nodeAffinityPolicy",
         )
+        yield Proposed(finding=told, subject=subject, changes=(honored,)) if survey.has_nodes else told
     elif reach == 1:
         yield finding(
             Severity.WARNING,

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rebalancer.findings.codes import FindingCode, added, as_written, entry, finding, yaml_of
+from rebalancer.findings.cannot_be_replaced import leaving_out, one_more_like
+from rebalancer.findings.codes import FindingCode, Proposed, added, entry, finding
 from rebalancer.findings.survey import Subject, Survey, Written
 from rebalancer.model.pod import PodTemplate
-from rebalancer.model.reason import Finding, Severity
+from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints
 
@@ -18,7 +19,7 @@ _SOME = 50
 """Nodes that are asked first."""
 
 
-def check_domains(subject: Subject, survey: Survey) -> Iterator[Finding]:
+def check_domains(subject: Subject, survey: Survey) -> Iterator[Proposed]:
     """Findings of one workload, by the template that most of its pods have."""
     if not survey.has_nodes or not subject.running:
         return
@@ -28,7 +29,7 @@ def check_domains(subject: Subject, survey: Survey) -> Iterator[Finding]:
             yield from _constraint(subject, survey, template, c)
 
 
-def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Written) -> Iterator[Finding]:
+def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Written) -> Iterator[Proposed]:
     group = survey.group(template, c.meant)
     if group.size < 2 or not group.enough_domains:
         return
@@ -49,7 +50,7 @@ def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Writ
     asked = lowest & survey.domains(group, survey.table.admitted(template)) & ~closed
     full = asked & ~_with_room(survey, template, group, asked)
     if full.any() and _holds_down(group, counts, full):
-        yield _full(subject, c, group, counts, full)
+        yield _full(subject, survey, c, group, counts, full)
 
 
 def _with_room(survey: Survey, template: PodTemplate, group: Group, asked: Bools) -> Bools:
@@ -95,7 +96,7 @@ def _unavailable(
     group: Group,
     counts: Ints,
     closed: Bools,
-) -> Finding:
+) -> Proposed:
     told, verb = _told(group, counts, closed)
     rows = np.isin(group.domain_of, np.flatnonzero(closed))
     why = []
@@ -105,27 +106,35 @@ def _unavailable(
         why.append("cordoned")
     if (rows & survey.table.untolerated(template.tolerations)).any():
         why.append("tainted")
-    remedy = {**as_written(c.written), "nodeTaintsPolicy": "Honor"}
-    return finding(
+    found = finding(
         Severity.WARNING,
         FindingCode.DOMAIN_UNAVAILABLE,
         subject,
         f"{told} {verb} {' and '.join(why)} and counted all the same: {_effect(group, counts)}",
-        f"# {subject.pod_spec}.topologySpreadConstraints[{c.index}]\n{yaml_of([remedy])}",
+        "# repair or uncordon its nodes",
         f"{c.field}.nodeTaintsPolicy",
     )
+    return Proposed(finding=found, subject=subject, changes=_of_constraint(survey, subject, template, c))
 
 
-def _full(subject: Subject, c: Written, group: Group, counts: Ints, full: Bools) -> Finding:
+def _of_constraint(survey: Survey, subject: Subject, template: PodTemplate, c: Written) -> tuple[Change, ...]:
+    every = leaving_out(survey.state, subject, template)
+    return tuple(change for change in every if change.index == c.index)
+
+
+def _full(subject: Subject, survey: Survey, c: Written, group: Group, counts: Ints, full: Bools) -> Proposed:
     told, verb = _told(group, counts, full)
-    return finding(
+    found = finding(
         Severity.WARNING,
         FindingCode.DOMAIN_FULL,
         subject,
         f"{told} {verb} full: no node there has room for another pod; {_effect(group, counts)}",
-        "# no setting helps: add a node there, or make room",
+        "# add a node there, or make room",
         c.field,
     )
+    there = np.flatnonzero(full[group.domain_of] & (group.domain_of >= 0))
+    like = one_more_like(survey.table.nodes[int(there[0])])
+    return Proposed(finding=found, subject=subject, changes=(like,))
 
 
 # Whether constraints do what people expect of them.
@@ -218,7 +227,7 @@ _FORMER = {
 }
 
 
-def check_node_labels(subject: Subject, survey: Survey) -> Iterator[Finding]:
+def check_node_labels(subject: Subject, survey: Survey) -> Iterator[Finding | Proposed]:
     """Findings of one workload."""
     if not survey.has_nodes:
         return
@@ -276,21 +285,22 @@ def _key(subject: Subject, survey: Survey, c: Written, usable: Bools) -> Iterato
     )
 
 
-def _min_domains(subject: Subject, survey: Survey, c: Written) -> Iterator[Finding]:
+def _min_domains(subject: Subject, survey: Survey, c: Written) -> Iterator[Proposed]:
     group = survey.group(subject.template, c.meant)
     if group.enough_domains:
         return
     pods, cap = survey.expected(c.meant), c.written.max_skew * group.size
     short = f"; {pods} pods do not fit" if pods > cap else ""
-    yield finding(
+    found = finding(
         Severity.ERROR if pods > cap else Severity.WARNING,
         FindingCode.MIN_DOMAINS_UNREACHABLE,
         subject,
         f"minDomains {c.meant.min_domains} over {c.written.topology_key}, and there are {group.size} "
         f"domains: the minimum counts as 0, so that no domain takes more than {c.written.max_skew}{short}",
-        entry(subject, c.index, minDomains=max(group.size, 1)),
+        f"# nodes in {c.meant.min_domains - group.size} more, or a lower minDomains",
         f"{c.field}.minDomains",
     )
+    yield Proposed(finding=found, subject=subject, changes=_of_constraint(survey, subject, subject.common, c))
 
 
 def _node(severity: Severity, name: str, message: str, remedy: str, field: str) -> Finding:

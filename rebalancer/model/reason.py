@@ -10,6 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rebalancer.model.node import Node
+from rebalancer.model.pod import TopologySpreadConstraint
+
 
 class ReasonCode(StrEnum):
     """Every reason that the tool gives. Reports, logs, events, metrics and spans use the same words."""
@@ -154,13 +157,42 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+class Change(Struct, frozen=True, eq=False):
+    """One object before and after: the spread constraint at `index` of a workload (`object`:
+    Kind/namespace/name), or a node; a new one has no `before` and is `like` another."""
+
+    object: str
+    before: TopologySpreadConstraint | Node | None
+    after: TopologySpreadConstraint | Node
+    index: int = 0
+    like: str = ""
+
+
+class Remedy(Struct, frozen=True, eq=False):
+    """A change that was replayed on the snapshot, and helps. `text`: YAML to paste, or a command; `does`:
+    what the replay showed; `gives_up`: what is lost by it, "" if nothing.
+
+    `pending`, `stuck`, `excess`: the workload's Pending pods that find no node, its running ones that could
+    not be replaced, and its excess, before and after.
+    """
+
+    change: Change
+    text: str
+    does: str
+    gives_up: str
+    pending: tuple[int, int]
+    stuck: tuple[int, int]
+    excess: tuple[int, int]
+
+
 class Finding(Struct, frozen=True, eq=False):
     """Something wrong with a constraint, a node or a budget itself.
 
-    `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command.
-    `field`: where in the object, as spec.template.spec.topologySpreadConstraints[0]. `numbers`: figures of
-    the message, for scripts and metrics. `since`: when it was seen first (epoch seconds), None if nobody
-    remembers.
+    `object`: Kind/namespace/name (Kind/name without a namespace). `remedy`: YAML to paste, or a command:
+    what was replayed (`remedies`), else advice, which promises no effect. `untried`: changes that nobody
+    replayed, as advice has its bound. `field`: where in the object, as
+    spec.template.spec.topologySpreadConstraints[0]. `numbers`: figures of the message, for scripts and
+    metrics. `since`: when it was seen first (epoch seconds), None if nobody remembers.
     """
 
     severity: Severity
@@ -171,3 +203,5 @@ class Finding(Struct, frozen=True, eq=False):
     field: str = ""
     numbers: Mapping[str, int] = {}
     since: float | None = None
+    remedies: tuple[Remedy, ...] = ()
+    untried: int = 0

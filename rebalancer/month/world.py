@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.drill.lost import SILENT
-from rebalancer.drill.replay import Placing, by_template
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.node import Node, OwnerReference
@@ -28,6 +27,7 @@ from rebalancer.model.selectors import canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Groups
+from rebalancer.planner.cluster.waiting import Placing, by_template
 from rebalancer.planner.plan import ConstraintResult, Move, Plan, PlanOptions
 from rebalancer.prevention.rollouts import HASH, tells_revisions
 from rebalancer.prevention.scale_in import ScaleInOptions

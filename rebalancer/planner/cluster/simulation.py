@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import cached_property
 from typing import Protocol
 
@@ -208,6 +209,12 @@ class Simulation:
         self.ending: Bools = among(table.size, self._ending_rows)
         """bool[N]: nodes with a pod that somebody else has deleted."""
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    def over(self, state: ClusterState) -> Simulation:
+        """The same questions over another state of the same nodes."""
+        other = copy(self)
+        other.state, other._frameworks = state, Frameworks(state)
+        return other
 
     @cached_property
     def coming(self) -> tuple[PodTemplate, ...]:

@@ -8,11 +8,15 @@ placed before the victim's replacement: a move must hold with it placed first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 
+from rebalancer.engine.framework import Frameworks
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.simulation import Simulation, key_of
@@ -247,3 +251,145 @@ class Waiting:
             return bool(self._simulation.framework(replacement).feasible(replacement).any())
         finally:
             state.remove("waiting")
+
+
+# The scheduler over a state: Pending pods are placed by filter and score, one after the other.
+#
+# Equal scores go to the first node by name. A pod that finds no node is asked about again after a placement
+# that can have opened one to it: only counts of its spread constraints do that, and pods that it wants to
+# be near. Many pods of one template without such ties are placed by few rounds of scores.
+
+_FEW = 20
+"""So many pods of a template are placed one by one in any case."""
+
+
+class Waits(Struct, frozen=True, eq=False):
+    """Pending pods of one template, in order of arrival. `keys`: under which the state shall hold them."""
+
+    template: PodTemplate
+    keys: tuple[Hashable, ...]
+
+
+def by_template(pods: Iterable[tuple[Hashable, PodTemplate]]) -> list[Waits]:
+    """Pods in order of arrival, those of one template together."""
+    found: dict[int, tuple[PodTemplate, list[Hashable]]] = {}
+    for key, template in pods:
+        found.setdefault(id(template), (template, []))[1].append(key)
+    return [Waits(template, tuple(keys)) for template, keys in found.values()]
+
+
+class _Left:
+    """Pods that found no node, by template in order, and by where a placement can matter to them."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Waits] = {}
+        self._in_namespace: dict[str, dict[int, None]] = {}
+
+    def put(self, waits: Waits) -> None:
+        """What is left of this template now."""
+        key, namespace = id(waits.template), self._in_namespace.setdefault(waits.template.namespace, {})
+        if waits.keys:
+            self._all[key] = waits
+            namespace[key] = None
+        else:
+            self._all.pop(key, None)
+            namespace.pop(key, None)
+
+    def beside(self, placed: PodTemplate, state: ClusterState) -> list[Waits]:
+        """Those of the namespace of a pod that was placed, and those that want to be near others."""
+        near = [k for k, w in self._all.items() if state.terms.of(w.template).required]
+        return [self._all[k] for k in dict.fromkeys((*self._in_namespace.get(placed.namespace, ()), *near))]
+
+    def all(self) -> list[Waits]:
+        """All of them."""
+        return list(self._all.values())
+
+
+class Placing:
+    """The scheduler. `down`: bool[N], nodes that do not exist for it any more."""
+
+    def __init__(self, state: ClusterState, down: Bools | None = None) -> None:
+        self.state = state
+        self.frameworks = Frameworks(state)
+        self._down = down
+        self.placed: dict[Hashable, int] = {}
+
+    def feasible(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes that take the pod now."""
+        mask = self.frameworks.of(template).feasible(template)
+        return mask if self._down is None else mask & ~self._down
+
+    def place(self, every: Sequence[Waits]) -> list[Waits]:
+        """Places what finds a node, higher priorities first; returns what does not."""
+        left = _Left()
+        together = by_template((key, waits.template) for waits in every for key in waits.keys)
+        for waits in sorted(together, key=lambda w: -w.template.priority):
+            before = len(self.placed)
+            left.put(self._some(waits))
+            if len(self.placed) > before:
+                self._again(left, waits.template)
+        return left.all()
+
+    def _again(self, left: _Left, placed: PodTemplate) -> None:
+        """Tries those again to which the last placements may have opened a node."""
+        opened = [placed]
+        while opened:
+            at = opened.pop()
+            for waits in left.beside(at, self.state):
+                if self._linked(waits.template, at):
+                    before = len(self.placed)
+                    left.put(self._some(waits))
+                    if len(self.placed) > before:
+                        opened.append(waits.template)
+
+    def _linked(self, waiting: PodTemplate, placed: PodTemplate) -> bool:
+        """Whether a placement of the one can open a node to the other."""
+        if self.state.terms.of(waiting).required:
+            return True
+        return any(
+            c.counts(placed.namespace, placed.labels) for c in self.state.constraints(waiting, hard=True)
+        )
+
+    def _some(self, waits: Waits) -> Waits:
+        """Places pods of one template until no node takes one; what is left."""
+        template, keys = waits.template, list(waits.keys)
+        tied = bool(
+            self.state.constraints(template, hard=True)
+            or template.host_ports
+            or template.attaches
+            or self.state.terms.of(template).required
+            or self.state.terms.of(template).required_anti
+        )
+        while keys:
+            mask = self.feasible(template)
+            number = int(np.count_nonzero(mask))
+            if not number:
+                break
+            totals = self.frameworks.of(template).score(template, mask).totals if number > 1 else None
+            at_once = 1 if tied or len(keys) <= _FEW else max(1, min(len(keys), number // 4))
+            rows = np.flatnonzero(mask)
+            if totals is not None:
+                rows = rows[np.argsort(-totals[rows], kind="stable")]
+            for row in rows[:at_once].tolist():
+                key = keys.pop(0)
+                self.state.add(key, template, row)
+                self.placed[key] = row
+        return Waits(template, tuple(keys))
+
+
+def at_rest(state: ClusterState, snapshot: Snapshot) -> tuple[Placing, list[Waits]]:
+    """The state once nothing is under way: pods that terminate are gone, and what waits has a node if one
+    takes it. Who placed them, and what is left, without the pods that wait for their own node (DaemonSets).
+    """
+    for key in list(state.nominated):
+        state.unnominate(key)
+    nodes, index = state.table.nodes, state.table.index
+    for pod in snapshot.over:
+        if not pod.finished and pod.node_name in index and nodes[index[pod.node_name]].ready:
+            state.remove(key_of(pod))
+    by_key = {key_of(p): p for p in snapshot.pods if p.waits and ("placed", key_of(p)) not in state.pods}
+    placing = Placing(state)
+    arrived = sorted(by_key.items(), key=lambda item: (item[1].created or 0.0, item[1].key))
+    left = placing.place(by_template((key, p.template) for key, p in arrived))
+    of_nodes = {k for k, p in by_key.items() if p.owner is not None and p.owner.kind == "DaemonSet"}
+    return placing, by_template((k, w.template) for w in left for k in w.keys if k not in of_nodes)

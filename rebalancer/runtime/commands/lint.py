@@ -20,10 +20,10 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.drill.replay import Placing, by_template
 from rebalancer.findings import cannot_be_replaced as replacing
 from rebalancer.findings import findings, order
 from rebalancer.findings.codes import yaml_of
+from rebalancer.findings.remedies import Replays
 from rebalancer.findings.survey import REPLICATED, Subject, Survey, subjects
 from rebalancer.kube.resources import problems
 from rebalancer.manifests.documents import Text, is_read, manifests_in, texts
@@ -38,6 +38,8 @@ from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.cluster.waiting import Placing, by_template
+from rebalancer.planner.effort import for_advice
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.linted import Diagnostic, Linted
@@ -191,18 +193,18 @@ def on_nodes(objects: Iterable[Object], given: GivenNodes) -> OnNodes:
     left = placing.place(by_template((key, s.template) for key, (s, _) in whose.items()))
     pods = tuple(_pod(*whose[key], table.names[row]) for key, row in placing.placed.items())
     unplaced = {s.object: (s, len(w.keys)) for w in left for s, _ in [whose[w.keys[0]]]}
-    found = _found(replace(empty, pods=pods), unplaced)
+    waiting = tuple(_pod(*whose[key], "") for w in left for key in w.keys)
+    found = _found(replace(empty, pods=(*pods, *waiting)), unplaced)
     return OnNodes(sorted(found, key=order), len(every) - len(judged))
 
 
 def _found(placed: Snapshot, unplaced: dict[str, tuple[Subject, int]]) -> Iterator[Finding]:
     evictable = Evictable(placed, _EVERYWHERE)
     survey = Survey(Simulation(placed, None), evictable)
-    for subject, number in unplaced.values():
-        yield replacing.not_placed(survey.simulation, subject, number)
-    for f in replacing.check(survey, evictable):
-        if f.object not in unplaced:
-            yield f
+    kept = replacing.kept_by_workload(survey, evictable)
+    first = [replacing.not_placed(survey.simulation, s, number) for s, number in unplaced.values()]
+    more = (p for p in replacing.check(survey, kept) if p.subject.object not in unplaced)
+    yield from Replays(survey, evictable.owners, kept, for_advice(0)).all([*first, *more])
 
 
 def _suffice(subject: Subject, simulation: Simulation, *, counted: bool) -> bool:
@@ -222,7 +224,7 @@ def _suffice(subject: Subject, simulation: Simulation, *, counted: bool) -> bool
 
 
 def _pod(subject: Subject, number: int, node: str) -> Pod:
-    """One as it runs on the node."""
+    """One as it runs on the node, or as it waits for one ("")."""
     owner = subject.workload
     assert owner is not None
     return Pod(
@@ -231,8 +233,8 @@ def _pod(subject: Subject, number: int, node: str) -> Pod:
         uid=f"{owner.key}/{number}",
         template=subject.template,
         node_name=node,
-        phase="Running",
-        ready=True,
+        phase="Running" if node else "Pending",
+        ready=bool(node),
         owner=OwnerReference(owner.kind, owner.name, owner.metadata.uid, controller=True),
     )
 

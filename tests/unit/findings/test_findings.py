@@ -210,7 +210,7 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
         "cannot-be-replaced",
         "error",
         [node("a-0").zone("a"), node("b-0").zone("b").pods(1), rs(a=3, b=1)],
-        "no node would take the replacement of 3 of its 4 pods",
+        "no present node would take the replacement of 3 of its 4 pods",
     ),
     "a NotReady zone": (
         "domain-unavailable",
@@ -471,8 +471,6 @@ MENDED_BY_PASTING = [
     "a Deployment without matchLabelKeys",
     "maxSkew as high as the replicas",
     "only preferred",
-    "more minDomains than zones, and few pods",
-    "a cordoned zone is empty and the others are at the limit",
     "hostname and zone with zones of different size",
     "a zone asked for, the others counted",
 ]

@@ -93,8 +93,8 @@ def test_the_remedy_opens_a_node(tmp_path: Path) -> None:
     done = lint(tmp_path, "a=1,b=1", web)
     assert done.exit_code == 3
     [finding] = [f for f in json.loads(done.stdout)["findings"] if f["code"] == "cannot-be-replaced"]
-    assert "maxSkew: 2" in finding["remedy"]
-    assert not found(tmp_path, "a=1,b=1", deployment("web").spread("zone", 2, min_domains=3).replicas(3))
+    assert "minDomains: 2" in finding["remedy"]
+    assert not found(tmp_path, "a=1,b=1", deployment("web").spread("zone", 1, min_domains=2).replicas(3))
 
 
 def test_nodes_among_the_manifests_are_no_workloads_and_break_nothing(tmp_path: Path) -> None:
