@@ -19,7 +19,7 @@ from rebalancer.findings.survey import Survey
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import for_advice, told
+from rebalancer.planner.effort import Effort, for_advice, told
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.planner.planner import plan_view, view_of
 from rebalancer.policy.evictable import Evictable
@@ -37,16 +37,18 @@ _CHECKS = (
 )
 
 
-def findings(simulation: Simulation, evictable: Evictable, taken: int = 0) -> tuple[Finding, ...]:
+def findings(
+    simulation: Simulation, evictable: Evictable, effort: Effort | None = None
+) -> tuple[Finding, ...]:
     """All findings of the cluster as it is, for the namespaces in scope: errors first, then by code, object.
 
-    Without nodes (manifests alone) only what does not depend on them. `taken`: what the plan took; replays
-    of remedies take a share of that.
+    Without nodes (manifests alone) only what does not depend on them. `effort`: what replays of remedies
+    may take; by default what advice may take in any case.
     """
     survey = Survey(simulation, evictable)
     kept = replacing.kept_by_workload(survey, evictable) if survey.has_nodes else {}
     found = list(_all(survey, evictable, kept))
-    replays = Replays(survey, evictable.owners, kept, for_advice(taken))
+    replays = Replays(survey, evictable.owners, kept, effort or for_advice(0))
     return tuple(sorted(replays.all(found), key=order))
 
 
@@ -57,7 +59,7 @@ def plan_with_findings(snapshot: Snapshot, options: PlanOptions | None = None) -
     view = view_of(snapshot, options)
     made = plan_view(view, options)
     options.on_progress()
-    return replace(made, findings=findings(view.simulation, view.evictable, made.steps))
+    return replace(made, findings=findings(view.simulation, view.evictable, for_advice(made.steps)))
 
 
 def order(f: Finding) -> tuple[int, str, str, str]:

@@ -454,8 +454,8 @@ def _finding(survey: Survey, subject: Subject, found: Found, total: int) -> Prop
         what = f"if one of its {total:,} pods died now, no present node would take its replacement"
     else:
         what = (
-            f"if one died now, no present node would take the replacement of {number:,} of its {total:,} pods "
-            f"({', '.join(names[:_NAMED])}{more})"
+            f"if one died now, no present node would take the replacement of {number:,} of its {total:,} "
+            f"pods ({', '.join(names[:_NAMED])}{more})"
         )
     return _told(simulation, subject, what, shut, may, number, total)
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from rebalancer.findings.survey import Subject
+from rebalancer.model.node import Node
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import LabelSelector
@@ -109,6 +111,13 @@ def _at(subject: Subject, index: int, made: Yaml) -> str:
 def added(subject: Subject, constraint: Yaml) -> str:
     """A further constraint for the workload."""
     return f"# one more in {subject.pod_spec}.topologySpreadConstraints\n" + yaml_of([constraint])
+
+
+def shown(value: TopologySpreadConstraint | Node | None) -> Yaml:
+    """What a change makes, or finds, by the API's field names; of a node what decides who may go there."""
+    if isinstance(value, Node):
+        return {"kind": "Node", "metadata": {"name": value.name}, "spec": msgspec.to_builtins(value.spec)}
+    return as_written(value) if value is not None else {}
 
 
 def as_written(c: TopologySpreadConstraint) -> Yaml:

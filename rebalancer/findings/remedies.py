@@ -91,11 +91,12 @@ class _Figures(Struct, frozen=True):
 
 
 class _Rested:
-    """A cluster at rest. `left`: pods without a node, by workload."""
+    """A cluster at rest. `left`: pods without a node, by workload; `every`: of all."""
 
     def __init__(self, simulation: Simulation, snapshot: Snapshot, owners: Owners) -> None:
         self.simulation = simulation
         _, left = at_rest(simulation.state, snapshot)
+        self.every = left
         waiting = {key_of(p): p for p in snapshot.pods if p.waits}
         self.waiting = sum(len(w.keys) for w in left)
         found: dict[str, list[tuple[Hashable, PodTemplate]]] = {}
@@ -133,7 +134,7 @@ class Replays:
         subject, found = proposed.subject, proposed.finding
         before = self._figures(self._now, subject, None, proposed) if not self._effort.gone else None
         if before is None:
-            return replace(found, untried=len(proposed.changes))
+            return _with(found, (), len(proposed.changes))
         if proposed.anew and not before.anew and self._number(subject) >= subject.replicas:
             return None
         helping: list[tuple[Change, _Figures]] = []
@@ -158,11 +159,7 @@ class Replays:
             self._buyer(r.change) and not r.pending[1] and not r.stuck[1] for r in remedies
         ):
             found = replace(found, severity=Severity.WARNING)
-        said = "\n# or\n".join(f"{r.text}\n# replayed: {_shown(r)}" for r in remedies) or found.remedy
-        if untried:
-            changes = "1 change was" if untried == 1 else f"{untried} changes were"
-            said = "\n".join(filter(None, (said, f"# {changes} not tried: the bound of the advice")))
-        return replace(found, remedy=said, remedies=remedies, untried=untried)
+        return _with(found, remedies, untried)
 
     @cached_property
     def _now(self) -> _Rested:
@@ -192,8 +189,11 @@ class Replays:
         anew = self._anew(world, subject, change) if proposed.anew else 0
         if change is not None and left and not isinstance(change.after, Node):
             simulation = simulation.over(simulation.state.copy())
+            own = {key for w in left for key in w.keys}
+            others = [Waits(w.template, tuple(k for k in w.keys if k not in own)) for w in world.every]
             waiting = [Waits(self._made(subject, w.template, change), w.keys) for w in left]
-            left = Placing(simulation.state).place(waiting)
+            found = Placing(simulation.state).place(waiting, others)
+            left = by_template((k, w.template) for w in found for k in w.keys if k in own)
         table = simulation.state.table
         now = [
             Kept(k.owner, k.template, self._made(subject, k.replacement, change), k.pods, table) for k in kept
@@ -307,6 +307,14 @@ def _does(before: _Figures, after: _Figures) -> Iterator[str]:
 
 def _pods(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _with(found: Finding, remedies: tuple[Remedy, ...], untried: int) -> Finding:
+    said = "\n# or\n".join(f"{r.text}\n# replayed: {_shown(r)}" for r in remedies) or found.remedy
+    if untried:
+        changes = "1 change was" if untried == 1 else f"{untried} changes were"
+        said = "\n".join(filter(None, (said, f"# {changes} not tried: advice has a bound")))
+    return replace(found, remedy=said, remedies=remedies, untried=untried)
 
 
 def _text(subject: Subject, change: Change, buyer: str) -> str:

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, WorkloadLoss
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.findings.codes import shown
+from rebalancer.model.reason import Finding, Reason, Remedy
 from rebalancer.planner.pace import WavePace
 from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
@@ -389,11 +390,27 @@ SHAPES: dict[type, Shape] = dict(
             ("remedy", str, lambda b: b.reason.remedy),
         ),
         shape(
+            Remedy,
+            "RemedyReport",
+            """A change of `object` that was replayed and helps: `before` and `after`. `before` is empty for a
+    node that is new. `pending`, `stuck`, `excess`: of the workload, before and after: Pending pods without
+    a node, running ones that could not be replaced, excess.""",
+            ("object", str, lambda r: r.change.object),
+            ("before", Mapping[str, Any], lambda r: shown(r.change.before)),
+            ("after", Mapping[str, Any], lambda r: shown(r.change.after)),
+            "does",
+            "gives_up",
+            ("pending", tuple[int, ...], lambda r: r.pending),
+            ("stuck", tuple[int, ...], lambda r: r.stuck),
+            ("excess", tuple[int, ...], lambda r: r.excess),
+        ),
+        shape(
             Finding,
             "FindingReport",
-            """A problem that no eviction cures. `remedy`: YAML to paste, or a command. `field`: its place in
-    the object. `numbers`: figures of the message; there only where it has some. `since`: when it was seen
-    first; there only where the ledger remembers.""",
+            """A problem that no eviction cures. `remedy`: YAML to paste, or a command: what was replayed
+    (`remedies`), else advice, which promises nothing. `untried`: changes beyond the bound of advice. `field`:
+    its place in the object. `numbers`: figures of the message; there only where it has some. `since`: when it
+    was seen first; there only where the ledger remembers.""",
             "severity",
             "code",
             "object",
@@ -402,6 +419,8 @@ SHAPES: dict[type, Shape] = dict(
             ("field", str | UnsetType, lambda f: f.field),
             ("numbers", Mapping[str, int] | UnsetType, lambda f: f.numbers or UNSET),
             ("since", str | UnsetType, lambda f: UNSET if f.since is None else rfc3339(f.since)),
+            ("remedies", tuple[Remedy, ...] | UnsetType, lambda f: f.remedies or UNSET),
+            ("untried", int | UnsetType, lambda f: f.untried or UNSET),
         ),
         shape(
             WavePace,

@@ -319,9 +319,12 @@ class Placing:
         mask = self.frameworks.of(template).feasible(template)
         return mask if self._down is None else mask & ~self._down
 
-    def place(self, every: Sequence[Waits]) -> list[Waits]:
-        """Places what finds a node, higher priorities first; returns what does not."""
+    def place(self, every: Sequence[Waits], others: Iterable[Waits] = ()) -> list[Waits]:
+        """Places what finds a node, higher priorities first; returns what does not. `others` found none
+        before, and are asked again where a placement may have opened one."""
         left = _Left()
+        for waits in others:
+            left.put(waits)
         together = by_template((key, waits.template) for waits in every for key in waits.keys)
         for waits in sorted(together, key=lambda w: -w.template.priority):
             before = len(self.placed)
@@ -383,13 +386,15 @@ def at_rest(state: ClusterState, snapshot: Snapshot) -> tuple[Placing, list[Wait
     """
     for key in list(state.nominated):
         state.unnominate(key)
+    waiting = [p for p in snapshot.pods if p.waits]
+    for pod in waiting:
+        state.drop(("placed", key_of(pod)))
     nodes, index = state.table.nodes, state.table.index
     for pod in snapshot.over:
         if not pod.finished and pod.node_name in index and nodes[index[pod.node_name]].ready:
             state.remove(key_of(pod))
-    by_key = {key_of(p): p for p in snapshot.pods if p.waits and ("placed", key_of(p)) not in state.pods}
     placing = Placing(state)
-    arrived = sorted(by_key.items(), key=lambda item: (item[1].created or 0.0, item[1].key))
-    left = placing.place(by_template((key, p.template) for key, p in arrived))
-    of_nodes = {k for k, p in by_key.items() if p.owner is not None and p.owner.kind == "DaemonSet"}
+    waiting.sort(key=lambda p: (p.created or 0.0, p.key))
+    left = placing.place(by_template((key_of(p), p.template) for p in waiting))
+    of_nodes = {key_of(p) for p in waiting if p.owner is not None and p.owner.kind == "DaemonSet"}
     return placing, by_template((k, w.template) for w in left for k in w.keys if k not in of_nodes)
