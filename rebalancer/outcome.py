@@ -215,11 +215,13 @@ class CostResult(StrEnum):
 
 
 class CostOutcome(Struct, frozen=True, eq=False):
-    """One pod's cost. `message`: what went wrong, "" if nothing did."""
+    """One pod's cost. `message`: what went wrong, "" if nothing did. `version`: of the pod with it, if it was
+    written."""
 
     change: CostChange
     result: CostResult
     message: str = ""
+    version: str = ""
 
 
 class SteeringReport(Struct, frozen=True, eq=False, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
+from rebalancer.kube.lists import Head
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.pod import DELETION_COST, Pod
@@ -56,7 +57,7 @@ class CostWriter:
             "annotations": {DELETION_COST: str(change.cost) if change.cost else None},
         }
         try:
-            self._connection.request(
+            answer = self._connection.request(
                 "PATCH",
                 _PODS.path(pod.namespace, pod.name),
                 Target("patch", _PODS, pod.namespace, pod.name),
@@ -73,7 +74,15 @@ class CostWriter:
             return CostOutcome(change, CostResult.CHANGED)
         except KubeError as e:
             return CostOutcome(change, CostResult.FAILED, e.message)
-        return CostOutcome(change, CostResult.WRITTEN)
+        return CostOutcome(change, CostResult.WRITTEN, version=_version(answer.body))
+
+
+def _version(pod: bytes) -> str:
+    try:
+        head = msgspec.json.decode(pod, type=Head).metadata
+    except msgspec.MsgspecError:
+        return ""  # it was written, whatever the answer looks like
+    return head.resource_version if head is not None else ""
 
 
 # Deployments as the API server has them, and their spread constraints replaced.

@@ -66,11 +66,16 @@ class SteeringOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Written(Struct, frozen=True):
-    """A cost that was written over `version` of a pod, at the time `at`."""
+    """A cost that was written, the `version` of the pod that has it, and the time."""
 
     version: str
     cost: int
     at: float
+
+    def after(self, pod: Pod) -> bool:
+        """Whether the pod is as it was before: the watch has not brought it yet. Versions are numbers."""
+        now = pod.resource_version
+        return (len(now), now) < (len(self.version), self.version)
 
 
 class _Open:
@@ -175,7 +180,7 @@ class ScaleInSteering:
         found, undone = list[CostChange](), False
         for change in owner.changes:
             made = self._written.get(change.pod.uid)
-            if made is None or made.version != change.pod.resource_version:
+            if made is None or not made.after(change.pod):
                 found.append(change)
                 if made is not None and made.cost != (change.before or 0):
                     undone = True
@@ -211,7 +216,7 @@ class ScaleInSteering:
             self._barred = now + BARRED
             return CostOutcome(change, CostResult.FAILED, str(e))
         if outcome.result is CostResult.WRITTEN:
-            self._written[pod.uid] = _Written(pod.resource_version, change.cost, now)
+            self._written[pod.uid] = _Written(outcome.version, change.cost, now)
         self._errors = self._errors + 1 if outcome.result is CostResult.FAILED else 0
         if self._errors >= _ERRORS:
             self._barred, self._errors = now + BARRED, 0

@@ -45,6 +45,8 @@ class LogObserver(Observer):
         self._monotonic = monotonic
         self._disagreed_since = float("-inf")
         self._disagreements = 0
+        self._kept: dict[str, int] = {}
+        self._disputed: tuple[str, ...] = ()
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         for warning in snapshot.warnings:
@@ -178,10 +180,15 @@ class LogObserver(Observer):
     def on_steering(self, report: SteeringReport) -> None:
         if report.steering.held_back:
             log.warning("scale-ins are not steered: %s", report.steering.held_back)
-        for by, owners in report.steering.kept.items():
-            log.warning("%d owners are left alone: the rebalancer with the brake %s steers them", owners, by)
-        for owner in report.disputed:
+        if report.steering.kept != self._kept:
+            self._kept = report.steering.kept
+            for by, owners in self._kept.items():
+                log.warning(
+                    "%d owners are left alone: the rebalancer with the brake %s steers them", owners, by
+                )
+        for owner in set(report.disputed) - set(self._disputed):
             log.warning("%s is left alone for some minutes: somebody changes its deletion costs back", owner)
+        self._disputed = report.disputed
         for o in report.outcomes:
             level = logging.WARNING if o.result is CostResult.FAILED else logging.DEBUG
             log.log(

@@ -334,6 +334,26 @@ def test_a_fight_is_noticed_named_and_left(server: ApiServer) -> None:
         assert len(costs(server)) == 3, "whoever it was may be gone by now"
 
 
+def test_a_watch_that_is_late_is_no_fight() -> None:
+    """A kubelet's update comes between each look and its write; the watch brings it after our own write."""
+    time, told, may = FakeTime(), Told(), [True]
+    with ApiServer(crowd(1)) as server, connected(server) as connection:
+        steered = steering(connection, time, told, may=lambda: may[0])
+        for beat in range(6):
+            before = seen(connection, time)
+            for pod in before.pods:
+                annotated(server, pod.name, heartbeat=str(beat))
+            between = seen(connection, time)
+            may[0] = True
+            steered.look(before, ALL, lambda: True)
+            may[0] = False
+            for late in (before, between):
+                steered.look(late, ALL)
+            time.wait(1)
+        assert len(costs(server)) == 6
+        assert not told.reports[-1].disputed
+
+
 # -- pace
 
 
