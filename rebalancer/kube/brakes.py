@@ -95,16 +95,19 @@ class BrakeSet(Struct, frozen=True):
     version: str
 
 
-def set_brake(connection: Connection, place: Place, value: str | None, *, create: bool = True) -> BrakeSet:
-    """Pauses everything with this value of the annotation, or ends the pause with None.
+def set_brake(
+    connection: Connection, place: Place, value: str | None, *, key: str = PAUSE, create: bool = True
+) -> BrakeSet:
+    """Pauses everything with this value of the annotation, or ends the pause with None. `key`: another one,
+    that takes a domain out.
 
     Creates the ConfigMap if it is missing, unless `create` forbids it. Raises KubeError.
     """
 
     def change(annotations: dict[str, str]) -> str | None:
-        before = annotations.pop(PAUSE, None)
+        before = annotations.pop(key, None)
         if value is not None:
-            annotations[PAUSE] = value
+            annotations[key] = value
         return before
 
     return edit_annotations(connection, place, change, create={} if create else None)

@@ -118,6 +118,14 @@ class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
     images: tuple[ContainerImage, ...] = ()
 
 
+_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+LEAVING_CONDITIONS = frozenset(
+    {"DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"}
+    | {"GracefulNodeShutdownInProgress"}
+)
+"""Conditions of nodes that are about to go (NodeLifecycleConditions, from Kubernetes 1.37 on)."""
+
+
 class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
     """A node."""
 
@@ -134,6 +142,15 @@ class Node(Struct, frozen=True, rename="camel", eq=False, dict=True):
     def labels(self) -> dict[str, str]:
         """Its labels."""
         return self.metadata.labels
+
+    @property
+    def shut_by(self) -> frozenset[Taint]:
+        """The taints that a pod has to tolerate to be placed here; a cordon is one, and so is maintenance."""
+        shut = self.spec.unschedulable or any(
+            c.type in LEAVING_CONDITIONS and c.status == "True" for c in self.status.conditions
+        )
+        hard = (t for t in self.spec.taints if t.effect != "PreferNoSchedule")
+        return frozenset((*hard, _UNSCHEDULABLE) if shut else hard)
 
     @property
     def ready(self) -> bool:

@@ -74,6 +74,7 @@ class ReasonCode(StrEnum):
     DID_NOT_HELP = "did-not-help"
     EVICTION_LOOP = "eviction-loop"
     NODES_REMOVED = "nodes-removed"
+    DOMAIN_OUT = "domain-out"
     # The world is no longer the one that was planned for.
     CHANGED_SINCE_PLAN = "changed-since-plan"
     NODES_CHANGED = "nodes-changed"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
+from math import inf
 
 from msgspec import Struct
 
@@ -22,6 +24,9 @@ PAUSE = "rebalancer.io/pause"
 """On a namespace: no evictions there. On the brake, a ConfigMap: no evictions anywhere. The value is the end
 of the pause (RFC 3339), any text that says why, or both: "2026-12-01T08:00:00Z we look". "" and "false" mean
 no pause."""
+PAUSE_DOMAIN = "rebalancer.io/pause-domain"
+"""What the annotations of the brake begin with that take single domains out: a domain as key=value, then as
+in PAUSE."""
 SCALE_IN = "rebalancer.io/scale-in"
 """On a Deployment, a ReplicaSet or a namespace: "spread" has its scale-ins steered, "off" has them not."""
 
@@ -143,6 +148,23 @@ def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = 
         numbers,
         remedy or f"remove the annotation: kubectl annotate {what} {PAUSE}-",
     )
+
+
+def pause_of(domain: str) -> str:
+    """The annotation by which a domain (key=value) is taken out."""
+    return f"{PAUSE_DOMAIN}-{sha256(domain.encode()).hexdigest()[:8]}"
+
+
+def paused_domains(annotations: Mapping[str, str], now: float) -> dict[str, tuple[str, float]]:
+    """Domain (key=value) → what the brake says of it, and until when; infinity if somebody has to end it.
+    What names no domain counts for all of them, as ""."""
+    found: dict[str, tuple[str, float]] = {}
+    for key, said in annotations.items():
+        domain, _, rest = said.strip().partition(" ")
+        until = _time(rest)
+        if key.startswith(PAUSE_DOMAIN) and not (until is not None and until <= now):
+            found[domain if "=" in domain else ""] = f"{key}={said[:200]}", inf if until is None else until
+    return found
 
 
 def _time(said: str) -> float | None:

@@ -248,6 +248,14 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.namespace}/{self.pod}"
 
 
+class Door(Struct, frozen=True, array_like=True):
+    """Nodes of one domain that have the same taints: `opened`: since when some are there, 0: since before
+    anybody looked; `shut`: since when none is there any more, 0: there are some."""
+
+    opened: Time = 0.0
+    shut: Time = 0.0
+
+
 class Circuit(Struct, frozen=True, omit_defaults=True):
     """The circuit breaker: no evictions before `until` (epoch seconds); `trips` in a row.
 
@@ -277,7 +285,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole ledger. `entries`: evictions, the oldest first. `violated`: constraint id → when its
     violation began (epoch seconds). `looked`: when violations were last looked for; 0 = never.
     `irreplaceable`: workload (Kind/namespace/name) → when a pod of it was first seen of which no node would
-    take the replacement.
+    take the replacement. `doors`: domain (key=value) → the taints that its nodes have or had → since when.
 
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.
@@ -298,6 +306,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     counted: dict[str, tuple[Count, ...]] = {}
     violated: dict[str, Time] = {}
     irreplaceable: dict[str, float] = {}
+    doors: dict[str, dict[str, Door]] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
     agreed: Agreed = Agreed()
@@ -456,6 +465,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
         # What cannot be replaced has been so since the first of them saw it.
         irreplaceable=theirs.irreplaceable
         | {k: min(at, theirs.irreplaceable.get(k, at)) for k, at in mine.irreplaceable.items()},
+        doors=theirs.doors | mine.doors,
         circuit=_circuit(theirs.circuit, mine.circuit),
         unread=max(theirs.unread, mine.unread),
         totals=Totals(
@@ -543,15 +553,21 @@ class Fingerprints:
 
 def _admits(template: PodTemplate, node: Node) -> bool:
     """Whether selector, required affinity and tolerations let a pod of the template onto the node."""
-    affinity = template.affinity.node_affinity if template.affinity is not None else None
-    required = affinity.required if affinity is not None else None
     return (
         not node.spec.unschedulable
-        and all(node.labels.get(k) == v for k, v in template.node_selector.items())
-        and (required is None or required.matches(node.name, node.labels))
+        and selects(template, node)
         and all(
             t.effect == "PreferNoSchedule" or tolerated(t, template.tolerations) for t in node.spec.taints
         )
+    )
+
+
+def selects(template: PodTemplate, node: Node) -> bool:
+    """Whether selector and required affinity let a pod of the template onto the node."""
+    affinity = template.affinity.node_affinity if template.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return all(node.labels.get(k) == v for k, v in template.node_selector.items()) and (
+        required is None or required.matches(node.name, node.labels)
     )
 
 
@@ -587,6 +603,10 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},
         irreplaceable={k: now if at > latest else at for k, at in ledger.irreplaceable.items() if at > 0},
+        doors={
+            domain: {k: Door(min(d.opened, now), min(d.shut, now)) for k, d in doors.items()}
+            for domain, doors in ledger.doors.items()
+        },
         looked=now if ledger.looked > latest else ledger.looked,
         claims={n: _claim(c, now, latest, silent) for n, c in ledger.claims.items()},
     )

@@ -8,22 +8,26 @@
   else undoes them. The owner waits as long as that, too.
 - Stabilization: the violation is too young.
 - Undone moves: the domain where the replacements landed shrank soon after. The more often, the longer.
+- A domain that is out: all its nodes were shut, or somebody has said so.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, inf
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, Taint, TaintEffect, Toleration
+from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.policy.ledger import DAY, Entry, Fate, Ledger
+from rebalancer.policy.ledger import DAY, Door, Entry, Fate, Ledger, selects
 from rebalancer.policy.owners import held
+from rebalancer.spread.nodes import tolerated
 
 _GATED = 7 * 24 * 3600.0
 """Seconds for which a namespace is left alone in which a replacement was held back."""
@@ -36,7 +40,8 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     `canary`: how many evictions in a row must go as predicted before a cycle may evict more than one pod.
     `settle`: for how long the nodes of a domain that came back have to be Ready; a violation by it need not
     last. `after_undone`: for how long no pod moves between two domains after such moves were undone once,
-    twice, and so on, the last for every further time; empty: nothing waits.
+    twice, and so on, the last for every further time; empty: nothing waits. `out_wait`: how long moves wait
+    that a domain which is out could change.
     """
 
     cool_down: float = 0.0
@@ -46,6 +51,7 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     settle: float = 10.0
     canary: int = 0
     after_undone: tuple[float, ...] = (600.0, 1800.0, 7200.0, 21_600.0)
+    out_wait: float = 0.0
 
 
 # A wait, and several of one owner as one.
@@ -73,6 +79,7 @@ _WAITS = frozenset(
         ReasonCode.EVICTION_LOOP,
         ReasonCode.STABILIZING,
         ReasonCode.NODES_REMOVED,
+        ReasonCode.DOMAIN_OUT,
     }
 )
 
@@ -374,4 +381,113 @@ def why(pair: Pair, undone: Undone, now: float) -> Reason:
         f"{ATTENDED}; where an autoscaler removes the nodes, keep it from that (Karpenter: a disruption "
         "budget of the NodePool)",
         times=undone.times,
+    )
+
+
+# Domains that are out: shifted away from, on purpose, while their pods are still there and Ready.
+#
+# Their pods count for every spread and budget, although nobody uses them, and all is otherwise once the
+# domain is open again. What was never open to a pod, such as a pool of its own taint, is not out to it.
+
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+_FEWEST = 2
+"""Nodes of a domain that can be out: a single node that is shut is a node."""
+ANY_POD = PodTemplate(namespace="", labels={}, requests={})
+"""One that any node would take."""
+_DOORS = 20
+"""Sets of taints that are remembered of a domain."""
+_MOST_DOMAINS = 500
+Doors = Mapping[str, Mapping[str, Door]]
+Paused = Mapping[str, tuple[str, float]]
+"""`annotations.paused_domains`."""
+
+
+def spread_keys(templates: Iterable[PodTemplate]) -> set[str]:
+    """The keys whose domains can be out."""
+    return {ZONE, *(c.topology_key for t in templates for c in t.spread)} - {HOSTNAME}
+
+
+def doors_of(nodes: Iterable[Node], keys: set[str], before: Doors, now: float) -> dict[str, dict[str, Door]]:
+    """What is known of the domains of these keys after a look at the nodes."""
+    there: dict[str, set[str]] = defaultdict(set)
+    for node in nodes:
+        taints = ",".join(sorted(map(str, node.shut_by)))
+        for key in keys & node.labels.keys():
+            there[f"{key}={node.labels[key]}"].add(taints)
+    known = {d.partition("=")[0] for d in before}
+    found: dict[str, dict[str, Door]] = {}
+    for domain in sorted(there)[:_MOST_DOMAINS]:
+        old, first = before.get(domain, {}), now if domain.partition("=")[0] in known else 0.0
+        doors = {t: Door(first) if (d := old.get(t)) is None or d.shut else d for t in there[domain]}
+        gone = {t: replace(d, shut=d.shut or now) for t, d in old.items() if t not in doors}
+        latest = sorted(gone, key=lambda t: gone[t].shut, reverse=True)[:_DOORS]
+        found[domain] = doors | {t: gone[t] for t in latest}
+    return found
+
+
+def door_for(doors: Mapping[str, Door], tolerations: tuple[Toleration, ...]) -> Door | None:
+    """What a domain is for pods with these tolerations; None if it was never open to them."""
+    mine = [d for taints, d in doors.items() if all(tolerated(t, tolerations) for t in _taints(taints))]
+    opened = [d for d in mine if not d.shut]
+    return min(opened, default=None, key=lambda d: d.opened) or max(mine, default=None, key=lambda d: d.shut)
+
+
+def _taints(text: str) -> Iterator[Taint]:
+    for one in filter(None, text.split(",")):
+        named, _, effect = one.rpartition(":")
+        key, _, value = named.partition("=")
+        yield Taint(key, cast("TaintEffect", effect), value)
+
+
+def out_for(
+    template: PodTemplate, nodes: Iterable[Node], doors: Doors, paused: Paused, out_wait: float, now: float
+) -> dict[str, Reason]:
+    """Why no pod of the template moves: domains (key=value) that it could use and that are out."""
+    found: dict[str, Reason] = {}
+    if "" in paused:
+        found[""] = _by_hand("every domain", *paused[""], now)
+    shut = {d: at for d in doors if 0 <= now - (at := _shut(doors[d], template)) < out_wait}
+    if not shut and not paused.keys() - {""}:
+        return found
+    keys = {d.partition("=")[0] for d in (*shut, *paused)} - {""}
+    size: Counter[str] = Counter()
+    for node in nodes:
+        if keys & node.labels.keys() and selects(template, node):
+            size.update(f"{key}={node.labels[key]}" for key in keys & node.labels.keys())
+    found |= {d: _by_hand(d, *said, now) for d, said in paused.items() if size[d]}
+    for domain, at in shut.items():
+        if size[domain] >= _FEWEST and domain not in found:
+            why = f"{domain} is out: none of its nodes has been open since {moment(at, now)}"
+            found[domain] = wait(ReasonCode.DOMAIN_OUT, why, at + out_wait, now, _OUT)
+    return found
+
+
+_OUT = "open its nodes, or wait: after evictions.outWait that counts as the normal state"
+
+
+def _shut(doors: Mapping[str, Door], template: PodTemplate) -> float:
+    door = door_for(doors, template.tolerations)
+    return door.shut if door is not None and door.shut else -inf
+
+
+def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:
+    why, remedy = f"{domain} is out: {said}", "`rebalancer resume` with the same --domain ends it"
+    if until == inf:
+        return Reason(ReasonCode.DOMAIN_OUT, f"waits for `rebalancer resume`: {why}", {}, remedy)
+    return wait(ReasonCode.DOMAIN_OUT, why, until, now, remedy)
+
+
+def opened_lately(
+    nodes: Sequence[Node], doors: Mapping[str, Door], rules: HistoryRules, now: float, latest: float
+) -> bool:
+    """Whether a domain with these nodes that was out was opened not long ago, and all of them are open for as
+    long as nodes have to settle."""
+    door = door_for(doors, ())
+    return (
+        len(nodes) >= _FEWEST
+        and not any(n.shut_by for n in nodes)
+        and door is not None
+        and door.opened > 0
+        and rules.settle <= now - door.opened
+        and latest - door.opened < rules.stabilization
     )

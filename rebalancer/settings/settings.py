@@ -433,6 +433,9 @@ class Evictions(Group):
     settle first. When it began is known from the ledger, or else from the age of the youngest pod. A
     violation by a domain that came back need not last, once its nodes have been Ready for
     schedule.nodeSettle. `once --execute` does not wait."""
+    out_wait: Duration = 21_600.0
+    """How long moves wait that a domain (a zone) which is out could change: one whose last open node was
+    cordoned or tainted. After that it counts as the normal state. 0s = nothing waits for it."""
     cool_down: Duration = 180.0
     """How long no pod of an owner is evicted after the last one was. The ledger keeps it across restarts.
     `once --execute` does not wait."""

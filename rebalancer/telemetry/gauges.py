@@ -112,6 +112,13 @@ class State:
                 by[f.object.split("/")[1]] += f.numbers["pods"]
         yield from _worst_namespaces(by)
 
+    def domains_out(self) -> Seen:
+        """1 for each."""
+        for f in self.plan.findings if self.plan is not None else ():
+            kind, _, domain = f.object.partition("/")
+            if kind == "Domain":
+                yield 1, {"domain": domain}
+
     def worst_loss(self) -> Seen:
         """Of the constraint that is furthest from the best."""
         for namespace, c in self._worst().items():
@@ -250,6 +257,12 @@ GAUGES: tuple[Gauge, ...] = (
         "",
         "Pods per namespace that run and whose replacement would find no node now.",
         State.irreplaceable,
+    ),
+    (
+        "domains_out",
+        "",
+        "1 for each domain (key=value) that is out: its nodes were shut, or somebody has said so.",
+        State.domains_out,
     ),
     ("plan_evictions", "", "Evictions in the last plan.", _of_plan(lambda p: len(p.moves))),
     ("plan_waves", "", "Waves in the last plan.", _of_plan(lambda p: len(p.waves))),

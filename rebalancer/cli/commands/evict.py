@@ -255,6 +255,14 @@ Namespace = Annotated[
     str,
     typer.Option("--namespace", "-n", metavar="NAME", help="The brake in this namespace only. Default: all."),
 ]
+Domain = Annotated[
+    str,
+    typer.Option(
+        "--domain",
+        metavar="KEY=VALUE",
+        help="This zone (zone=eu-1c) or other domain alone is out: what it could change waits.",
+    ),
+]
 LONGEST = 3650 * 86400.0
 """Seconds that a pause may last: what is longer is a slip of the hand."""
 PAUSE_EXAMPLES = """\b
@@ -263,6 +271,8 @@ Examples:
   rebalancer pause --reason "incident 4711"
   # No evictions for two hours; the pause ends by itself
   rebalancer pause --for 2h
+  # Zone eu-1c is out: only what its return could change waits
+  rebalancer pause --domain zone=eu-1c --for 2h
 """
 RESUME_EXAMPLES = """\b
 Examples:
@@ -280,6 +290,7 @@ def pause(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; reports and logs show it.")
     ] = "",
+    domain: Domain = "",
     namespace: Namespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
@@ -303,15 +314,18 @@ def pause(
         if not 0 < lasts <= LONGEST:
             raise typer.BadParameter("it must be longer than 0s and at most 3650d", param_hint="--for")
 
+    domain = _domain(domain)
+
     def value(now: float) -> str:
         return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))
 
     with _reached(config, reach) as (settings, connection):
-        done = pause_all(settings, connection, value, namespace=namespace)
-    until = "until `rebalancer resume`" if lasts is None else f"for {format_duration(lasts)}"
-    paused = "evictions are paused"
+        done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
+    end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
+    until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
+    paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
     if done.not_set:
-        paused = "evictions are paused only in part"
+        paused += " only in part"
     elif done.not_seen:
         paused = "the brake is set"
     if done.brakes:
@@ -323,6 +337,7 @@ def pause(
 
 @reaches_a_cluster
 def resume(
+    domain: Domain = "",
     namespace: Namespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
@@ -331,7 +346,7 @@ def resume(
     from rebalancer.runtime.commands.pausing import resume_all
 
     with _reached(config, reach) as (settings, connection):
-        done = resume_all(settings, connection, namespace=namespace)
+        done = resume_all(settings, connection, domain=_domain(domain), namespace=namespace)
     if done.lifted:
         typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
     elif done.brakes:
@@ -410,6 +425,15 @@ def _answer(
             typer.confirm("approve it?" if yes else "refuse it?", abort=True)
         answer(connection, namespace, revision or shown["revision"], only, yes=yes)
     typer.echo(f"{'approved' if yes else 'refused'}: {revision or shown['revision']}")
+
+
+def _domain(text: str) -> str:
+    """The domain with its whole key."""
+    key, _, value = text.partition("=")
+    if text and not (key and value and not set(text) & set(" \t\n")):
+        raise typer.BadParameter("it is KEY=VALUE, such as zone=eu-1c", param_hint="--domain")
+    whole = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
+    return f"{whole.get(key, key)}={value}" if text else ""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import Place
-from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.annotations import PAUSE, pause_of
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
@@ -51,23 +51,25 @@ def pause_all(
     connection: Connection,
     value: Callable[[float], str],
     *,
+    domain: str = "",
     namespace: str = "",
     patience: float = PATIENCE,
 ) -> Done:
     """Sets every brake, and waits until each instance that runs has seen it.
 
     `value`: of the annotation, by the time now: the API server's, as this machine's clock may be wrong.
-    `namespace`: there only. Raises KubeError where the API server does not answer.
+    `domain`: only what this domain (key=value) could change is paused. `namespace`: there only. Raises
+    KubeError where the API server does not answer.
     """
     wait = threading.Event().wait
-    said = value(server_time(connection) or time.time())
+    said, key = f"{domain} {value(server_time(connection) or time.time())}".strip(), _key(domain)
     done: dict[Place, BrakeSet] = {}
     # Looking for the others may take long, or fail.
     known = {Place(home, settings.brake.name) for home in usual_homes(settings, connection, namespace)}
     for place in sorted({*known, *brakes_to_set(Survey(), settings, connection, namespace)}, key=str):
         with suppress(StatusError, ResponseError):
             done[place] = retry(
-                partial(set_brake, connection, place, said, create=False), wait=wait, backoff=_HASTY
+                partial(set_brake, connection, place, said, key=key, create=False), wait=wait, backoff=_HASTY
             )
     tried, not_set = set(done), list[str]()
     # Who began to evict after the look may have looked for a brake before one was set.
@@ -79,29 +81,31 @@ def pause_all(
         wanted = {place: create for place, create in wanted.items() if place not in tried}
         if not wanted:
             break
-        more, problems = _change(connection, found, wanted, said, wait)
+        more, problems = _change(connection, found, wanted, (key, said), wait)
         done |= more
         not_set += problems
         tried |= wanted.keys()
     not_set += _not_looked_for(found)
     versions = {place: {d.version} for place, d in done.items()}
-    seen_by, not_seen = _seen_by(connection, found.leases, versions, wait, patience)
+    seen_by, not_seen = _seen_by(connection, found.leases, versions, key, wait, patience)
     if "lease" in found.blind:
         not_seen.append(f"which instances run cannot be seen: {found.blind['lease']}")
     return Done(brakes=list(versions), seen_by=seen_by, not_set=not_set, not_seen=not_seen)
 
 
-def resume_all(settings: Settings, connection: Connection, *, namespace: str = "") -> Done:
+def resume_all(settings: Settings, connection: Connection, *, domain: str = "", namespace: str = "") -> Done:
     """Lifts every brake that is set, and makes the one that an installation lacks.
 
-    `namespace`: there only. Raises KubeError where the API server does not answer.
+    `domain`: what was paused for it alone. `namespace`: there only. Raises KubeError where the API server
+    does not answer.
     """
     wait = threading.Event().wait
     found = survey(settings, connection, namespace=namespace, wait=wait, backoff=_HASTY)
     wanted = brakes_to_set(found, settings, connection, namespace)
-    free = [b.place for b in found.brakes if PAUSE not in b.annotations]
+    key = _key(domain)
+    free = [b.place for b in found.brakes if key not in b.annotations]
     done, not_set = _change(
-        connection, found, {p: create for p, create in wanted.items() if p not in free}, None, wait
+        connection, found, {p: create for p, create in wanted.items() if p not in free}, (key, None), wait
     )
     not_set += _not_looked_for(found)
     # How everything was paused before there was a brake; it still holds.
@@ -109,27 +113,39 @@ def resume_all(settings: Settings, connection: Connection, *, namespace: str = "
         f"lease {lease.place.namespace}/{lease.place.name} pauses, too; kubectl annotate lease "
         f"{lease.place.name} -n {lease.place.namespace} {PAUSE}- ends it"
         for lease in found.leases
-        if lease.annotations.get(PAUSE, "").lower() not in ("", "false")
+        if not domain and lease.annotations.get(PAUSE, "").lower() not in ("", "false")
     ]
     return Done(
         brakes=[*free, *done], lifted=[place for place, d in done.items() if d.before], not_set=not_set
     )
 
 
+def _key(domain: str) -> str:
+    """The annotation."""
+    return pause_of(domain) if domain else PAUSE
+
+
 def _change(
-    connection: Connection, found: Survey, wanted: Mapping[Place, bool], value: str | None, wait: Wait
+    connection: Connection,
+    found: Survey,
+    wanted: Mapping[Place, bool],
+    said: tuple[str, str | None],
+    wait: Wait,
 ) -> tuple[dict[Place, BrakeSet], list[str]]:
-    """What became of each of these brakes, and what could not be done."""
+    """What became of each of these brakes, and what could not be done. `said`: annotation and value."""
+    key, value = said
 
     def change(place: Place) -> BrakeSet | str:
         try:
             return retry(
-                partial(set_brake, connection, place, value, create=wanted[place]), wait=wait, backoff=_HASTY
+                partial(set_brake, connection, place, value, key=key, create=wanted[place]),
+                wait=wait,
+                backoff=_HASTY,
             )
         except KubeError as e:
             if isinstance(e, NotFoundError) and e.kind == "namespaces" and place.namespace in found.granted:
                 return ""  # the rights of an installation that is gone
-            return _refused(place, value, e)
+            return _refused(place, key, value, e)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip(wanted, pool.map(change, wanted), strict=True))
@@ -143,10 +159,10 @@ def _not_looked_for(found: Survey) -> list[str]:
     return [say] if why is not None else []
 
 
-def _refused(place: Place, value: str | None, error: KubeError) -> str:
+def _refused(place: Place, key: str, value: str | None, error: KubeError) -> str:
     """What is left to do, as a command for somebody who may."""
     here = f"configmap {place.name} -n {place.namespace}"
-    said = f"{PAUSE}-" if value is None else f"{PAUSE}={shlex.quote(value)} --overwrite"
+    said = f"{key}-" if value is None else f"{key}={shlex.quote(value)} --overwrite"
     command = f"kubectl annotate {here} {said}"
     if error.target is not None and error.target.verb == "create":
         command = f"kubectl create {here} && {command}"
@@ -158,6 +174,7 @@ def _seen_by(
     connection: Connection,
     leases: Sequence[Found],
     versions: dict[Place, set[str]],
+    key: str,
     wait: Wait,
     patience: float,
 ) -> tuple[list[str], list[str]]:
@@ -179,7 +196,7 @@ def _seen_by(
                 continue
             who = f"{lease.spec.holder_identity} (lease {place.namespace}/{place.name})"
             shown = BrakeSeen.read(lease.annotations)
-            if _bound(connection, shown, lease, versions, wait):
+            if _bound(connection, shown, lease, versions, key, wait):
                 seen.append(who)
                 del open_[place]
                 continue
@@ -203,6 +220,7 @@ def _bound(
     shown: BrakeSeen | None,
     lease: Lease,
     versions: dict[Place, set[str]],
+    key: str,
     wait: Wait,
 ) -> bool:
     if shown is None or shown.holder != lease.spec.holder_identity or shown.brake not in versions:
@@ -212,7 +230,7 @@ def _bound(
         # Somebody else may have written to the brake since, and left the pause as it is.
         with suppress(KubeError):
             now = find_one(connection, "brake", shown.brake, wait=wait, backoff=_HASTY)
-            if now is not None and now.annotations.get(PAUSE):
+            if now is not None and now.annotations.get(key):
                 known.add(now.version)
     return shown.version in known
 

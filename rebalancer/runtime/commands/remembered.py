@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
+from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
@@ -22,8 +23,10 @@ from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.waits import Paused
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
 from rebalancer.runtime.live.configured import memory_rules
@@ -41,11 +44,14 @@ class Remembered(Struct, frozen=True, eq=False):
     memory: Memory | None = None
     canary: int = 0
     irreplaceable: Mapping[str, float] = {}
+    paused: Paused = {}
 
     def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
         """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
-        plan = remembering(planning, self.memory)(snapshot)
-        waits = self.memory.waits(snapshot, plan) if self.memory is not None else {}
+        if self.memory is not None:
+            self.memory.looked(snapshot)
+        plan = remembering(planning, self.memory, paused=lambda: self.paused)(snapshot)
+        waits = self.memory.waits(snapshot, plan, self.paused) if self.memory is not None else {}
         return plan, replace(planning, policy=replace(planning.policy, waiting_owners=waits))
 
     def since(self, snapshot: Snapshot, pod: Pod) -> float | None:
@@ -72,8 +78,8 @@ def remembered(settings: Settings, source: Source) -> Remembered:
     connection = Connection(cluster_options(source))
     try:
         wait = threading.Event().wait
-        place = places_of(settings, connection, wait=wait).ledger
-        store = Ledgers(connection, place, writer="", wait=wait)
+        places = places_of(settings, connection, wait=wait)
+        store = Ledgers(connection, places.ledger, writer="", wait=wait)
         clock = SystemClock(server=connection.time)
         memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
         found = store.load()
@@ -83,7 +89,9 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
         memory.ledger = replace(known, irreplaceable=stuck)
         in_a_row = memory.ledger.totals.in_a_row
-        return Remembered(memory, max(0, settings.evictions.canary - in_a_row), stuck)
+        canary = max(0, settings.evictions.canary - in_a_row)
+        pause = PauseCheck(Brakes(connection, wait=wait), places.brake, clock)
+        return Remembered(memory, canary, stuck, pause.domains())
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
         return Remembered()

@@ -15,9 +15,10 @@ from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import paused
+from rebalancer.policy.annotations import paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
 from rebalancer.policy.quota import Charged, Quotas
+from rebalancer.policy.waits import Paused
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.replacements import controller_of
 
@@ -40,6 +41,7 @@ class PauseCheck:
         self._clock = clock
         self._lease = lease
         self._begun: tuple[float, Mapping[str, str] | KubeError] | None = None
+        self._out: Paused = {}
 
     def begin(self) -> None:
         """`why_not` will be asked in a moment: reads at the same time as others, in any thread."""
@@ -70,7 +72,20 @@ class PauseCheck:
             say = f"whether evictions are paused is not known: {e.message}"
             raise KubeError(say, e.remedy, target=e.target) from e
         now = self._clock.now()
+        self._out = paused_domains(there, now)
         return paused(what, there, now, "`rebalancer resume`") or paused("lease", self._lease(), now)
+
+    @property
+    def out(self) -> Paused:
+        """The domains that are taken out, as of the last answer of `why_not`."""
+        return self._out
+
+    def domains(self) -> Paused:
+        """The same, read now for a plan. What cannot be read is for `why_not` to say."""
+        try:
+            return paused_domains(self._brakes.everything(self._place), self._clock.now())
+        except KubeError:
+            return self._out
 
 
 def _unseen(message: str, remedy: str) -> Reason:

@@ -19,7 +19,7 @@ from rebalancer.findings.cannot_be_replaced import dated, first_seen
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers
 from rebalancer.model.node import Node
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
@@ -52,13 +52,19 @@ from rebalancer.policy.options import Earlier, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import (
     Account,
+    Doors,
     HistoryRules,
+    Paused,
     account,
     came_back,
+    doors_of,
     held_back,
     marked,
+    opened_lately,
+    out_for,
     pairs,
     room_of,
+    spread_keys,
     stabilizing,
     together,
     undone_pairs,
@@ -276,7 +282,7 @@ def young(
         i: reason
         for i, began in since.items()
         if (reason := stabilizing(began, rules, now)) is not None
-        and not _comes_from_nodes(snapshot, results[i], rules, now, latest)
+        and not _comes_from_nodes(snapshot, results[i], ledger.doors, rules, now, latest)
     }
     if not reasons:
         return since, {}
@@ -292,15 +298,24 @@ def young(
 
 
 def _comes_from_nodes(
-    snapshot: Snapshot, result: ConstraintResult, rules: HistoryRules, now: float, latest: float
+    snapshot: Snapshot,
+    result: ConstraintResult,
+    doors: Doors,
+    rules: HistoryRules,
+    now: float,
+    latest: float,
 ) -> bool:
-    """Whether all domains with the fewest pods have come back not long ago."""
+    """Whether all domains with the fewest pods have come back, or were opened, not long ago."""
     key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
     lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
     for node in snapshot.nodes:
         if (domain := node.labels.get(key)) in lowest:
             lowest[domain].append(node)
-    return bool(lowest) and all(came_back(nodes, rules, now, latest) for nodes in lowest.values())
+    return bool(lowest) and all(
+        came_back(nodes, rules, now, latest)
+        or opened_lately(nodes, doors.get(f"{key}={domain}", {}), rules, now, latest)
+        for domain, nodes in lowest.items()
+    )
 
 
 def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:
@@ -453,16 +468,18 @@ class Memory(SharedLedger):
         alive = frozenset(p.uid for p in pods if not p.terminating)
         self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
+        keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
         self.ledger = replace(
             self.ledger,
+            doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
             entries=marked(cut_off(self.ledger.entries, alive), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
         self._on_trial()
 
-    def waits(self, snapshot: Snapshot, plan: Plan) -> dict[str, Reason]:
-        """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited. Records
-        when each violation began."""
+    def waits(self, snapshot: Snapshot, plan: Plan, paused: Paused) -> dict[str, Reason]:
+        """Owner → all that it waits for, with one end. `plan`: what would be done if nobody waited; `paused`:
+        domains that somebody has taken out. Records when each violation began."""
 
         prints = Fingerprints(snapshot.nodes)
 
@@ -483,7 +500,17 @@ class Memory(SharedLedger):
         for each in more:
             for owner, reason in each.items():
                 found.setdefault(owner, []).append(reason)
+        for owner, template in {m.owner.key: m.replacement for m in plan.moves}.items():
+            if out := self.out_for(template, snapshot.nodes, paused):
+                found[owner] = [*found.get(owner, ()), *out.values()]
         return together(found)
+
+    def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
+        """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
+        now, doors = self._clock.now(), self.ledger.doors
+        keys = {d.partition("=")[0] for d in doors}
+        seen = doors_of(nodes, keys, doors, self._clock.latest())
+        return out_for(template, nodes, seen, paused, self.rules.out_wait, now)
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""

@@ -23,6 +23,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.options import Approved
 from rebalancer.policy.owners import not_looked_at
+from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import Clock, SignOfLife, check_namespaces, check_readable, warned
 from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
@@ -36,7 +37,7 @@ from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Plannin
 from rebalancer.runtime.live.cached import CachedReader, LastPlan
 from rebalancer.runtime.live.checks import CycleChecks, PlanChecks
 from rebalancer.runtime.live.configured import LiveOptions
-from rebalancer.runtime.observers.neighbours import undone
+from rebalancer.runtime.observers.neighbours import out_domains, undone
 from rebalancer.telemetry.logs import trace_annotations
 
 
@@ -115,6 +116,7 @@ def live_parts(
     if options.execute and cache is not None:
         lease = LeaseClient(connection, *SCHEDULER_LEASE)
         health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, lease)
+    pause = PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None
     checks = CycleChecks(
         options,
         clock,
@@ -124,12 +126,13 @@ def live_parts(
         cache=cache,
         health=health,
         approvals=approvals,
-        pause=PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None,
+        pause=pause,
     )
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
     if planner is None:
         asked = objects.exists if options.execute else None
-        usual = remembering(planning, memory, around.last_plan or plan_with_findings, asked)
+        taken_out = pause.domains if pause is not None else dict
+        usual = remembering(planning, memory, around.last_plan or plan_with_findings, asked, taken_out)
         planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
     # What is only recorded burdens nobody.
     sends = options.execute or options.ask_server
@@ -158,9 +161,11 @@ def remembering(
     memory: Memory | None,
     make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
     exists: Exists | None = None,
+    paused: Callable[[], Paused] = dict,
 ) -> Planning:
     """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
-    is there; None: nobody evicts, nobody is asked, and the plan says so.
+    is there; None: nobody evicts, nobody is asked, and the plan says so. `paused`: the domains that somebody
+    has taken out.
 
     The first plan is what would be done if nobody waited: so it is known that it is waits, and not the
     cluster, which keep something from being done. If it moves pods of owners that wait, or that lack
@@ -175,11 +180,11 @@ def remembering(
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         if memory is None:
             return without(snapshot, approved, planning.policy.waiting_owners)
-        made, away = without(snapshot, approved, {}), dict[str, Reason]()
+        made, away, out = without(snapshot, approved, {}), dict[str, Reason](), paused()
         for _ in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
-            away |= memory.waits(snapshot, made) | refused
+            away |= memory.waits(snapshot, made, out) | refused
             if not movers.keys() & away.keys():
                 break
             made = without(snapshot, approved, away)
@@ -190,7 +195,10 @@ def remembering(
                 say = f"whether each {' and '.join(unseen)} that a template names exists could not be seen"
                 rests = (*rests, say)
             made = replace(made, assumptions=rests)
-        more = undone(snapshot, made, memory.undone_moves(), memory.today)
+        more = [
+            *undone(snapshot, made, memory.undone_moves(), memory.today),
+            *out_domains(memory.out_for(ANY_POD, snapshot.nodes, out)),
+        ]
         found = (*memory.dated(made.findings, planning.policy.in_view), *more)
         return replace(made, findings=found) if found != made.findings else made
 

@@ -25,7 +25,7 @@ from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.waits import HistoryRules
+from rebalancer.policy.waits import HistoryRules, together
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock, domains_left
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
@@ -186,6 +186,14 @@ def _descheduler(a: Asked) -> Reason | None:
 # What concerns one move, by the policy of this moment.
 
 
+def _out(a: AskedOfMove) -> Reason | None:
+    cycle = a.cycle
+    nodes = cycle.cache.nodes() if cycle.cache is not None else a.plan.snapshot.nodes
+    taken_out = cycle.pause.out if cycle.pause is not None else {}
+    reasons = cycle.memory.out_for(a.move.replacement, nodes, taken_out)
+    return together({"": reasons.values()})[""] if reasons else None
+
+
 def _anew(ask: Callable[[Evictable, AskedOfMove], Reason | None], a: AskedOfMove) -> Reason | None:
     """Asked only where the policy is another than the plan was made with: it has kept that."""
     judged = a.plan.judged_anew()
@@ -276,6 +284,11 @@ CHECKS: tuple[Check, ...] = (
         "Where approval.mode is required, somebody has approved this move of a plan that the process holds.",
         _approved,
         cost="read",
+    ),
+    Check(
+        "an out domain",
+        "No domain that the replacement could use is out: its nodes are shut, or `pause --domain` says so.",
+        _out,
     ),
     Check(
         "the pod's scheduler",

@@ -132,6 +132,7 @@ def memory_rules(settings: Settings, *, attended: bool) -> HistoryRules:
         settle=settings.schedule.node_settle,
         canary=0 if attended else e.canary,
         after_undone=() if attended else HistoryRules().after_undone,
+        out_wait=e.out_wait,
     )
 
 

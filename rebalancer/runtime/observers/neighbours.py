@@ -5,7 +5,7 @@ newer than all known rules. Two programs that work against each other never end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from rebalancer.findings.codes import FindingCode
@@ -33,11 +33,14 @@ class NeighbourCode(StrEnum):
     DRAIN = "drain-running"
     UNDOING = "autoscaler-undoes-moves"
     LOOP = "evictions-are-undone"
+    OUT = "domain-out"
 
 
 _LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value, NeighbourCode.LOOP.value})
 """Findings of a plan that the log is told of too, once by code."""
-_LOUD_EACH = frozenset({FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value})
+_LOUD_EACH = frozenset(
+    {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
+)
 """The same, once by what they say."""
 _NAME = "app.kubernetes.io/name"
 
@@ -227,6 +230,19 @@ def _removals(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
             "disruption budget of the NodePool), or accept the skew with a larger maxSkew",
         ),
     )
+
+
+def out_domains(out: Mapping[str, Reason]) -> Iterator[Finding]:
+    """The domains that are out."""
+    for domain, reason in out.items():
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.OUT.value,
+            f"Domain/{domain}",
+            f"what its opening could change {reason.message}; its pods count for spread and budgets",
+            reason.remedy,
+            numbers=reason.numbers,
+        )
 
 
 def _used_up(snapshot: Snapshot, plan: Plan, today: Today) -> Iterator[Finding]:

@@ -171,4 +171,4 @@ def test_a_young_soft_violation_does_not_hold_back_what_a_hard_one_needs(
     ids = {"hard" if c.constraint.hard else "soft": constraint_id(c.constraint) for c in found.constraints}
     memory = Memory(FakeTime(at=10_000.0), HistoryRules(stabilization=180))
     memory.ledger = Ledger(looked=9_999.0, violated={ids[k]: at for k, at in since.items()})
-    assert bool(memory.waits(s, found)) is held_back, sentence
+    assert bool(memory.waits(s, found, {})) is held_back, sentence
