@@ -78,12 +78,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-PLUGIN = "kubectl-rebalancer"
-
-
 def program_name(argv0: str) -> str:
     """What the user typed: kubectl runs a plugin by its file name."""
-    return "kubectl rebalancer" if Path(argv0).stem == PLUGIN else "rebalancer"
+    name = Path(argv0).stem
+    return name.replace("-", " ") if name.startswith("kubectl-") else "rebalancer"
 
 
 # What a command says that needs the embedded cluster where it is not installed.

@@ -271,13 +271,18 @@ class ActingCommand(KubectlCommand):
         return super().parse_args(ctx, [*spelled, *args[end:]])
 
 
+def is_dry(dry_run: str) -> bool:
+    """Whether --dry-run forbids evictions."""
+    return dry_run not in ("", "none")
+
+
 def flags(
     namespaces: list[str] | None, every: bool, *, execute: bool, dry_run: str, ledger_namespace: str
 ) -> dict[str, Any]:
     """The flags as settings. --dry-run has precedence over everything else."""
     if dry_run not in ("", "none", "client", "server"):
         raise typer.BadParameter(f"{dry_run!r} is neither client nor server", param_hint="--dry-run")
-    dry = dry_run not in ("", "none")
+    dry = is_dry(dry_run)
     said = scope_of(namespaces, every)
     if dry or execute:
         said["evictions"] = {"enabled": not dry}

@@ -212,6 +212,8 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     `warnings`: what could not be read, with the consequences. `cluster_id`: the uid of namespace kube-system,
     "" if it is not known. `captured_at`: the time that the report speaks of. `drill`: there only where it was
     asked for. `room`: there only where nodes are missing. `pending`: pods (namespace/name) without a node.
+    `selection`: the workload or the labels that were asked for; constraints, evictions, blocked pods,
+    findings, risks and their figures are of these alone then.
     """
 
     api_version: str = API_VERSION
@@ -235,6 +237,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     drill: DrillReport | UnsetType = UNSET
     room: Room | UnsetType = UNSET
     pending: tuple[str, ...] = ()
+    selection: str = ""
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
@@ -257,26 +260,84 @@ def in_namespaces(report: Report, names: Collection[str]) -> Report:
     Nodes, pods and zones are the whole cluster's. A plan evicts in these namespaces only (see
     `PolicyOptions.namespaces_include`), so that its figures need no other count.
     """
-    kept = [i for i, c in enumerate(report.constraints) if c.constraint.namespace in names]
-    index = {old: new for new, old in enumerate(kept)}
+    cut = _cut(
+        report,
+        constraint=lambda c: c.constraint.namespace in names,
+        pod=lambda p: p.partition("/")[0] in names,
+        workload=lambda w: w.partition("/")[0] in names,
+        finding=lambda f: _shown(f, names),
+    )
+    cut = replace(cut, summary=replace(report.summary, constraints=len(cut.constraints)))
+    # The plan moves no other pod, but may mend a constraint elsewhere.
+    return replace(cut, evictions=_within(cut, report, lambda _: True))
+
+
+def of_workloads(
+    report: Report, workloads: Collection[tuple[str, str]], pods: Collection[str], said: str
+) -> Report:
+    """The report without what is of other workloads, (namespace, Kind/name), and other pods. Nodes, pods and
+    zones are the whole cluster's, and so is the plan's time. `said`: how these were chosen."""
+    keys = {f"{namespace}/{name}" for namespace, name in workloads}
+    objects = {"/".join((w.partition("/")[0], n, w.partition("/")[2])) for n, w in workloads}
+    cut = _cut(
+        report,
+        constraint=lambda c: any(f"{c.constraint.namespace}/{w}" in keys for w in c.workloads),
+        pod=lambda p: p in pods,
+        workload=lambda w: w in keys,
+        finding=lambda f: f.object in objects,
+    )
+    evictions = _within(cut, report, lambda e: e.move.pod.key in pods)
+    in_scope = [c for c in cut.constraints if c.in_scope]
+    # Of a part it is not known what the fewest are.
+    summary = replace(
+        report.summary,
+        constraints=len(cut.constraints),
+        violated=sum(c.excess > 0 for c in in_scope),
+        excess=sum(c.excess for c in in_scope),
+        residual_excess=sum(c.residual_excess for c in in_scope),
+        evictions=len(evictions),
+        lower_bound=len(evictions),
+        optimal=False,
+    )
+    waves = {e.move.wave for e in evictions}
+    kept = tuple(w for w in report.waves if w.wave in waves)
+    return replace(cut, selection=said, evictions=evictions, summary=summary, waves=kept)
+
+
+def _within(
+    cut: Report, whole: Report, shown: Callable[[EvictionReport], bool]
+) -> tuple[EvictionReport, ...]:
+    """Evictions with those of their constraints that are left, by the numbers that they have now."""
+    number = {id(c): i for i, c in enumerate(cut.constraints)}
+    index = {i: number[id(c)] for i, c in enumerate(whole.constraints) if id(c) in number}
+
+    def fixes(e: EvictionReport) -> tuple[Fix, ...]:
+        return tuple(replace(f, constraint=index[f.constraint]) for f in e.fixes if f.constraint in index)
+
+    return tuple(replace(e, fixes=fixes(e)) for e in whole.evictions if shown(e))
+
+
+def _cut(
+    report: Report,
+    *,
+    constraint: Callable[[ConstraintResult], bool],
+    pod: Callable[[str], bool],
+    workload: Callable[[str], bool],
+    finding: Callable[[Finding], bool],
+) -> Report:
+    """With what is said of these alone. `pod`: namespace/name; `workload`: namespace/Kind/name."""
+    shown = tuple(r for r in report.risks if workload(f"{r.namespace}/{r.workload}"))
+    spaces = {r.namespace for r in shown} | {
+        c.constraint.namespace for c in report.constraints if constraint(c)
+    }
     return replace(
         report,
-        summary=replace(report.summary, constraints=len(kept)),
-        constraints=tuple(report.constraints[i] for i in kept),
-        evictions=tuple(
-            replace(
-                e,
-                fixes=tuple(
-                    replace(f, constraint=index[f.constraint]) for f in e.fixes if f.constraint in index
-                ),
-            )
-            for e in report.evictions
-        ),
-        blocked=tuple(b for b in report.blocked if b.pod.namespace in names),
-        findings=tuple(f for f in report.findings if _shown(f, names)),
-        risks=tuple(r for r in report.risks if r.namespace in names),
-        namespaces=tuple(n for n in report.namespaces if n.namespace in names),
-        pending=tuple(p for p in report.pending if p.partition("/")[0] in names),
+        constraints=tuple(c for c in report.constraints if constraint(c)),
+        blocked=tuple(b for b in report.blocked if pod(b.pod.key)),
+        findings=tuple(f for f in report.findings if finding(f)),
+        risks=shown,
+        namespaces=tuple(n for n in report.namespaces if n.namespace in spaces),
+        pending=tuple(p for p in report.pending if pod(p)),
     )
 
 

@@ -155,6 +155,12 @@ def harmless(json: str) -> str:
     return HIDDEN.sub(lambda m: f"\\u{ord(m.group()):04x}", json)
 
 
+def render_plan(report: Report, stream: IO[str]) -> str:
+    """The verdict, and every eviction of the plan."""
+    showing = Showing(top=len(report.evictions), plan=True)
+    return _table(report, wide=False, stream=stream, showing=showing).rstrip()
+
+
 def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
     from rich.console import Console
 

@@ -260,6 +260,9 @@ def write_table(
     """Writes the report to the console; `wide` adds every pod, owner and uid, and balanced constraints."""
     view = _View(report, console, wide, showing or Showing())
     view.summary()
+    if view.showing.plan:
+        view.plan()
+        return
     view.overview()
     if not view.showing.summary:
         view.constraints()

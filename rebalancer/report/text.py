@@ -319,11 +319,11 @@ def _bound(report: Report) -> str:
 
 
 def out_of_scope(report: Report) -> str:
-    """What is Pending now, and what is skewed and not acted on, or not looked at; "" if nothing."""
-    if report.pending:
-        says = f"Pending now: {listing(report.pending)}; rebalancer explain POD says why."
-        return f"{says} {_unseen(report)}".rstrip()
-    return _unseen(report)
+    """What was asked for, is Pending now, is skewed and not acted on, or not looked at; "" if nothing."""
+    only = f"Of {report.selection} alone; nodes, pods and zones are the whole cluster's."
+    waits = f"Pending now: {listing(report.pending)}; rebalancer explain POD says why."
+    said = (only if report.selection else "", waits if report.pending else "", _unseen(report))
+    return " ".join(filter(None, said))
 
 
 def _unseen(report: Report) -> str:

@@ -96,7 +96,7 @@ def _change(now: int, then: int, noun: str) -> str:
 def beyond_reach(report: Report) -> str:
     """How much of the excess that stays no placement can avoid, and why the rest stays; "" if none does."""
     s = report.summary
-    if not s.residual_excess:
+    if not s.residual_excess or report.selection:
         return ""
     least = f"no placement of the pods that may move leaves less than {s.least_excess:,}"
     if not s.between:
@@ -153,11 +153,12 @@ def next_steps(report: Report, command: Command = AS_CALLED) -> list[str]:
 
 class Showing(Struct, frozen=True, kw_only=True):
     """`summary`: the verdict, zones and grades alone. `top`: so many rows of each list, where not all are
-    asked for (wide). `command`: how the report was asked for."""
+    asked for (wide). `plan`: the verdict and the plan alone. `command`: how the report was asked for."""
 
     color: Color = Color.AUTO
     command: Command = AS_CALLED
     summary: bool = False
+    plan: bool = False
     top: int = 50
 
 

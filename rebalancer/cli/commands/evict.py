@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rebalancer.kube.ledger_store import Place
     from rebalancer.outcome import CycleReport
     from rebalancer.runtime.commands.pausing import Done
+    from rebalancer.runtime.commands.source import Source
+    from rebalancer.runtime.live.once import Reviewed
     from rebalancer.settings import Settings
 
 
@@ -28,7 +30,7 @@ ONCE_EXAMPLES = """\b
 Examples:
   # What would be done
   rebalancer once
-  # Do it
+  # Do it; on a terminal the plan is shown first, and you are asked
   rebalancer once --execute
 \b
   # Ask the API server whether it would allow each planned eviction
@@ -56,6 +58,9 @@ def once(
     ] = False,
     dry_run: options.DryRun = "",
     trace: options.Trace = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not show the plan and ask before --execute evicts.")
+    ] = False,
     namespace: options.Namespaces = None,
     all_namespaces: options.AllNamespaces = False,
     ledger_namespace: options.LedgerNamespace = "",
@@ -64,9 +69,10 @@ def once(
 ) -> None:
     """Run one cycle: plan and evict until nothing is left to do.
 
-    Nothing is evicted without --execute or evictions.enabled. An interrupt ends the cycle between two
-    evictions. --execute assumes that somebody is watching, so it does not wait for stabilization, cool-downs,
-    the canary or an open circuit breaker. With evictions.enabled alone, as in a CronJob, it does.
+    Nothing is evicted without --execute or evictions.enabled. On a terminal --execute shows its plan and
+    asks. It evicts only what was shown; where a fresh plan differs then, it asks again. An interrupt
+    ends the cycle between two evictions. --execute assumes that somebody is watching, so it does not wait for stabilization,
+    cool-downs, the canary or an open circuit breaker. With evictions.enabled alone, as in a CronJob, it does.
     """
     import msgspec
 
@@ -104,6 +110,10 @@ def once(
         raise UserError(
             "approval.mode is required: `once` evicts nothing that nobody has looked at",
             "approve the daemon's plan (`rebalancer approve`), or hand over one that you read: --plan FILE",
+        )
+    if execute and reviewed is None and not (yes or options.is_dry(dry_run)) and _somebody_there():
+        reviewed = _asked(
+            settings, options.source_of(None, reach, None, settings.scope.read_namespaces), namespace
         )
     connection = Connection(options.cluster_options(reach))
     if reviewed is not None:
@@ -151,6 +161,43 @@ def once(
         judged = ": the API server only gave its verdicts" if live.ask_server else ""
         typer.echo(f"nothing was evicted{judged}; --execute does it")
     raise typer.Exit(ExitCode.INTERRUPTED if stop.is_set() else _exit_code(report))
+
+
+def _somebody_there() -> bool:
+    """Whether somebody can be shown a plan, and asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(settings: Settings, source: Source, named: list[str] | None) -> Reviewed:
+    """The plan to which somebody said yes, if it was still the same afterwards. Exits where they say no."""
+    from rebalancer.cli.commands.report import report_of
+    from rebalancer.report.output import render_plan
+    from rebalancer.runtime.live.once import Reviewed, ReviewedEviction
+
+    seen: object = None
+    while True:
+        document = report_of(settings, source, named or ())
+        moves = [e.move for e in document.evictions]
+        plan = {(m.pod.uid, m.destinations) for m in moves}
+        if not plan or plan == seen:
+            return Reviewed(
+                evictions=tuple(
+                    ReviewedEviction(m.pod.namespace, m.pod.name, m.pod.uid, e.owner, m.pod.node_name, m.wave)
+                    for e, m in zip(document.evictions, moves, strict=True)
+                ),
+                cluster=document.cluster,
+                cluster_id=document.cluster_id,
+                source="the plan shown",
+            )
+        if seen is not None:
+            typer.echo("the plan has changed meanwhile", err=True)
+        typer.echo(render_plan(document, sys.stderr), err=True)
+        if not typer.confirm(
+            f"evict {'this pod' if len(moves) == 1 else f'these {len(moves)} pods'}?", err=True
+        ):
+            typer.echo("nothing was evicted")
+            raise typer.Exit
+        seen = plan
 
 
 def _exit_code(report: CycleReport) -> ExitCode:

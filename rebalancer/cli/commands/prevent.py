@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -129,7 +132,8 @@ Examples:
 \b
   # Change the files; comments and layout stay
   rebalancer fix --write deploy/
-  # Two Deployments of the cluster, one after the other; this rolls them out
+  # What a Deployment of the cluster lacks, as a patch; --apply changes it, which rolls it out
+  rebalancer fix shop/web
   rebalancer fix --apply shop/web shop/api
 \b
   # A filter
@@ -143,7 +147,7 @@ def fix(
         list[str],
         typer.Argument(
             metavar="FILE|DIR|-|NAMESPACE/NAME...",
-            help="YAML or JSON; - is standard input. With --apply: Deployments of the cluster.",
+            help="YAML or JSON; - is standard input. NAMESPACE/NAME: a Deployment of the cluster.",
         ),
     ],
     write: Annotated[bool, typer.Option("--write", help="Change the files, instead of showing how.")] = False,
@@ -163,12 +167,23 @@ def fix(
     """
     if write and apply:
         raise typer.BadParameter("--write and --apply exclude each other")
-    if apply:
-        done = _apply(files, options.cluster_options(reach))
+    named = [f for f in files if _is_name(f)]
+    if apply or (named and not write):
+        if len(named) < len(files):
+            other = next(f for f in files if f not in named)
+            raise typer.BadParameter(f"{other!r} is not NAMESPACE/NAME of a Deployment")
+        done = _cluster(files, options.cluster_options(reach), apply=apply)
     else:
         done = _files(files, write)
     if not done:
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is NAMESPACE/NAME, and no file."""
+    parts = text.split("/")
+    manifest = text.endswith((".yaml", ".yml", ".json"))
+    return len(parts) == 2 and all(parts) and not manifest and not Path(text).exists()
 
 
 def _files(paths: list[str], write: bool) -> bool:
@@ -202,18 +217,17 @@ def _files(paths: list[str], write: bool) -> bool:
     return not trouble
 
 
-def _apply(names: list[str], cluster: ClusterOptions) -> bool:
-    """Whether all of them are as they should be; the first that does not get there ends it."""
+def _cluster(names: list[str], cluster: ClusterOptions, *, apply: bool) -> bool:
+    """Whether all of them are as they should be; the first that does not get there ends it. Without `apply`
+    the patch is printed that would be made."""
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.patches import Deployments
     from rebalancer.report.text import clean
-    from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
+    from rebalancer.runtime.commands.fix import ROLLED_OUT, wanted
+    from rebalancer.runtime.commands.fix import apply as roll_out
     from rebalancer.runtime.cycle.clock import SystemClock
     from rebalancer.runtime.daemon.schedule import stop_on_signals
 
-    wrong = [n for n in names if n.count("/") != 1 or not all(n.split("/"))]
-    if wrong:
-        raise typer.BadParameter(f"{wrong[0]!r} is not NAMESPACE/NAME of a Deployment")
     stop = threading.Event()
     connection = Connection(cluster)
     live, done = Deployments(connection), True
@@ -230,8 +244,19 @@ def _apply(names: list[str], cluster: ClusterOptions) -> bool:
                 typer.echo(clean(f"  left alone: {found.refused}"))
                 done = False
                 continue
+            if not apply:
+                namespace, _, deployment = name.partition("/")
+                patch = {
+                    "spec": {"template": {"spec": {"topologySpreadConstraints": list(found.constraints)}}}
+                }
+                made = shlex.quote(json.dumps(patch, separators=(",", ":")))
+                typer.echo(
+                    clean(f"  kubectl patch deployment {deployment} -n {namespace} --type merge -p {made}")
+                )
+                typer.echo(clean(f"  or: rebalancer fix --apply {name}; either rolls it out"))
+                continue
             said = ""
-            for said in apply(live, found, SystemClock(stop)):
+            for said in roll_out(live, found, SystemClock(stop)):
                 typer.echo(clean(f"  {said}"))
             if said != ROLLED_OUT:
                 done = False

@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from rebalancer.settings import Settings
 
 
+_TABLES = (Format.TABLE, Format.WIDE)
 EXAMPLES = """\b
 Examples:
   rebalancer report
+  rebalancer report deploy/web -n shop
+  rebalancer report -l app=web --watch 30s
   rebalancer report cluster.json -o wide
   kubectl get nodes,pods,rs,deploy,sts,pdb,pv,pvc -A -o json | rebalancer report --snapshot -
   rebalancer report -n shop --exit-code -o json --output-file report.json
@@ -44,8 +47,27 @@ Examples:
 
 @reaches_a_cluster
 def report(
-    files: options.Files = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND/NAME|FILE|DIR|-]",
+            help="A workload (deploy/web), of which alone is shown; else as --snapshot.",
+            show_default=False,
+        ),
+    ] = None,
     snapshot: options.Snapshots = None,
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector", "-l", metavar="LABELS", help="Show these pods' workloads alone, as in kubectl."
+        ),
+    ] = "",
+    watch: Annotated[
+        str,
+        typer.Option(
+            "--watch", metavar="DURATION", help="Show it again and again, 30s say, until interrupted."
+        ),
+    ] = "",
     output: Annotated[
         Format | None,
         typer.Option("--output", "-o", help="Default: by the ending of --output-file, else table."),
@@ -100,21 +122,30 @@ def report(
     Nothing is changed.
     """
     # Imported here, so that --help and --version do not load the engine.
+    from rebalancer.cli.commands.explain import seconds_of
     from rebalancer.output_file import output_file as written
     from rebalancer.report import render, write
     from rebalancer.report.words import Command, Showing
+    from rebalancer.runtime.commands.explain import is_workload
     from rebalancer.settings import load_settings
 
     settings = load_settings(config, flags=options.scope_of(namespace, all_namespaces))
-    source = options.source_of(
-        [*(files or ()), *(snapshot or ())], reach, now, settings.scope.read_namespaces
-    )
+    whose = [f for f in files or () if is_workload(f) and not Path(f).exists()]
+    paths = [f for f in (*(files or ()), *(snapshot or ())) if f not in whose]
+    if len(whose) > 1 or (whose and selector) or ((whose or selector) and (contexts or fleet)):
+        raise typer.BadParameter("one workload, or --selector, of one cluster")
+    if watch and (paths or output_file or contexts or fleet or (output or Format.TABLE) not in _TABLES):
+        raise typer.BadParameter("--watch shows tables of a live cluster, and writes no file")
+    every = seconds_of(watch) if watch else 0.0
+    source = options.source_of(paths, reach, now, settings.scope.read_namespaces)
     form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
     to_file = output_file is not None and str(output_file) != "-"
     if contexts or fleet is not None:
         _report_fleet(settings, source, contexts, fleet, form, output_file if to_file else None, exit_code)
         return
-    document = _document(settings, source, namespace or (), drill=drill)
+    document = report_of(
+        settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
+    )
     command = Command(
         program_name(sys.argv[0]),
         options.given(
@@ -132,21 +163,40 @@ def report(
         write(document, output, sys.stdout.buffer)
     else:
         sys.stdout.write(render(document, output or Format.TABLE, stream=sys.stdout, showing=showing))
+    while watch:
+        time.sleep(every)
+        document = report_of(
+            settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
+        )
+        shown = render(document, output or Format.TABLE, stream=sys.stdout, showing=showing)
+        # What was there before goes, on a terminal; a log has one after the other.
+        sys.stdout.write(f"\x1b[H\x1b[2J\x1b[3J{shown}" if sys.stdout.isatty() else f"\n{shown}")
+        sys.stdout.flush()
     if exit_code and document.summary.violated:
         raise typer.Exit(ExitCode.VIOLATIONS)
 
 
-def _document(
-    settings: Settings, source: Source, named: Sequence[str] = (), *, drill: bool = False
+def report_of(
+    settings: Settings,
+    source: Source,
+    named: Sequence[str] = (),
+    *,
+    drill: bool = False,
+    whose: str = "",
+    selector: str = "",
 ) -> Report:
-    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave."""
+    """The report of one cluster. `named`: namespaces that must exist; `drill`: with what failures leave.
+    `whose`: a workload (deploy/web), and `selector`: labels of pods, of which alone it is then."""
     import msgspec
 
     from rebalancer.findings import plan_with_findings
     from rebalancer.month.world import restart_findings
     from rebalancer.planner.pace import Throttle
+    from rebalancer.policy.options import PolicyOptions
+    from rebalancer.policy.owners import Owners
     from rebalancer.report import build_report
-    from rebalancer.report.document import in_namespaces
+    from rebalancer.report.document import in_namespaces, of_workloads
+    from rebalancer.runtime.commands.explain import parse_selector, pods_of
     from rebalancer.runtime.commands.reports import missing_room
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.cycle.clock import check_namespaces
@@ -180,7 +230,20 @@ def _document(
     took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))
     document = msgspec.structs.replace(document, summary=took)
     only = settings.scope.namespaces.include
-    return in_namespaces(document, only) if only else document
+    if only:
+        document = in_namespaces(document, only)
+    if not (whose or selector):
+        return document
+    wanted = parse_selector(selector)
+    found = (
+        pods_of(loaded.snapshot, whose, named[0] if len(named) == 1 else "")
+        if whose
+        else [p for p in loaded.snapshot.pods if wanted.matches(p.template.labels)]
+    )
+    owners = Owners(loaded.snapshot, PolicyOptions())
+    tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
+    workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
+    return of_workloads(document, workloads, {p.key for p in found}, whose or f"-l {selector}")
 
 
 def _drilled(settings: Settings, snapshot: Snapshot, planning: PlanOptions, planned: Plan) -> DrillReport:
@@ -210,7 +273,7 @@ def _report_fleet(
     if source.snapshots or source.context or (contexts and folder is not None):
         raise typer.BadParameter("--contexts, --fleet, --context and files exclude each other")
     sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
-    document = fleet_report(sources, lambda one: _document(settings, one), generated_at=source.clock())
+    document = fleet_report(sources, lambda one: report_of(settings, one), generated_at=source.clock())
     shown = render_fleet(document, form)
     if file is not None:
         with written(str(file)) as out:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, BinaryIO
 
@@ -18,7 +20,10 @@ from rebalancer.errors import UserError
 from rebalancer.manifests import read_objects
 from rebalancer.model.decode import Decoder
 from rebalancer.model.pod import Pod
+from rebalancer.model.selectors import Requirement, Selector
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.owners import Owners
 from rebalancer.runtime.commands.source import Source, connected
 from rebalancer.runtime.cycle.clock import check_readable
 
@@ -87,11 +92,87 @@ def compare_watched(
 _SIMILAR = 5
 
 
+SHORT_KINDS = {
+    "deploy": "deployment",
+    "rs": "replicaset",
+    "sts": "statefulset",
+    "rc": "replicationcontroller",
+    "po": "pod",
+}
+"""Kinds as kubectl abbreviates them."""
+_WORKLOADS = frozenset({"deployment", "statefulset", "replicaset", "replicationcontroller"})
+
+
+def is_workload(text: str) -> bool:
+    """Whether it is KIND/NAME, as in deploy/web."""
+    kind, _, name = text.partition("/")
+    return bool(name) and SHORT_KINDS.get(kind.lower(), kind.lower()) in _WORKLOADS
+
+
+def pods_of(snapshot: Snapshot, text: str, namespace: str = "") -> list[Pod]:
+    """The pods of the workload KIND/NAME, such as deploy/web. Raises UserError unless there is one."""
+    kind, _, name = text.partition("/")
+    kind, owners = SHORT_KINDS.get(kind.lower(), kind.lower()), Owners(snapshot, PolicyOptions())
+    found: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        own = owners.of(pod)
+        if own is None or pod.finished or namespace not in ("", pod.namespace):
+            continue
+        for w in (own, owners.top(own)):
+            if (w.kind.lower(), w.name) == (kind, name) and pod not in found.setdefault(w.key, []):
+                found[w.key].append(pod)
+    if len(found) > 1:
+        spaces = ", ".join(sorted(key.split("/")[1] for key in found))
+        raise UserError(f"several namespaces have {text}", f"say which: -n with one of {spaces}")
+    if not found:
+        where = f" in {namespace}" if namespace else ""
+        raise UserError(
+            f"no pod of {text}{where} among {len(snapshot.pods):,}", "KIND/NAME, as kubectl has it"
+        )
+    return next(iter(found.values()))
+
+
+def worst_pod(snapshot: Snapshot, pods: Sequence[Pod]) -> Pod:
+    """One that is Pending, else one that is not Ready, else one in the domain that has most of them."""
+    keys = [c.topology_key for c in pods[0].template.spread][:1]
+    labels = {n.name: n.labels.get(keys[0], "") if keys else n.name for n in snapshot.nodes}
+    crowd = Counter(labels.get(p.node_name, "") for p in pods)
+    return min(pods, key=lambda p: (bool(p.node_name), p.ready, -crowd[labels.get(p.node_name, "")], p.name))
+
+
+_REQUIREMENT = re.compile(
+    r"\s*(!?)\s*([^\s!=,()]+)\s*(?:(==?|!=)\s*([^\s,()]*)|(in|notin)\s*\(([^)]*)\))?\s*(?:,|$)"
+)
+
+
+def parse_selector(text: str) -> Selector:
+    """A selector of labels in the syntax of kubectl -l. Raises UserError."""
+    found, at = [], 0
+    while at < len(text):
+        part = _REQUIREMENT.match(text, at)
+        if part is None or (part[1] and (part[3] or part[5])):
+            raise UserError(
+                f"{text!r} is no label selector", "as in kubectl: app=web,tier!=db,'zone in (a,b)',!canary"
+            )
+        at, key = part.end(), part[2]
+        if part[5]:
+            values = tuple(v.strip() for v in part[6].split(","))
+            found.append(Requirement(key, "In" if part[5] == "in" else "NotIn", values))
+        elif part[3]:
+            found.append(Requirement(key, "NotIn" if part[3] == "!=" else "In", (part[4],)))
+        else:
+            found.append(Requirement(key, "DoesNotExist" if part[1] else "Exists", ()))
+    return Selector(tuple(found))
+
+
 def find_pod(snapshot: Snapshot, text: str, namespace: str = "") -> Pod:
-    """The pod `namespace/name`; or that name in `namespace`; or the only pod of that name in the cluster.
+    """The pod `namespace/name`; or that name in `namespace`; or the only pod of that name in the cluster; or
+    the worst one of a workload KIND/NAME.
 
     Raises UserError naming similar pods.
     """
+    if is_workload(text) and not any(p.key == text for p in snapshot.pods):
+        return worst_pod(snapshot, pods_of(snapshot, text, namespace))
     space, _, name = text.removeprefix("pod/").rpartition("/")
     space = space or namespace
     found = [p for p in snapshot.pods if p.name == name and space in ("", p.namespace)]

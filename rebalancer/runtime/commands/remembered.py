@@ -24,6 +24,7 @@ from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import Paused
+from rebalancer.runtime.commands.explain import SHORT_KINDS
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
@@ -103,13 +104,6 @@ def remembered(settings: Settings, source: Source) -> Remembered:
 
 _SAME = 300.0
 """Seconds by which an event and the ledger's entry of one eviction may differ: the wave was written first."""
-_SHORT = {
-    "deploy": "deployment",
-    "rs": "replicaset",
-    "sts": "statefulset",
-    "rc": "replicationcontroller",
-    "po": "pod",
-}
 
 
 class HistoryLine(Struct, frozen=True, kw_only=True):
@@ -213,4 +207,4 @@ def _matches(p: HistoryLine, what: str) -> bool:
         f"{kind}/{name}",
         p.owner.lower(),
     } - {""}
-    return what.lower() in names or f"{_SHORT.get(head, head)}/{tail}" in names
+    return what.lower() in names or f"{SHORT_KINDS.get(head, head)}/{tail}" in names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -51,6 +53,18 @@ def test_a_deployment_is_changed_and_rolled_out(cluster: Cluster, tmp_path: Path
     assert {p["spec"]["topologySpreadConstraints"][0]["matchLabelKeys"][0] for p in pods} == {HASH}
     again = call(cluster.server, tmp_path, "fix", "--apply", "default/web")
     assert again.stdout == "default/web: nothing is missing\n"
+
+
+def test_without_apply_the_patch_is_printed_and_nothing_is_changed(cluster: Cluster, tmp_path: Path) -> None:
+    before = there(cluster)
+    done = call(cluster.server, tmp_path, "fix", "default/web")
+    assert done.returncode == 0, done.stderr
+    [command] = [x.strip() for x in done.stdout.splitlines() if x.strip().startswith("kubectl patch")]
+    *head, patch = shlex.split(command)
+    assert head == ["kubectl", "patch", "deployment", "web", "-n", "default", "--type", "merge", "-p"]
+    [constraint] = json.loads(patch)["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert constraint["matchLabelKeys"] == [HASH]
+    assert there(cluster) == before
 
 
 def test_what_somebody_has_changed_meanwhile_is_not_overwritten(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from rebalancer.cli.commands.report import _document
+from rebalancer.cli.commands.report import report_of
 from rebalancer.runtime.commands import reports
 from rebalancer.runtime.commands.source import Source
 from rebalancer.settings import load_settings
@@ -17,5 +17,5 @@ CLUSTER = Path(__file__).parents[2] / "scenarios" / "one_slot.json.gz"
 def test_seconds_tell_the_advice_too() -> None:
     source = Source(snapshots=(str(CLUSTER),))
     with patch.object(reports, "missing_room", lambda *_: time.sleep(0.2)):
-        document = _document(load_settings(None, flags={}), source)
+        document = report_of(load_settings(None, flags={}), source)
     assert document.summary.seconds >= 0.2
