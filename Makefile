@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# What the demo needs, which is installed much sooner than what tests need.
+SHOWN  := $(VENV)/.shown
 # Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
 # Twice as many as two cores: tests over HTTP wait more than they work.
 JOBS   ?= 4
@@ -15,12 +17,19 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,sandbox]'
 	touch $(STAMP)
 
-demo: $(STAMP)
-	$(BIN)/rebalancer demo
+$(SHOWN): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || { echo "Making an environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@test -e $(STAMP) || { echo "Installing the tool and its 30 packages there, once: about a minute"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[sandbox]'; }
+	@touch $(SHOWN)
+
+demo: $(SHOWN)
+	@$(BIN)/rebalancer demo
 
 # One daemon's cycles on the embedded cluster, each with its trace as a tree.
-trace: $(STAMP)
-	$(BIN)/rebalancer demo --trace
+trace: $(SHOWN)
+	@$(BIN)/rebalancer demo --trace
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -208,11 +208,15 @@ def is_live(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def introduce(console: Console, url: str, kubeconfig: str, figures: str) -> None:
-    """Prints what the demo shows, and the address of the cluster."""
+def announce(console: Console) -> None:
+    """Prints what the demo shows, before there is anything to see."""
     console.print(Text("An embedded Kubernetes cluster after a zone outage", "bold"))
     console.print(Text(_STORY))
     console.print()
+
+
+def introduce(console: Console, url: str, kubeconfig: str, figures: str) -> None:
+    """Prints the address of the cluster."""
     console.print(Text(f"{figures} at {url}; look at it: KUBECONFIG={kubeconfig} kubectl get pods -A", "dim"))
     console.print()
 

@@ -23,6 +23,8 @@ KUBECTL = shutil.which("kubectl")
 NAMESPACE = "rebalancer"
 ON: Object = {"evictions": {"enabled": True}}
 
+IMAGE: Object = {"image": {"repository": "rebalancer"}}
+
 SAME: dict[str, Object] = {
     "report": {"mode": "report"},
     "cronjob": {"mode": "cronjob"},
@@ -49,10 +51,15 @@ def overlay(name: str) -> list[Object]:
     return [o for o in yaml.safe_load_all(_kustomized(name)) if o]
 
 
+def with_image(values: Object) -> Object:
+    """The values, and an image where they name none."""
+    return {**values, "image": {**IMAGE["image"], **values.get("image", {})}}
+
+
 def chart(values: Object, *, name: str = "rebalancer", namespace: str = NAMESPACE) -> list[Object]:
     """The chart's objects under these values."""
     with helm_python.Chart.load(CHART) as loaded:
-        texts = loaded.render(values, name=name, namespace=namespace)
+        texts = loaded.render(with_image(values), name=name, namespace=namespace)
     manifests = [text for file, text in sorted(texts.items()) if file.endswith(".yaml")]
     return [o for text in manifests for o in yaml.safe_load_all(text) if o]
 
@@ -61,7 +68,9 @@ def notes(values: Object) -> str:
     """What Helm tells after an installation."""
     with helm_python.Chart.load(CHART) as loaded:
         return str(
-            loaded.render(values, name="rebalancer", namespace=NAMESPACE)["rebalancer/templates/NOTES.txt"]
+            loaded.render(with_image(values), name="rebalancer", namespace=NAMESPACE)[
+                "rebalancer/templates/NOTES.txt"
+            ]
         )
 
 

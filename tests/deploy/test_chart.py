@@ -12,7 +12,18 @@ import pytest
 import yaml
 
 from rebalancer import __version__
-from tests.deploy.manifests import CHART, NAMESPACE, ON, ROOT, Object, chart, notes, pod_template, settings_in
+from tests.deploy.manifests import (
+    CHART,
+    NAMESPACE,
+    ON,
+    ROOT,
+    Object,
+    chart,
+    notes,
+    pod_template,
+    settings_in,
+    with_image,
+)
 from tests.support.sandbox import ApiServer
 
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -54,6 +65,13 @@ REFUSED: list[tuple[str, Object, str]] = [
 def test_the_schema_refuses(values: Object, place: str) -> None:
     with pytest.raises(helm_python.HelmError, match=re.escape(place)):
         chart(values)
+
+
+def test_without_an_image_nothing_is_installed_and_the_remedy_is_said() -> None:
+    says = "image.repository is empty: no image is published yet.*docker build.*--set image.repository="
+    with helm_python.Chart.load(CHART) as loaded, pytest.raises(helm_python.HelmError, match=says):
+        loaded.render({}, name="rebalancer", namespace=NAMESPACE)
+    assert "from registry.example/r:1." in notes({"image": {"repository": "registry.example/r", "tag": "1"}})
 
 
 def test_every_value_is_in_the_schema_and_in_the_table() -> None:
@@ -209,10 +227,10 @@ def test_an_upgrade_from_the_names_without_a_namespace_leaves_no_minute_without_
             storage_driver="memory",
         )
         with config as helm, helm_python.Chart.load(before) as old, helm_python.Chart.load(CHART) as new:
-            helm.install(old, name="rebalancer", values=NARROW)
+            helm.install(old, name="rebalancer", values=with_image(NARROW))
             assert server.store.find("RoleBinding", "rebalancer-read", "shop") is not None
             since = len(server.accesses)
-            helm.upgrade(new, name="rebalancer", values=NARROW)
+            helm.upgrade(new, name="rebalancer", values=with_image(NARROW))
         done = [(a.verb, a.resource) for a in server.accesses[since:]]
         for kind, resource in (
             ("RoleBinding", "rolebindings"),
@@ -239,10 +257,10 @@ def test_install_upgrade_and_uninstall_on_a_server(tmp_path: Path) -> None:
             ) as helm,
             helm_python.Chart.load(CHART) as loaded,
         ):
-            helm.install(loaded, name="rebalancer", values={"mode": "cronjob"})
+            helm.install(loaded, name="rebalancer", values=with_image({"mode": "cronjob"}))
             assert server.store.find("CronJob", "rebalancer", NAMESPACE) is not None
             assert server.store.find("ClusterRole", "rebalancer-evict", None) is None
-            helm.upgrade(loaded, name="rebalancer", values={"mode": "cronjob", **ON})
+            helm.upgrade(loaded, name="rebalancer", values=with_image({"mode": "cronjob", **ON}))
             assert server.store.find("ClusterRole", "rebalancer-evict", None) is not None
             helm.uninstall("rebalancer")
         left = [kind for kind in ("CronJob", "ClusterRole", "ConfigMap", "Role") if server.store.list(kind)]

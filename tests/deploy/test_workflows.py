@@ -55,7 +55,7 @@ def test_what_they_name_exists() -> None:
     arguments = set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert set(re.findall(r"^\s+(\w+)=\$\{\{", text, re.MULTILINE)) <= arguments
     values = (ROOT / "deploy/helm/rebalancer/values.yaml").read_text()
-    assert len(re.findall(r"^  repository: rebalancer$", values, re.MULTILINE)) == 1
+    assert len(re.findall(r'^  repository: ""$', values, re.MULTILINE)) == 1
     assert len(re.findall(r'^  digest: ""$', values, re.MULTILINE)) == 1
 
 

@@ -71,10 +71,12 @@ labels:
 {{- end -}}
 
 {{- define "rebalancer.image" -}}
+{{- $missing := printf "image.repository is empty: no image is published yet. Build it, push it to where the cluster can pull it (docker build -t REGISTRY/rebalancer:%s . && docker push REGISTRY/rebalancer:%s), then --set image.repository=REGISTRY/rebalancer" .Chart.AppVersion .Chart.AppVersion -}}
+{{- $repository := required $missing .Values.image.repository -}}
 {{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{ $repository }}@{{ .Values.image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{ $repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
 {{- end -}}
 
