@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_of
+from rebalancer.engine.certainty import uncertainties
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
@@ -73,7 +74,7 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     `node`: where the pod was bound, "" if it was refused. `certain`: the engine knows of no reason to doubt
     its answer. `nodes`: those in question, at most `NAMED`; `plugins`: those that the engine, or the
     scheduler, says decide. `branches`: what the decision is evidence for, or against if it disagrees, under
-    the `profile`; none where it says nothing, because too much happened around it.
+    the `profile` and server `version`; none where it says nothing, because too much happened around it.
     """
 
     namespace: str
@@ -81,6 +82,7 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     node: str
     result: Result
     certain: bool
+    version: str = ""
     profile: str = ""
     nodes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
@@ -380,7 +382,8 @@ class Agreement:
             pod=pod.name,
             node=pod.node_name,
             result=result,
-            certain=not framework.uncertainties(pod.template),
+            certain=not uncertainties(self.state, framework.profile, pod.template),
+            version=self.state.version.text,
             profile=framework.profile.scheduler_name,
             nodes=nodes,
             plugins=tuple(plugins),

@@ -18,7 +18,7 @@ from rebalancer.engine.config import Witness
 from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes
-from rebalancer.engine.template_rules import BESIDE, is_scalar, peculiarities
+from rebalancer.engine.template_rules import BESIDE, WAITING_RESIZES, is_scalar, peculiarities
 from rebalancer.engine.version import GATED_NOMINATIONS, SIDECAR_PORTS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["takes", "rejects"]
 VERDICTS: tuple[Verdict, ...] = ("takes", "rejects")
-UNKNOWN = "a plugin that is not known"
+UNKNOWN = "unknown"
 """Stands for the plugin of a reason that no known plugin gives: it may concern every pod."""
 
 _REASONS = (
@@ -217,31 +217,46 @@ def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
         yield "ephemeral"
 
 
-def doubts(witness: Witness, framework: Framework, template: PodTemplate) -> Iterator[str]:
-    """Why the verdict on the pod may not be the scheduler's, by its own decisions, in sentences."""
-    name, state = framework.profile.scheduler_name, framework.state
+def doubts(framework: Framework, template: PodTemplate, witness: Witness | None = None) -> Iterator[str]:
+    """Why the verdict on the pod may not be the scheduler's, in sentences: by its own decisions, and where
+    only these can tell. `witness`: a newer one than the state has."""
+    state, name = framework.state, framework.profile.scheduler_name
+    witness = state.witness if witness is None else witness
+    waits = state.version.minor >= (1, 37) and WAITING_RESIZES in state.requested
     here = {which: why for (profile, which), why in witness.doubted.items() if profile == name}
-    read = features(state, template) if here else {}
-    every = np.arange(state.table.size)
+    if not here and not waits:
+        return
+    every, read = np.arange(state.table.size), features(state, template)
     for which, why in here.items():
-        plugin = which.partition(" takes" if " takes" in which else " rejects")[0]
-        own = read.get(plugin, ())
-        named = (
-            branch(plugin, verdict, (*own, *beside))
-            for beside in _beside(state, plugin, every)
-            for verdict in VERDICTS
-        )
-        if plugin == UNKNOWN or which in named:
+        plugin = which.split(" ")[0]
+        if plugin == UNKNOWN or which in _of(state, plugin, read, every):
             yield why
+    if waits:
+        # From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded.
+        open_ = state.requested[WAITING_RESIZES] > 0
+        for resource, amount in state.asks(template):
+            open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
+        wanted = _of(state, "NodeResourcesFit", read, np.flatnonzero(open_))
+        if any((name, which) not in witness.covered for which in wanted):
+            node = state.table.names[int(open_.argmax())]
+            yield f"a resize waits on {node}, which has room for the pod: who gets it first is not modelled"
 
 
-def covers(witness: Witness, framework: Framework, template: PodTemplate, rows: Rows) -> bool:
-    """Whether each branch is covered by which these nodes, and no others, take the pod."""
-    if not witness.covered:
+def _of(state: ClusterState, plugin: str, read: Mapping[str, tuple[str, ...]], rows: Rows) -> set[str]:
+    """The branches of a plugin that a pod touches on these nodes, whatever the verdict."""
+    own = read.get(plugin, ())
+    both = ((*own, *beside) for beside in _beside(state, plugin, rows))
+    return {branch(plugin, verdict, found) for found in both for verdict in VERDICTS}
+
+
+def covers(framework: Framework, template: PodTemplate, rows: Rows) -> bool:
+    """Whether enough is known of each branch by which these nodes, and no others, take the pod."""
+    covered = framework.state.witness.covered
+    if not covered:
         return False
     here = Touched(framework, template)
     wanted = here.takes(rows) | here.kept_out()
-    return all((framework.profile.scheduler_name, b) in witness.covered for b in wanted)
+    return all((framework.profile.scheduler_name, which) in covered for which in wanted)
 
 
 def blamed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:

@@ -13,7 +13,7 @@ from rebalancer.engine.config import DEFAULT_CONFIG, Profile
 from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes, reads
-from rebalancer.engine.template_rules import WAITING_RESIZES, otherwise, peculiarities
+from rebalancer.engine.template_rules import otherwise, peculiarities
 from rebalancer.engine.version import (
     EMPTY_SELECTORS,
     FIRST,
@@ -54,7 +54,6 @@ def uncertainties(state: ClusterState, profile: Profile, template: PodTemplate) 
     return (
         *_scheduler(state, profile, template),
         *_version(state, template),
-        *_queued(state, template),
         *_pod(template),
         *_admitted(state, template),
         *_hidden(state, profile, template),
@@ -107,7 +106,8 @@ def newer(version: ServerVersion) -> str:
         return ""
     return (
         f"server version {version.text} is newer than {version.followed}, the last whose rules are known: "
-        "what has changed since is not known, so that no move is certain"
+        "what has changed since is not known, so that only such moves are certain as the scheduler's own "
+        "decisions have shown to go by these rules"
     )
 
 
@@ -140,18 +140,6 @@ def _version(state: ClusterState, template: PodTemplate) -> Iterator[str]:
                 f"versions of kube-scheduler differ here: {change.what} (kubernetes {change.source}); "
                 f"predicted {with_it} that, but {why}"
             )
-
-
-def _queued(state: ClusterState, template: PodTemplate) -> Iterator[str]:
-    """From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded."""
-    if state.version.minor < (1, 37) or WAITING_RESIZES not in state.requested:
-        return
-    open_ = state.requested[WAITING_RESIZES] > 0
-    for resource, amount in state.asks(template):
-        open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
-    if open_.any():
-        node = state.table.names[int(open_.argmax())]
-        yield f"a resize waits on {node}, where there is room for the pod: who gets it first is not modelled"
 
 
 def _hangs_on(change: Change, state: ClusterState, template: PodTemplate) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.engine.branches import doubts
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
 from rebalancer.engine.plugins.image_locality import ImageLocality
@@ -327,7 +328,7 @@ class Framework:
 
     def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
         """Why the verdict on the pod cannot be certain, in sentences; none = it is."""
-        return uncertainties(self.state, self.profile, template)
+        return (*uncertainties(self.state, self.profile, template), *doubts(self, template))
 
     def assumptions(self) -> tuple[str, ...]:
         """What every verdict rests on, in sentences; and every plan, for want of kinds that were not read."""

@@ -62,6 +62,7 @@ class View:
     def __init__(self, snapshot: Snapshot, options: PlanOptions) -> None:
         self.snapshot = snapshot
         self.simulation = Simulation(snapshot, options.scheduler, options.on_progress)
+        self.simulation.state.witness = options.witness
         options.on_progress()
         self.evictable = Evictable(snapshot, policy_for(self.simulation.state.version, options))
         options.on_progress()

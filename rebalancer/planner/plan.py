@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
@@ -210,6 +210,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
     that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
     `newer_versions`: what is done where the scheduler is a minor release newer than all known rules.
+    `witness`: what the scheduler's own decisions have shown of its rules.
     `effort`: candidate moves that the search tries per component
     before it settles for less. `on_progress` is called again and again while a plan is made, many times a
     second; what it raises ends the planning.
@@ -220,6 +221,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     soft: SoftConstraints = "ignore"
     newer_versions: NewerVersions = "likely"
     scheduler: SchedulerConfig | None = None
+    witness: Witness = NO_WITNESS
     effort: int = 2000
     on_progress: OnProgress = unwatched
 

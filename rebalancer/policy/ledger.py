@@ -168,6 +168,43 @@ class Agreed(Struct, frozen=True, omit_defaults=True):
         return other if self.release == other.release and other.decisions < self.decisions else self
 
 
+# What the scheduler's decisions have shown of its rules, branch by branch (engine/branches.py).
+
+COVERED = 459
+"""Decisions as predicted in a row after which a branch is taken to be the scheduler's: were one in a hundred
+otherwise, so many would go well with less than one percent: 0.99 ** 459 < 0.01."""
+MOST_SHOWN = 300
+"""Branches that are kept; those that changed longest ago go first."""
+_LONGEST = 300
+"""Letters of what is kept about a disagreement, and of a branch."""
+
+
+class Shown(Struct, frozen=True, omit_defaults=True):
+    """Of one branch, in one version and profile. `agrees`: decisions in a row that were as predicted.
+    `disagreed`: the last that was not, until `COVERED` have been again. `at`: when that changed last."""
+
+    at: Annotated[float, Meta(ge=0, lt=253_370_764_800)] = 0.0
+    agrees: Annotated[int, Meta(ge=0, le=COVERED)] = 0
+    disagreed: Annotated[str, Meta(max_length=_LONGEST)] = ""
+
+    def after(self, agrees: int, disagreed: str, now: float) -> Shown:
+        """With more decisions as predicted; if one was not, with those that came after it."""
+        number = min(COVERED, agrees if disagreed else self.agrees + agrees)
+        why = "" if number == COVERED else (disagreed or self.disagreed)[:_LONGEST]
+        return self if (number, why) == (self.agrees, self.disagreed) else Shown(now, number, why)
+
+    def stricter(self, other: Shown) -> Shown:
+        """Two accounts of the same as one that allows less."""
+        return Shown(
+            max(self.at, other.at), min(self.agrees, other.agrees), self.disagreed or other.disagreed
+        )
+
+
+def shown_key(version: str, profile: str, branch: str) -> str:
+    """By what it is remembered."""
+    return f"{version}|{profile}|{branch}"[:_LONGEST]
+
+
 VERSION = 1
 MOST_ENTRIES = 1000
 MOST_BYTES = 512 * 1024
@@ -291,7 +328,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     remembered what stood in it. 0: nothing of the kind.
 
     `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
-    known rules did what was predicted.
+    known rules did what was predicted. `shown`: the same by branch, of every version.
 
     `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
     that grows with each write. By them a process recognises what it wrote itself.
@@ -310,6 +347,7 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
     agreed: Agreed = Agreed()
+    shown: dict[Annotated[str, Meta(max_length=_LONGEST)], Shown] = {}
     claims: dict[str, Claim] = {}
 
 
@@ -343,8 +381,9 @@ def within_limits(ledger: Ledger) -> Ledger:
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     # Who is left out begins anew: that loses least with those that have just begun.
     irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
+    shown = dict(sorted(ledger.shown.items(), key=lambda s: -s[1].at)[:MOST_SHOWN])
     small = _without(
-        replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable),
+        replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable, shown=shown),
         max(0, len(ledger.entries) - MOST_ENTRIES),
     )
     while True:
@@ -394,8 +433,9 @@ def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, 
                     case "entries":
                         each = dict(enumerate(_part(raw, list[Raw])))
                         found["entries"] = tuple(_each(field.name, each, Entry, aside).values())
-                    case "claims":
-                        found["claims"] = _each(field.name, _part(raw, dict[str, Raw]), Claim, aside)
+                    case "claims" | "shown":
+                        of = Claim if field.name == "claims" else Shown
+                        found[field.name] = _each(field.name, _part(raw, dict[str, Raw]), of, aside)
                     case name:
                         found[name] = _part(raw, field.type)
             except ValueError as e:
@@ -476,6 +516,8 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
             in_a_row=min(t.in_a_row for t in both),
         ),
         agreed=mine.agreed.stricter(theirs.agreed),
+        shown={**theirs.shown, **mine.shown}
+        | {key: mine.shown[key].stricter(theirs.shown[key]) for key in mine.shown.keys() & theirs.shown},
         claims=theirs.claims,
     )
 

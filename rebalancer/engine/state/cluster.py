@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
+from rebalancer.engine.config import DEFAULT_CONFIG, NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.pods_on_nodes import NONZERO_CPU, NONZERO_MEMORY, Placed, PodsOnNodes
 from rebalancer.engine.template_rules import PODS, Amounts, asked_requests
 from rebalancer.engine.version import EMPTY_SELECTORS, GATED_NOMINATIONS, ServerVersion
@@ -94,7 +94,12 @@ _FEW = 100
 
 
 class ClusterState(PodsForAWhile):
-    """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration."""
+    """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration.
+
+    `witness`: what is known of its rules from its own decisions.
+    """
+
+    witness: Witness = NO_WITNESS
 
     def __init__(
         self,

@@ -435,6 +435,11 @@ class WatchCache:
         """Ends `follow_pods`."""
         self._stores["Pod"].forget(feed)
 
+    @property
+    def server_version(self) -> str:
+        """The server's, as it said when nodes were watched last."""
+        return self._version
+
     def generation(self, kind: str) -> int:
         """A number that differs whenever the objects of the kind do."""
         return self._stores[kind].generation

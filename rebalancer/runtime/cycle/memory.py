@@ -7,6 +7,7 @@ So a process that is killed in between leaves a trace, and a second process that
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
+from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
 from rebalancer.kube.errors import KubeError
@@ -27,6 +29,7 @@ from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.policy import circuit_breaker as breaker
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import (
+    COVERED,
     DAY,
     ENOUGH,
     HOUR,
@@ -37,6 +40,7 @@ from rebalancer.policy.ledger import (
     Fate,
     Fingerprints,
     Ledger,
+    Shown,
     Totals,
     as_of,
     claimed,
@@ -46,6 +50,7 @@ from rebalancer.policy.ledger import (
     merged,
     recent,
     rival,
+    shown_key,
     within_limits,
 )
 from rebalancer.policy.options import Earlier, PolicyOptions
@@ -385,6 +390,8 @@ class Verdicts:
     def __init__(self) -> None:
         self._new: deque[bool] = deque(maxlen=2 * ENOUGH)
         self._listening = False
+        self._lock = threading.Lock()
+        self._shown: dict[tuple[str, str, str], tuple[int, str]] = {}
 
     def listen(self) -> Callable[[Comparison], None]:
         """What to call with each comparison. From then on these alone count."""
@@ -403,10 +410,24 @@ class Verdicts:
             agreed = agreed.after(agrees=self._new.popleft())
         return agreed
 
+    def shown(self) -> dict[tuple[str, str, str], tuple[int, str]]:
+        """By version, profile and branch: how many decisions were as predicted since the last time; and which
+        was not, then how many since that one."""
+        with self._lock:
+            found, self._shown = self._shown, {}
+        return found
+
     def _compared(self, comparison: Comparison) -> None:
-        agrees = _TOLD.get(comparison.result)
-        if agrees is not None and comparison.certain:
-            self._new.append(agrees)
+        c, agrees = comparison, _TOLD.get(comparison.result)
+        if agrees is None or not c.certain:
+            return
+        self._new.append(agrees)
+        with self._lock:
+            for branch in c.branches:
+                key = c.version, c.profile, branch
+                number, why = self._shown.get(key, (0, ""))
+                said = f"{c.namespace}/{c.pod}: {c.message}"
+                self._shown[key] = (number + 1, why) if agrees else (0, said)
 
 
 def release_beyond(snapshot: Snapshot) -> str:
@@ -556,6 +577,33 @@ class Memory(SharedLedger):
         """To be told of the scheduler's decisions beside the engine's answers, from any thread. Without it,
         only replacements are counted as decisions."""
         return self._verdicts.listen()
+
+    def witness(self, version: str) -> Witness:
+        """What the decisions of this version's scheduler have shown so far; it is taken down."""
+        shown = dict(self.ledger.shown)
+        for (of, profile, branch), (agrees, said) in self._verdicts.shown().items():
+            key = shown_key(of, profile, branch)
+            shown[key] = shown.get(key, Shown()).after(agrees, said, self._clock.now())
+        if shown != self.ledger.shown:
+            self.ledger = replace(self.ledger, shown=shown)
+        own = (
+            (key.split("|"), s)
+            for key, s in shown.items()
+            if key.startswith(f"{version}|") and key.count("|") == 2
+        )
+        here = {(profile, branch): s for (_, profile, branch), s in own}
+        return Witness(
+            covered=frozenset(key for key, s in here.items() if s.agrees == COVERED),
+            doubted={
+                (
+                    profile,
+                    branch,
+                ): f"the scheduler did otherwise than predicted, and until {COVERED} decisions in a row on "
+                f"{branch!r} are as predicted, what rests on it is likely: {s.disagreed}"
+                for (profile, branch), s in here.items()
+                if s.disagreed
+            },
+        )
 
     def _on_trial(self) -> bool:
         """Whether a scheduler newer than all known rules has still to show that it does as predicted."""

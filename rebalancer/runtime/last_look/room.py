@@ -10,11 +10,12 @@ engine knows what is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.branches import doubts
+from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
@@ -70,7 +71,8 @@ def _common(one: Move, other: Move) -> bool:
 class Room:
     """Answers for the moves of one plan, made from `snapshot`.
 
-    `config`: the scheduler's, None for its defaults. `certainty`: the plan's.
+    `config`: the scheduler's, None for its defaults. `certainty`: the plan's. `witness`: what the
+    scheduler's own decisions have shown by now.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class Room:
         config: SchedulerConfig | None,
         watched: Watched,
         certainty: Certainty = "certain",
+        witness: Callable[[], Witness] = lambda: NO_WITNESS,
     ) -> None:
         self._planned = snapshot
         self._plan = plan
         self._certainty = certainty
+        self._witness = witness
         self._cluster = ClusterNow(snapshot, config, watched)
         self._destinations: dict[str, tuple[str, ...]] = {}
 
@@ -130,6 +134,9 @@ class Room:
             return held
         if (resized := self._resized(move)) is not None:
             return resized
+        framework = simulation.framework(move.replacement)
+        if move.certain and (why := next(doubts(framework, move.replacement, self._witness()), "")):
+            return _changed(f"since the plan, {why}")
         landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
         if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")

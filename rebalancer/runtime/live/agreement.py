@@ -76,7 +76,7 @@ class AgreementWatch:
         self._now = now
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
-        self._built_from: tuple[tuple[Node, ...], tuple[int, ...], SchedulerConfig | None] = ((), (), None)
+        self._built_from: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] = ((), (), None)
         self._next_build = 0.0
         self._busy_at = 0.0
 
@@ -187,12 +187,12 @@ class AgreementWatch:
         self._built_from = current, generations, config
         return False
 
-    def _generations(self, config: SchedulerConfig | None) -> tuple[int, ...]:
+    def _generations(self, config: SchedulerConfig | None) -> tuple[object, ...]:
         hard_defaults = config is not None and any(
             c.when_unsatisfiable == "DoNotSchedule" for p in config.profiles for c in p.default_constraints
         )
         kinds = (*_READ_BY_FILTERS, *SELECTING) if hard_defaults else _READ_BY_FILTERS
-        return tuple(self._cache.generation(kind) for kind in kinds)
+        return (self._cache.server_version, *(self._cache.generation(kind) for kind in kinds))
 
     def _rest(self) -> None:
         """Gives the state up where nothing has waited for long."""

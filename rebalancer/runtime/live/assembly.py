@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer import __version__
-from rebalancer.engine.config import DEFAULT_CONFIG
+from rebalancer.engine.config import DEFAULT_CONFIG, NO_WITNESS, Witness
 from rebalancer.findings import plan_with_findings
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.connection import Connection
@@ -98,12 +98,15 @@ def live_parts(
     watch_age = WatchAge(cache, clock.stopping) if cache is not None else None
 
     def look(snapshot: Snapshot, made: Plan) -> FreshLook:
+        def witness() -> Witness:
+            return memory.witness(snapshot.server_version) if memory is not None else NO_WITNESS
+
         if not options.execute:
             return FreshLook(clock)
         if cache is None or watch_age is None:
             raise ValueError("nothing is evicted without a watch cache")
         planning = options.planning
-        room = Room(snapshot, made, planning.scheduler, cache, planning.certainty)
+        room = Room(snapshot, made, planning.scheduler, cache, planning.certainty, witness)
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )
@@ -175,7 +178,8 @@ def remembering(
     def without(snapshot: Snapshot, approved: Approved | None, waiting_owners: Mapping[str, Reason]) -> Plan:
         counted = memory.earlier() if memory is not None else planning.policy.earlier
         policy = replace(planning.policy, waiting_owners=waiting_owners, approved=approved, earlier=counted)
-        return make(snapshot, replace(planning, policy=policy))
+        witness = memory.witness(snapshot.server_version) if memory is not None else planning.witness
+        return make(snapshot, replace(planning, policy=policy, witness=witness))
 
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         if memory is None:
