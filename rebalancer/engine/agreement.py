@@ -146,6 +146,7 @@ class Agreement:
         self._frameworks = Frameworks(self.state)
         self._events: deque[_Event] = deque(maxlen=MOST_EVENTS)
         self._number = 0
+        self._nominations = 0
         self._waiting: dict[str, _Waiting] = {}
         self._decisions: deque[_Decision] = deque()
         for pod in snapshot.pods:
@@ -236,6 +237,11 @@ class Agreement:
                 if not question.pass_[row]:
                     found.add((question.plugin, numbers[question.plugin]))
                     why[question.plugin, numbers[question.plugin]] = question.why(row) or (question.words,)
+            if not found and self._nominations <= decision.since:
+                rejection = framework.diagnose_node(pod.template, row)
+                if rejection is not None:
+                    found.add((rejection.plugin, 0))
+                    why[rejection.plugin, 0] = rejection.reasons
             return Touched(framework, pod.template), frozenset(found)
 
         orders = self._in_all_orders(pod, row, around, failing, lambda f: bool(f[1]) == decision.fits)
@@ -507,7 +513,7 @@ class Agreement:
     def _put(self, pod: Pod | str, waited: int | None) -> None:
         """The pod is so from now on; or the one of this key is gone."""
         key = pod if isinstance(pod, str) else pod.key
-        before = self.state.pods.get(key)
+        before, nominated = self.state.pods.get(key), self.state.nominated.get(key)
         self.state.drop(key)
         if isinstance(pod, Pod):
             self.state.put(pod, key)
@@ -515,6 +521,9 @@ class Agreement:
         if before != after:
             self._events.append(_Event(key, before, after, waited if before is None else None))
             self._number += 1
+        if nominated != self.state.nominated.get(key):
+            self._nominations = self._number = self._number + 1
+            self._events.append(_Event(key, None, None, None))
 
     def _fits_now(self, pod: Pod) -> bool:
         row = self.state.table.index.get(pod.node_name)

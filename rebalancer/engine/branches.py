@@ -227,26 +227,36 @@ def doubts(framework: Framework, template: PodTemplate, witness: Witness | None 
     if not here and not waits:
         return
     every, read = np.arange(state.table.size), features(state, template)
+    cleared: dict[str, set[str]] = {}
+    for profile, which in witness.covered if here else ():
+        if profile == name:
+            plugin, known = _parts(which)
+            cleared.setdefault(plugin, set()).update(known)
     for which, why in here.items():
-        plugin = which.split(" ")[0]
-        if plugin == UNKNOWN or which in _of(state, plugin, read, every):
+        plugin, wrong = _parts(which)
+        # What is read elsewhere, too, where enough went well, is not at fault.
+        suspects = wrong - cleared.get(plugin, set())
+        own = frozenset(read.get(plugin, ()))
+        touched = (own.union(beside) for beside in _beside(state, plugin, every))
+        if plugin == UNKNOWN or any(t == wrong or t & suspects for t in touched):
             yield why
     if waits:
         # From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded.
         open_ = state.requested[WAITING_RESIZES] > 0
         for resource, amount in state.asks(template):
             open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
-        wanted = _of(state, "NodeResourcesFit", read, np.flatnonzero(open_))
-        if any((name, which) not in witness.covered for which in wanted):
+        plugin, rows = "NodeResourcesFit", np.flatnonzero(open_)
+        both = ((*read[plugin], *beside) for beside in _beside(state, plugin, rows))
+        wanted = {(name, branch(plugin, verdict, found)) for found in both for verdict in VERDICTS}
+        if not wanted <= witness.covered:
             node = state.table.names[int(open_.argmax())]
             yield f"a resize waits on {node}, which has room for the pod: who gets it first is not modelled"
 
 
-def _of(state: ClusterState, plugin: str, read: Mapping[str, tuple[str, ...]], rows: Rows) -> set[str]:
-    """The branches of a plugin that a pod touches on these nodes, whatever the verdict."""
-    own = read.get(plugin, ())
-    both = ((*own, *beside) for beside in _beside(state, plugin, rows))
-    return {branch(plugin, verdict, found) for found in both for verdict in VERDICTS}
+def _parts(which: str) -> tuple[str, frozenset[str]]:
+    """The plugin of a branch, and what it reads."""
+    head, _, read = which.partition(": ")
+    return head.split(" ")[0], frozenset(read.split(", ") if read else ())
 
 
 def covers(framework: Framework, template: PodTemplate, rows: Rows) -> bool:

@@ -22,7 +22,7 @@ from rebalancer.engine.explain import nobody_preempted, summary
 from rebalancer.engine.framework import Frameworks
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import Change, ServerVersion
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 
 SETTLED = 3.0
@@ -39,7 +39,8 @@ class OtherVersion(ServerVersion, frozen=True):
 
 
 class OutOfOrder:
-    """`late`: seconds that a binding takes at most; `behind`: those by which the scheduler is behind."""
+    """`other`: a change that it has and the engine has not, or the other way round; `sees`: pods as it sees
+    them; `late`: seconds that a binding takes at most; `behind`: those by which the scheduler is behind."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class OutOfOrder:
         *,
         config: SchedulerConfig = DEFAULT_CONFIG,
         other: Change | None = None,
+        sees: Callable[[PodTemplate], PodTemplate] | None = None,
         late: float = 0.5,
         behind: float = 0.2,
         seed: int = 0,
@@ -60,8 +62,9 @@ class OutOfOrder:
             altered.version = changed
             altered.ports._version = altered.terms._version = changed
             self.state = altered
+        self._sees, self._seen_as = sees, dict[int, tuple[PodTemplate, PodTemplate]]()
         for pod in snapshot.pods:
-            self.state.put(pod, pod.key)
+            self.state.put(self._its(pod), pod.key)
         self.agreement = Agreement(snapshot)
         self.found: list[Comparison] = []
         self._frameworks = Frameworks(self.state)
@@ -77,10 +80,18 @@ class OutOfOrder:
     def at(self, when: float, do: Callable[[float], None]) -> None:
         heapq.heappush(self._due, (when, next(self._number), do))
 
-    def run(self) -> list[Comparison]:
-        """Until nothing happens any more; all comparisons."""
+    def _its(self, pod: Pod) -> Pod:
+        """The pod as the scheduler sees it."""
+        if self._sees is None:
+            return pod
+        if id(pod.template) not in self._seen_as:
+            self._seen_as[id(pod.template)] = pod.template, self._sees(pod.template)
+        return replace(pod, template=self._seen_as[id(pod.template)][1])
+
+    def run(self, until: Callable[[Comparison], bool] = lambda _: False) -> list[Comparison]:
+        """Until nothing happens any more, or until such a comparison; all of them."""
         now = 0.0
-        while self._due:
+        while self._due and not (self.found and until(self.found[-1])):
             now, _, do = heapq.heappop(self._due)
             do(now)
             self.found += self.agreement.settled(now - SETTLED)
@@ -126,7 +137,7 @@ class OutOfOrder:
             return
         self.state.drop(key)
         if pod is not None:
-            self.state.put(pod, key)
+            self.state.put(self._its(pod), key)
         self._queue += self._refused
         self._refused.clear()
         self._wake(now)
@@ -140,6 +151,7 @@ class OutOfOrder:
         self._deciding = False
         key = self._queue.pop(0)
         pod = self._pods.get(key)
+        pod = self._its(pod) if pod is not None else None
         if pod is not None and pod.waits and key not in self.state.pods:
             framework = self._frameworks.of(pod.template)
             feasible = framework.feasible(pod.template)
