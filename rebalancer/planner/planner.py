@@ -106,7 +106,8 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
         moves=whole,
         blocked=_blocked(moves, results),
         lower_bound=lower_bound,
-        optimal=all(m.certain for m in moves)
+        optimal=(bool(whole) or not view.simulation.state.version.newer_by)
+        and all(m.certain for m in moves)
         and all(m.certain for m in whole)
         and not late
         and (fewest or searched)

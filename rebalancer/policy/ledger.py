@@ -174,7 +174,7 @@ COVERED = 459
 """Decisions as predicted in a row after which a branch is taken to be the scheduler's: were one in a hundred
 otherwise, so many would go well with less than one percent: 0.99 ** 459 < 0.01."""
 MOST_SHOWN = 300
-"""Branches that are kept; those that changed longest ago go first."""
+"""Branches that are kept: those with a disagreement, and then those that changed last."""
 _LONGEST = 300
 """Letters of what is kept about a disagreement, and of a branch."""
 
@@ -381,7 +381,8 @@ def within_limits(ledger: Ledger) -> Ledger:
     violated = dict(sorted(ledger.violated.items(), key=lambda v: -v[1])[:MOST_VIOLATIONS])
     # Who is left out begins anew: that loses least with those that have just begun.
     irreplaceable = dict(sorted(ledger.irreplaceable.items(), key=lambda i: i[1])[:MOST_IRREPLACEABLE])
-    shown = dict(sorted(ledger.shown.items(), key=lambda s: -s[1].at)[:MOST_SHOWN])
+    by_age = sorted(ledger.shown.items(), key=lambda s: (not s[1].disagreed, -s[1].at))
+    shown = dict(by_age[:MOST_SHOWN])
     small = _without(
         replace(ledger, version=VERSION, violated=violated, irreplaceable=irreplaceable, shown=shown),
         max(0, len(ledger.entries) - MOST_ENTRIES),
@@ -516,8 +517,7 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
             in_a_row=min(t.in_a_row for t in both),
         ),
         agreed=mine.agreed.stricter(theirs.agreed),
-        shown={**theirs.shown, **mine.shown}
-        | {key: mine.shown[key].stricter(theirs.shown[key]) for key in mine.shown.keys() & theirs.shown},
+        shown=mine.shown | {k: s.stricter(mine.shown.get(k, Shown())) for k, s in theirs.shown.items()},
         claims=theirs.claims,
     )
 

@@ -5,7 +5,7 @@ Every format renders this. Its JSON names are part of `rebalancer/v1`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Literal
@@ -25,6 +25,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.policy.ledger import COVERED
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.text import clean, columns, listing, plural, short_key
@@ -350,13 +351,26 @@ def histogram(domains: Mapping[str, int]) -> str:
 # The JSON names are part of `rebalancer/v1`.
 
 
+class BranchEvidence(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the decisions say of one branch of a plugin's rule; `enough`: they cover it."""
+
+    version: str
+    profile: str
+    branch: str
+    agrees: int
+    disagrees: int
+    enough: bool
+
+
 class AgreementReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """All comparisons, and how many came to what."""
+    """All comparisons, how many came to what, and what that says of each branch, in words at last."""
 
     api_version: str = API_VERSION
     kind: str = "Agreement"
     compared: int
     results: dict[str, int]
+    verdict: str
+    evidence: tuple[BranchEvidence, ...]
     comparisons: tuple[Comparison, ...]
 
     @property
@@ -369,8 +383,46 @@ def agreement_report(comparisons: Iterable[Comparison]) -> AgreementReport:
     """Every result is counted, those that did not occur too."""
     found = tuple(comparisons)
     counts = Counter(c.result for c in found)
+    told = (Result.AGREES, Result.DISAGREES)
+    by_branch: dict[tuple[str, str, str], Counter[Result]] = defaultdict(Counter)
+    for c in found:
+        for branch in c.branches if c.certain and c.result in told else ():
+            by_branch[c.version, c.profile, branch][c.result] += 1
+    evidence = tuple(
+        BranchEvidence(
+            version=version,
+            profile=profile,
+            branch=branch,
+            agrees=n[Result.AGREES],
+            disagrees=n[Result.DISAGREES],
+            enough=n[Result.AGREES] >= COVERED and not n[Result.DISAGREES],
+        )
+        for (version, profile, branch), n in sorted(by_branch.items())
+    )
     return AgreementReport(
-        compared=len(found), results={r.value: counts[r] for r in Result}, comparisons=found
+        compared=len(found),
+        results={r.value: counts[r] for r in Result},
+        verdict=_verdict(counts, evidence),
+        evidence=evidence,
+        comparisons=found,
+    )
+
+
+def _verdict(counts: Counter[Result], evidence: Sequence[BranchEvidence]) -> str:
+    wrong = [e.branch for e in evidence if e.disagrees]
+    enough = sum(e.enough for e in evidence)
+    if counts[Result.DISAGREES]:
+        where = f" in {'; '.join(wrong)}" if wrong else ""
+        return (
+            f"the scheduler does otherwise than predicted{where}: give its configuration as "
+            "planner.schedulerConfig; a move that rests on this is likely at most"
+        )
+    if not evidence:
+        return "nothing can be said of the scheduler's rules yet: watch it for longer"
+    return (
+        f"the scheduler does as predicted: {plural(len(evidence), 'branch', 'branches')} of its rules seen, "
+        f"{enough} of them in {COVERED} decisions or more, which is enough for moves to be certain on a "
+        "version whose rules are not known"
     )
 
 

@@ -12,7 +12,18 @@ from msgspec.structs import replace
 
 from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers, Place, labels_of
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Circuit, Count, Entry, Fate, Ledger, Totals, encode, owner_id
+from rebalancer.policy.ledger import (
+    COVERED,
+    Circuit,
+    Count,
+    Entry,
+    Fate,
+    Ledger,
+    Shown,
+    Totals,
+    encode,
+    owner_id,
+)
 from rebalancer.policy.waits import HistoryRules, first_seen, waiting_owners
 from rebalancer.runtime.cycle.memory import Memory
 from tests.support.servers.api import FakeTime
@@ -55,6 +66,10 @@ KNOWN = Ledger(
     violated={"zone": NOW - 100, "host": NOW - 900},
     totals=Totals(evictions=8, as_predicted=7, failed=1, in_a_row=3),
     circuit=Circuit(until=NOW + 300, trips=1, reason="unwell", opened=NOW - 300),
+    shown={
+        "v1.38.0|p|NodePorts takes": Shown(NOW - 50, COVERED),
+        "v1.38.0|p|NodePorts rejects": Shown(NOW - 60, 7, "shop/web-1: the scheduler put it on a-0"),
+    },
 )
 
 
@@ -89,6 +104,9 @@ def at_least_as_strict(found: Memory, usual: Memory) -> None:
     assert all(theirs.last_day[owner] >= n for owner, n in mine.last_day.items())
     assert found.canary_left >= usual.canary_left
     assert found.circuit_open() is not None
+    witnesses = [m.witness("v1.38.0") for m in (found, usual)]
+    assert witnesses[0].covered <= witnesses[1].covered
+    assert witnesses[0].doubted.keys() >= witnesses[1].doubted.keys()
     rest = [
         waiting_owners(m.ledger, RULES, now=NOW, cycle="x", cluster=lambda _: "as it is")
         for m in (found, usual)

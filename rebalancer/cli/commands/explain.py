@@ -65,6 +65,8 @@ def explain_compare(source: Source, settings: Path | None, watch: str, *, json: 
             else (": the scheduler refused no pod in the last minute; --watch 5m sees what it does meanwhile")
         )
         sys.stdout.write(f"{total(report)}{hint}\n")
+        if watch:
+            sys.stdout.write(f"{report.verdict}\n")
     if report.disagrees:
         raise typer.Exit(ExitCode.VIOLATIONS)
 

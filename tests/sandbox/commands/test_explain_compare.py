@@ -80,6 +80,16 @@ def test_a_refusal_that_the_engine_does_not_understand_is_told_and_fails(tmp_pat
     assert done.exit_code == 3, done.output
     report = json.loads(done.stdout)
     assert report["kind"] == "Agreement"
+    assert report["verdict"].startswith("the scheduler does otherwise than predicted in unknown takes: ")
+    (evidence,) = report["evidence"]
+    assert evidence == {
+        "version": evidence["version"],
+        "profile": "default-scheduler",
+        "branch": "unknown takes",
+        "agrees": 0,
+        "disagrees": 1,
+        "enough": False,
+    }
     assert report["results"] == {"agrees": 0, "disagrees": 1, "other-reasons": 0, "unclear": 0}
     (found,) = report["comparisons"]
     assert (found["nodes"], found["certain"]) == (["a-0"], True)
@@ -121,11 +131,13 @@ def test_what_the_scheduler_does_meanwhile_is_compared(other: bool, tmp_path: Pa
     lines = done.stdout.splitlines()
     assert done.exit_code == (3 if other else 0), done.output
     assert len(lines) > 2
-    assert {text.split()[0] for text in lines[:-1]} == {"disagrees" if other else "agrees"}
-    assert lines[-1] == (
-        f"{len(lines) - 1} decisions of the scheduler compared: "
-        f"{'disagrees' if other else 'agrees'} {len(lines) - 1}"
+    assert {text.split()[0] for text in lines[:-2]} == {"disagrees" if other else "agrees"}
+    assert lines[-2] == (
+        f"{len(lines) - 2} decisions of the scheduler compared: "
+        f"{'disagrees' if other else 'agrees'} {len(lines) - 2}"
     )
+    verdict = "otherwise than predicted in TaintToleration rejects" if other else "as predicted"
+    assert lines[-1].startswith(f"the scheduler does {verdict}")
 
 
 @pytest.mark.parametrize(

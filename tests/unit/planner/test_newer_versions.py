@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rebalancer.engine.branches import Touched
+from rebalancer.engine.config import Witness
+from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings import plan_with_findings
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions
@@ -76,3 +81,45 @@ def test_a_known_version_has_no_such_finding() -> None:
     plan = planned("v1.36.0")
     assert not [f for f in plan.findings if f.code == "newer-version"]
     assert "server version v1.36.0: rules of kube-scheduler 1.36" in plan.assumptions
+
+
+def witnessed(version: str, *, without: str = "", doubted: str = "") -> PlanOptions:
+    """As after enough decisions on everything that the moves rest on, but for one branch."""
+    things: tuple[Any, ...] = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    state = ClusterState.of(snapshot(*things, server_version=version))
+    here = Touched(Framework(state), state.snapshot.pods[0].template)
+    branches = here.takes(np.array([1])) | here.kept_out()
+    assert not without or without in branches
+    covered = frozenset(("default-scheduler", b) for b in branches if b != without)
+    return PlanOptions(
+        witness=Witness(covered, {("default-scheduler", doubted): "it did otherwise"} if doubted else {})
+    )
+
+
+SPREADS = "PodTopologySpread rejects: In"
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "moves", "certain"),
+    [
+        ("v1.38.0", witnessed("v1.38.0"), 2, True),
+        ("v1.38.0", witnessed("v1.38.0", without=SPREADS), 2, False),
+        ("v1.38.0", witnessed("v1.38.0", without=SPREADS, doubted=SPREADS), 0, None),
+        ("v1.36.2", witnessed("v1.36.2", doubted="NodePorts rejects: ports of sidecars"), 2, True),
+        ("v1.36.2", witnessed("v1.36.2", without=SPREADS, doubted=SPREADS), 0, None),
+    ],
+    ids=[
+        "every branch is covered",
+        "one is not",
+        "in one a decision was not as predicted",
+        "on a known version, elsewhere",
+        "on a known version",
+    ],
+)
+def test_the_schedulers_own_decisions_make_moves_certain_or_doubtful(
+    version: str, options: PlanOptions, moves: int, certain: bool | None
+) -> None:
+    plan = planned(version, options)
+    assert {m.certain for m in plan.moves} == ({certain} if moves else set())
+    assert len(plan.moves) == moves
+    assert plan.optimal is (certain is True)

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.config import Witness
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Observer
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.ledger import ENOUGH, Agreed, Ledger, encode
+from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Ledger, encode
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory, Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
@@ -98,6 +99,34 @@ def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None
     told(comparison(Result.DISAGREES))
     most.append(memory.most_in_flight)
     assert most == [2, None, 2]
+
+
+def test_decisions_become_evidence_by_branch_and_a_disagreement_binds_until_enough_have_followed() -> None:
+    memory = Memory(FakeTime(), CANARY)
+    told = memory.listen()
+    memory.begin()
+    ports = {"version": "v1.38.0", "profile": "p", "branches": ("NodePorts takes",)}
+    key = "p", "NodePorts takes"
+
+    def tell(result: Result, number: int = 1) -> None:
+        for _ in range(number):
+            told(replace(comparison(result), message="no ports", **ports))
+
+    tell(Result.AGREES, COVERED - 1)
+    assert memory.witness("v1.38.0").covered == frozenset()
+    tell(Result.AGREES)
+    assert memory.witness("v1.38.0").covered == {key}
+    assert memory.witness("v1.38.1") == Witness(), "another version's decisions say nothing"
+    tell(Result.UNCLEAR)
+    tell(Result.DISAGREES)
+    tell(Result.AGREES, COVERED - 1)
+    found = memory.witness("v1.38.0")
+    assert (found.covered, [*found.doubted]) == (frozenset(), [key])
+    assert "NodePorts takes" in found.doubted[key]
+    assert "default/web: no ports" in found.doubted[key]
+    memory.begin()
+    tell(Result.AGREES)
+    assert memory.witness("v1.38.0") == Witness(frozenset({key}))
 
 
 def test_without_a_canary_there_is_none_for_a_newer_version_either() -> None:

@@ -6,14 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.policy.ledger import (
+    COVERED,
     MOST_ENTRIES,
+    MOST_SHOWN,
     Circuit,
     Claim,
     Entry,
     Fate,
     Ledger,
+    Shown,
     Totals,
     claimed,
+    decode,
     merged,
     rival,
     within_limits,
@@ -39,6 +43,28 @@ def test_entries_of_both_are_kept_in_the_order_of_time_and_of_one_entry_the_own(
     mine = Ledger(entries=(entry(2, "b"), entry(3, "c", "mine")))
     found = merged(theirs, mine)
     assert [(e.pod, e.message) for e in found.entries] == [("a", ""), ("b", ""), ("c", "mine")]
+
+
+def test_of_what_decisions_have_shown_the_account_that_allows_less_counts() -> None:
+    theirs = {"a": Shown(1.0, COVERED), "b": Shown(2.0, 5, "no"), "c": Shown(3.0, COVERED)}
+    mine = {"a": Shown(4.0, 3), "b": Shown(1.0, 9), "d": Shown(5.0, COVERED)}
+    assert merged(Ledger(shown=theirs), Ledger(shown=mine)).shown == {
+        "a": Shown(4.0, 3),
+        "b": Shown(2.0, 5, "no"),
+        "c": Shown(3.0, 0),
+        "d": Shown(5.0, COVERED),
+    }
+
+
+def test_what_decisions_have_shown_is_bounded_and_what_cannot_be_right_is_put_aside() -> None:
+    many = {f"v|p|{i}": Shown(float(i), 1, "wrong" if not i else "") for i in range(2 * MOST_SHOWN)}
+    kept = within_limits(Ledger(shown=many)).shown
+    assert len(kept) == MOST_SHOWN
+    assert {"v|p|0", f"v|p|{2 * MOST_SHOWN - 1}"} <= kept.keys(), "a disagreement stays, and the latest"
+    aside: list[str] = []
+    text = '{"version":1,"shown":{"a":{"agrees":-1},"b":{"agrees":3},"c":{"agrees":99999}}}'
+    found = decode(text, lambda part, _: aside.append(part))
+    assert (found.shown, aside) == ({"b": Shown(0.0, 3)}, ["shown[a]", "shown[c]"])
 
 
 def test_a_violation_lasts_as_the_newer_account_says_and_from_the_later_beginning_on() -> None:

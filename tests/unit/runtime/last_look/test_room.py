@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from rebalancer.engine.config import NO_WITNESS, Witness
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -38,7 +39,8 @@ class World:
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             snapshot=self.snapshot,
         )
-        self.look = Room(cluster, self.plan, None, self.watch, certainty)
+        self.witness = NO_WITNESS
+        self.look = Room(cluster, self.plan, None, self.watch, certainty, lambda: self.witness)
 
     def by_name(self) -> dict[tuple[str, str], Pod]:
         """The pods as they are."""
@@ -401,3 +403,15 @@ def test_what_has_been_mended_is_not_mended_again_even_where_nothing_would_retur
     reason = w.look.why_not(move)
     assert reason is not None
     assert "has been mended" in reason.message
+
+
+def test_a_disagreement_of_the_scheduler_since_the_plan_stops_what_rests_on_it() -> None:
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    w = World(snapshot(*things))
+    (move, *_) = w.plan.moves
+    w.witness = Witness(doubted={("default-scheduler", "NodePorts takes: hostIP"): "it took a port"})
+    assert w.look.why_not(move) is None
+    w.witness = Witness(doubted={("default-scheduler", "PodTopologySpread rejects: In"): "it went to a-0"})
+    reason = w.look.why_not(move)
+    assert reason is not None
+    assert reason.message == "since the plan, it went to a-0"
