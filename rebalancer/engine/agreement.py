@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
 from math import inf
 from typing import TypeVar
 
@@ -30,13 +31,15 @@ from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Rows
 
 MOST_EVENTS = 4000
 """Changes of pods that are remembered. What may have been decided before them is unclear where it does not
 fit now."""
+MOST_DECISIONS = 2000
+"""Decisions that wait to be judged; the oldest are left out."""
 QUIET = 40
 """Changes around a decision up to which it is evidence: with more of them, too much would fit."""
 NAMED = 10
@@ -148,7 +151,7 @@ class Agreement:
         self._number = 0
         self._nominations = 0
         self._waiting: dict[str, _Waiting] = {}
-        self._decisions: deque[_Decision] = deque()
+        self._decisions: deque[_Decision] = deque(maxlen=MOST_DECISIONS)
         for pod in snapshot.pods:
             self.seen(pod)
         self.begin()
@@ -165,18 +168,17 @@ class Agreement:
         return len(self._waiting) + len(self._decisions)
 
     def seen(self, pod: Pod, now: float = 0.0, *, ask: bool = True) -> None:
-        """A pod as it is now. `ask`: if the scheduler has decided about it, that is to be judged.
-
-        `now`: by a clock that never goes back.
+        """A pod as it is now. `ask`: whether there is time to ask about it at once, if it was decided about;
+        that makes it evidence, and a refusal is not judged without. `now`: by a clock that never goes back.
         """
         waits = self._waiting.get(pod.key)
         if waits is None and self._placed(pod):
             return
-        if waits is not None and ask:
+        if waits is not None:
             if pod.node_name:
-                fits = self._fits_now(pod)
+                fits = ask and self._fits_now(pod)
                 self._decisions.append(_Decision(pod, waits.since, self._number, now, fits))
-            elif pod.unschedulable and pod.unschedulable != waits.said:
+            elif ask and pod.unschedulable and pod.unschedulable != waits.said:
                 found = None if self._open(pod).any() else self._reasons(pod)
                 self._decisions.append(_Decision(pod, waits.since, self._number, now, found=found))
         self._put(pod, waits.since if waits is not None else None)
@@ -194,13 +196,10 @@ class Agreement:
         self._put(key, None)
 
     def settled(self, until: float = inf, *, more: Callable[[], bool] = lambda: True) -> list[Comparison]:
-        """Judges the decisions that were seen until then; as many as there is time for, by `more`. The
-        others are left out."""
+        """Judges the decisions that were seen until then; as many as there is time for, by `more`."""
         found = []
-        while self._decisions and self._decisions[0].at <= until:
+        while self._decisions and self._decisions[0].at <= until and more():
             decision = self._decisions.popleft()
-            if not more():
-                continue
             found.append(self._bound(decision) if decision.pod.node_name else self._refused(decision))
         return found
 
@@ -400,15 +399,15 @@ class Agreement:
     # -- what may have been
 
     def _around(self, decision: _Decision) -> _Around:
-        """What may have been when the scheduler decided."""
+        """What may have been when the scheduler decided; of what fits only as much as says that it was not
+        quiet."""
         first = self._number - len(self._events)
-        looks_around = self._looks_around(decision.pod)
-        row = self.state.table.index.get(decision.pod.node_name)
+        begin = max(decision.since, first)
+        matters = self._mattering(decision.pod)
         could: dict[str, list[Placed | None]] = {}
         closed: set[str] = set()
-        for number in range(max(decision.since, first), self._number):
-            e = self._events[number - first]
-            if e.key == decision.pod.key or e.key in closed:
+        for number, e in enumerate(islice(self._events, begin - first, None), begin):
+            if e.key == decision.pod.key or e.key in closed or not any(map(matters, (e.before, e.after))):
                 continue
             forms = could.setdefault(e.key, [e.before])
             # Seen before the decision was, or decided before and seen after it.
@@ -416,31 +415,42 @@ class Agreement:
                 forms.append(e.after)
             else:
                 closed.add(e.key)
+            if decision.fits and len(could) > 2 * QUIET:
+                break
         found: dict[tuple[str, int], tuple[Placed | None, Placed | None]] = {}
         for key, forms in could.items():
             for there in {f.row for f in forms if f is not None}:
                 on = [f if f is not None and f.row == there else None for f in forms]
-                matters = looks_around or there == row or not decision.pod.node_name
-                if matters or any(f is not None and self._looked_for(f) for f in on):
-                    found[key, there] = max(on, key=_presence), min(on, key=_presence)
-        keys = frozenset({k for k, _ in found} | {k for k, forms in could.items() if not any(forms)})
+                found[key, there] = max(on, key=_presence), min(on, key=_presence)
         known = decision.since >= first and not any(
             len({id(f.template) for f in forms if f is not None}) > 1 for forms in could.values()
         )
-        return _Around(keys, found, known)
+        return _Around(frozenset(could), found, known)
 
-    def _looks_around(self, pod: Pod) -> bool:
-        terms = self.state.terms.of(pod.template)
-        return bool(
-            pod.template.volumes
-            or terms.required
-            or terms.required_anti
-            or self.state.constraints(pod.template, hard=True)
-        )
+    def _mattering(self, pod: Pod) -> Callable[[Placed | None], bool]:
+        """Whether another pod matters to the verdict on this one: on its node, or because of what one of
+        them asks of the other."""
+        row = self.state.table.index.get(pod.node_name)
+        hard = self.state.constraints(pod.template, hard=True)
+        own = self.state.terms.of(pod.template)
+        selected = [self.state.terms.selects(t) for t, _ in (*own.required, *own.required_anti)]
+        known: dict[int, bool] = {}
 
-    def _looked_for(self, placed: Placed) -> bool:
-        """Whether a pod may matter to others on other nodes, whatever these ask for."""
-        return bool(self.state.terms.of(placed.template).required_anti)
+        def asks(t: PodTemplate) -> bool:
+            return (
+                bool((t.volumes and pod.template.volumes) or self.state.terms.of(t).required_anti)
+                or any(c.counts(t.namespace, t.labels) for c in hard)
+                or any(s.weigh(t) for s in selected)
+            )
+
+        def matters(placed: Placed | None) -> bool:
+            if placed is None or row is None or placed.row == row:
+                return placed is not None
+            if id(placed.template) not in known:
+                known[id(placed.template)] = asks(placed.template)
+            return known[id(placed.template)]
+
+        return matters
 
     def _in_all_orders(
         self, pod: Pod, row: int, around: _Around, ask: Callable[[], T], enough: Callable[[T], bool]

@@ -9,12 +9,12 @@ the engine's rule is this scheduler's rule; where one was not, nothing that touc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
-from rebalancer.engine.config import Witness
+from rebalancer.engine.config import Profile, Witness
 from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.storage import claim_volumes
@@ -23,8 +23,25 @@ from rebalancer.engine.version import GATED_NOMINATIONS, SIDECAR_PORTS
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Rows
 
-if TYPE_CHECKING:
-    from rebalancer.engine.framework import Framework
+
+class Question(Protocol):
+    """`framework.Question`, as far as it is needed here."""
+
+    @property
+    def plugin(self) -> str: ...
+
+    @property
+    def pass_(self) -> Bools: ...
+
+
+class Framework(Protocol):
+    """`framework.Framework`, which asks here."""
+
+    state: ClusterState
+    profile: Profile
+
+    def questions(self, template: PodTemplate) -> Sequence[Question]: ...
+
 
 Verdict = Literal["takes", "rejects"]
 VERDICTS: tuple[Verdict, ...] = ("takes", "rejects")

@@ -128,9 +128,11 @@ class AgreementWatch:
         now = self._monotonic()
 
         def in_time() -> bool:
-            return self._monotonic() < now + _BUDGET
+            return self._monotonic() < until
 
+        until = now + _BUDGET
         self._tell_it(agreement, changes, in_time)
+        until = self._monotonic() + _BUDGET
         for found in agreement.settled(now - self._settled, more=in_time):
             if not stale:
                 self._tell(found)

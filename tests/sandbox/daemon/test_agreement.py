@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.engine.config import parse_config
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.runtime.live.agreement import AgreementWatch
+from rebalancer.sandbox.controllers import scheduler
+from rebalancer.sandbox.registry import bind
 from tests.support.clusters.cluster_objects import node, template, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
-from tests.support.sandbox import Cluster
+from tests.support.sandbox import ApiError, Cluster, Store
 from tests.support.scheduler.plain import Json
 from tests.support.servers.api import connected
 from tests.support.servers.watching import QUICK, watching
@@ -153,6 +157,74 @@ def test_a_scheduler_that_is_configured_otherwise_is_found_out(
     assert set(first.nodes) <= {n["metadata"]["name"] for n in nodes}
     assert first.nodes
     assert first.message
+
+
+@contextmanager
+def bindings_out_of_order(monkeypatch: pytest.MonkeyPatch, together: int = 25) -> Iterator[None]:
+    """Bindings reach the API server some at a time, in any order; for the scheduler they count at once."""
+    chance, lock, over = random.Random(1), threading.Lock(), threading.Event()
+    decided: list[tuple[Store, str, str, str]] = []
+    monkeypatch.setattr(scheduler, "bind", lambda *one: decided.append(one))
+
+    def deliver() -> None:
+        while not over.wait(0.02) or decided:
+            with lock:
+                late = [decided.pop(0) for _ in range(min(together, len(decided)))]
+            chance.shuffle(late)
+            for one in late:
+                with suppress(ApiError):
+                    bind(*one)
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["the same rules", "a filter less"])
+def test_a_burst_of_a_thousand_whose_bindings_come_out_of_order(
+    other: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disagreement where there is none; and where there is, it is found all the same."""
+    nodes = [node(f"{z}-{i}", z, cpu="16", taints=[TAINT] * (i == 0)) for z in "abc" for i in range(8)]
+    less = configured(plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}})
+    options = {"scheduler": parse_config(less)} if other else {}
+    spread = {
+        "web": {**SPREAD, "labelSelector": {"matchLabels": {"app": "web"}}},
+        "api": {
+            **SPREAD,
+            "topologyKey": "kubernetes.io/hostname",
+            "nodeTaintsPolicy": "Honor",
+            "labelSelector": {"matchLabels": {"app": "api"}},
+        },
+    }
+    wanted = {"web": 400, "api": 300, "plain": 300}
+
+    def placed() -> int:
+        return sum(bool(p["spec"].get("nodeName")) for p in cluster.store.list("Pod", "default"))
+
+    with (
+        Cluster(nodes, ready_after=0.02, **options) as cluster,
+        compared(cluster) as found,
+        bindings_out_of_order(monkeypatch),
+    ):
+        for app in wanted:
+            constraints = [spread[app]] if app in spread else []
+            made = template(app, topologySpreadConstraints=constraints)
+            cluster.store.create(workload("ReplicaSet", 0, app, template=made))
+        for app, replicas in wanted.items():
+            cluster.scale("default", app, replicas)
+        until(lambda: placed() == sum(wanted.values()))
+        until(lambda: len(found) >= 0.99 * sum(wanted.values()))
+    results = Counter(c.result for c in found)
+    if other:
+        assert {p for c in found if c.result is Result.DISAGREES for p in c.plugins} == {"TaintToleration"}
+    else:
+        assert results[Result.DISAGREES] == 0
+        assert results[Result.AGREES] > 20 * results[Result.UNCLEAR]
 
 
 def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None:
