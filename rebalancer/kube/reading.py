@@ -255,14 +255,16 @@ class Objects:
         version, found = self._list("Pod", namespace, labels, fields)
         return version, tuple(o for o in found if isinstance(o, Pod))
 
-    def newest(self, kind: str, fields: str) -> HeadMeta | None:
-        """Of the objects that a field selector selects (the first 500) the one that changed last.
+    def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
+        """Of the objects that a field selector selects (the first 500) the one that changed last;
+        `namespace`: there only.
 
         It is what the API server has now, also where its watches are behind: a list without resourceVersion
         is consistent. Only metadata is asked for.
         """
         found: list[HeadMeta] = []
-        for resource in replace(RESOURCES[kind], metadata_only=True).parts(self._namespaces):
+        within = (namespace,) if namespace else self._namespaces
+        for resource in replace(RESOURCES[kind], metadata_only=True).parts(within):
             page = next(
                 pages(self._connection, resource, wait=self._wait, fields=fields, backoff=self._backoff)
             )

@@ -117,9 +117,10 @@ NAMED = {
     for r in (
         Resource("ServiceAccount", "", "v1", "serviceaccounts", metadata_only=True),
         Resource("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", namespaced=False, metadata_only=True),
+        replace(RESOURCES["PriorityClass"], metadata_only=True),
     )
 }
-"""Kinds of which only single objects are read, by the names that templates give."""
+"""Kinds of which single objects are read, by the names that templates give."""
 _OF_DRIVERS = frozenset({"CSIStorageCapacity"})
 """Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
 

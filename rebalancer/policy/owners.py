@@ -219,10 +219,9 @@ class Owners:
                 {},
                 "use a nodeSelector instead of nodeName",
             )
-        wanted = owner.template.priority_class if owner.template is not None else ""
-        known = "PriorityClass" not in snapshot.kinds or wanted in snapshot.priority_classes
-        if wanted and not known and not wanted.startswith("system-"):
-            return gone(name, "PriorityClass", wanted)
+        for kind, wanted in named(owner):
+            if kind == "PriorityClass" and kind in snapshot.kinds and wanted not in snapshot.priority_classes:
+                return gone(name, kind, wanted)
         namespace = snapshot.namespaces.get(owner.namespace)
         if namespace is None or not owner.security:
             return None
@@ -386,17 +385,25 @@ def gone(owner: str, kind: str, name: str) -> Reason:
 
 
 def named(owner: Workload) -> Iterator[tuple[str, str]]:
-    """Kind and name of what the owner's template names and a snapshot does not have. The ServiceAccount
-    `default` is made again by itself."""
+    """Kind and name of what the owner's template names, and without which no new pod is admitted.
+
+    The ServiceAccount `default` and the classes of the system are made again by themselves.
+    """
     if owner.service_account not in ("", "default"):
         yield "ServiceAccount", owner.service_account
     if owner.runtime_class:
         yield "RuntimeClass", owner.runtime_class
+    wanted = owner.template.priority_class if owner.template is not None else ""
+    if wanted and not wanted.startswith("system-"):
+        yield "PriorityClass", wanted
 
 
 def not_looked_at(owners: Iterable[Workload]) -> tuple[str, ...]:
-    """What a plan that moves pods of these owners assumes of what their templates name, in a sentence."""
-    kinds = sorted({kind for owner in owners for kind, _ in named(owner)})
+    """What a plan that moves pods of these owners assumes of what their templates name, in a sentence.
+
+    PriorityClasses are in the snapshot, or it is said that they are not.
+    """
+    kinds = sorted({kind for owner in owners for kind, _ in named(owner)} - {"PriorityClass"})
     say = f"whether each {' and '.join(kinds)} that a template names exists was not looked at"
     return (say,) if kinds else ()
 

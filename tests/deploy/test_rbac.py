@@ -41,18 +41,20 @@ def controller(name: str, per_node: dict[str, int]) -> list[Object]:
 
 
 def named() -> list[Object]:
-    """A Deployment whose template names a ServiceAccount and a RuntimeClass, and these."""
+    """A Deployment whose template names a ServiceAccount, a RuntimeClass, a PriorityClass; and these."""
     made = objects(deployment("web").spread("zone", 1).placed({"a-0": 4}))
     for o in made:
         if o["kind"] != "Pod":
             o["spec"]["template"]["spec"] |= {"serviceAccountName": "web", "runtimeClassName": "plain"}
+            o["spec"]["template"]["spec"] |= {"priorityClassName": "gold"}
     account = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {"name": "web", "namespace": "default"},
     }
     runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "plain"}}
-    return [*made, account, {**runtime, "handler": "runc"}]
+    rank = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+    return [*made, account, {**runtime, "handler": "runc"}, {**rank, "value": 0}]
 
 
 SKEWED = objects(
@@ -182,7 +184,8 @@ def test_an_installation_of_some_namespaces_asks_for_nothing_elsewhere(name: str
         run.command()
         accesses = run.accesses
     refused = {(a.verb, a.resource, a.name) for a in accesses if a.code == 403}
-    assert refused <= {("get", "leases", "kube-scheduler"), ("get", "runtimeclasses", "plain")}
+    named = {("get", "runtimeclasses", "plain"), ("get", "priorityclasses", "gold")}
+    assert refused <= {("get", "leases", "kube-scheduler"), *named}
     wide = {a.resource for a in accesses if not a.namespace and a.resource != "namespaces"}
     assert wide <= {"runtimeclasses", *(r.plural for r in RESOURCES.values() if not r.namespaced)}
     assert {a.namespace for a in accesses} <= {"", "default", "pay", NAMESPACE, "kube-system"}

@@ -160,8 +160,8 @@ def _uid(pod: Pod) -> str:
 
 # Is what an owner's template names still there? Without it the API server refuses every new pod.
 #
-# ServiceAccounts and RuntimeClasses are neither listed nor watched, as few of them matter. They are read by
-# name, for the owners that a plan has moves of, and again before each eviction.
+# They are read by name, for the owners that a plan has moves of, and again before each eviction.
+# ServiceAccounts and RuntimeClasses are neither listed nor watched, as few of them matter.
 
 Exists = Callable[[str, str, str], bool | None]
 """`rebalancer.kube.reading.Objects.exists`: by kind, namespace and name. Raises KubeError."""
@@ -224,6 +224,10 @@ class Reads(Protocol):
         """All quotas of a namespace."""
         ...
 
+    def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
+        """Of the objects that a field selector selects the one that changed last."""
+        ...
+
 
 class Namespaces(Protocol):
     """`rebalancer.kube.brakes.Brakes`, as far as it is needed here. Raises KubeError."""
@@ -236,13 +240,15 @@ class Namespaces(Protocol):
 class Read(Struct, frozen=True, eq=False):
     """What was read for one look, all of it at the same time: it must not be old when the eviction is sent.
 
-    `named`: why what the template names would keep a new pod out. `node`, `pod_there`: where the replacement
+    `named`: why what the template names would keep a new pod out. `storage`: which claim or volume of it is
+    not as planned. `node`, `pod_there`: where the replacement
     is expected, and the pod there that changed last.
     """
 
     owner: Future[Workload | None]
     parent: Future[Workload | None]
     named: Future[Reason | None]
+    storage: Future[Reason | None]
     budgets: Future[tuple[PodDisruptionBudget, ...]]
     quotas: Future[tuple[ResourceQuota, ...]]
     namespace: Future[ObjectMeta | Reason | None]
@@ -304,12 +310,13 @@ class Looking:
     @cached_property
     def read(self) -> Read:
         pod, spot_check, node = self.move.pod, self.look.spot_check, self._expected
-        with ThreadPoolExecutor(max_workers=10, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=11, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
                 parent=pool.submit(self._read_parent),
                 named=pool.submit(self._read_named),
+                storage=pool.submit(self._read_storage),
                 budgets=pool.submit(self._read_limits, self.look.reads.budgets),
                 quotas=pool.submit(self._read_limits, self.look.reads.quotas),
                 namespace=pool.submit(self._read_namespace),
@@ -392,6 +399,17 @@ class Looking:
     def _read_named(self) -> Reason | None:
         return why_not(self.planned, self.look.reads.exists) if self.planned is not None else None
 
+    def _read_storage(self) -> Reason | None:
+        """The engine goes by claims and volumes as they were planned with."""
+        for kind, planned in self.look.room.storage(self.move):
+            here = f"metadata.name={planned.name}"
+            live = self.look.reads.newest(kind, here, planned.namespace)
+            if live is None or live.resource_version != planned.resource_version:
+                return _changed(
+                    f"{kind} {planned.name} of pod {self.move.pod.key} has changed since the plan"
+                )
+        return None
+
     def _read_parent(self) -> Workload | None:
         """The owner's own owner. One that the plan did not know and that may not be read is none."""
         ref = self.planned.owner if self.planned is not None else None
@@ -431,8 +449,14 @@ LOOK = (
     ),
     Check(
         "what the template names",
-        "The ServiceAccount and the RuntimeClass exist; without them no new pod is admitted.",
+        "ServiceAccount, RuntimeClass and PriorityClass exist; without them no new pod is admitted.",
         lambda at: at.read.named.result(),
+        cost="read",
+    ),
+    Check(
+        "what the pod mounts",
+        "Its claims and their volumes are as they were planned with.",
+        lambda at: at.read.storage.result(),
         cost="read",
     ),
     Check(

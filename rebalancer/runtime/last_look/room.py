@@ -10,12 +10,13 @@ engine knows what is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
+from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
@@ -99,6 +100,16 @@ class Room:
         """The namespace as it was planned with; None where that is not known."""
         found = self._planned.namespaces.get(name)
         return found.metadata if found is not None else None
+
+    def storage(self, move: Move) -> Iterator[tuple[str, ObjectMeta]]:
+        """Kind and metadata of the claims that the replacement mounts and of their volumes, as planned."""
+        for mounted in claim_volumes(move.replacement):
+            claim = self._planned.claims.get(f"{move.pod.namespace}/{mounted.claim}")
+            if claim is None:
+                continue  # the engine lets no pod go without it, or says that it cannot see claims
+            yield "PersistentVolumeClaim", claim.metadata
+            if (volume := self._planned.volumes.get(claim.spec.volume_name)) is not None:
+                yield "PersistentVolume", volume.metadata
 
     def destinations(self, move: Move) -> tuple[str, ...]:
         """The nodes that the replacement may go to, as of the last `why_not` of this move."""

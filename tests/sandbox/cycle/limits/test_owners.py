@@ -11,7 +11,7 @@ from rebalancer.outcome import End
 from rebalancer.planner import plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import decoded, deployment, nodes, objects
+from tests.support.build import claim, decoded, deployment, nodes, objects, volume
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Reply
@@ -134,18 +134,20 @@ def test_a_namespace_in_which_a_replacement_was_held_back_is_remembered() -> Non
 
 
 def named(things: Any, account: str = "web", runtime: str = "plain") -> list[Json]:
-    """Templates name a ServiceAccount and a RuntimeClass, of which those called web and plain exist."""
+    """Templates name a ServiceAccount, a RuntimeClass and a PriorityClass; web, plain and gold exist."""
     made = objects(things)
     for o in made:
         if "template" in o.get("spec", {}):
             o["spec"]["template"]["spec"] |= {"serviceAccountName": account, "runtimeClassName": runtime}
+            o["spec"]["template"]["spec"] |= {"priorityClassName": "gold"}
     there = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {"name": "web", "namespace": "default"},
     }
     runs = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "plain"}}
-    return [*made, there, {**runs, "handler": "runc"}]
+    ranks = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+    return [*made, there, {**runs, "handler": "runc"}, {**ranks, "value": 0}]
 
 
 SKEWED = (nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
@@ -175,21 +177,51 @@ def test_a_dry_run_and_a_plan_of_a_file_say_that_nobody_was_asked() -> None:
     assert not any("was not looked at" in a for a in plan(decoded(objects(SKEWED))).assumptions)
 
 
-def test_what_is_deleted_after_the_plan_is_missed_by_the_last_look() -> None:
+@pytest.mark.parametrize(
+    "gone",
+    [("ServiceAccount", "web", "default"), ("RuntimeClass", "plain", None), ("PriorityClass", "gold", None)],
+)
+def test_what_is_deleted_after_the_plan_is_missed_by_the_last_look(gone: tuple[str, str, str | None]) -> None:
     with ApiServer(named(SKEWED)) as server:
-        run = Run(
-            server,
-            time=later(),
-            after_plan=lambda n: server.store.delete("ServiceAccount", "web", "default") if n == 1 else None,
-        )
+        run = Run(server, time=later(), after_plan=lambda n: server.store.delete(*gone) if n == 1 else None)
     assert run.evictions() == 0
     assert set(run.story.rejected.values()) <= {ReasonCode.REPLACEMENT_REFUSED}
     assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
 
 
+ELSEWHERE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["nowhere"]}]}
+NOWHERE = {"required": {"nodeSelectorTerms": [ELSEWHERE]}}
+
+
+@pytest.mark.parametrize("kind", ["PersistentVolumeClaim", "PersistentVolume"])
+def test_a_claim_or_volume_that_changes_after_the_plan_ends_the_moves_that_mount_it(kind: str) -> None:
+    made = objects(SKEWED, claim("shared", "disk"), volume("disk", "shared"))
+    for o in made:
+        modes = {"accessModes": ["ReadWriteMany"]}
+        mounts = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]}
+        storage = o["kind"].startswith("PersistentVolume")
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})):
+            spec |= (modes if storage else mounts) if o["kind"] != "Node" else {}
+        if o["kind"] == kind:
+            o["metadata"]["finalizers"] = ["kubernetes.io/protection"]
+
+    def change(server: ApiServer) -> None:
+        if kind == "PersistentVolumeClaim":
+            server.store.delete(kind, "shared", "default")
+        else:
+            server.store.modify(kind, "disk", None, lambda o: o["spec"].update(nodeAffinity=NOWHERE))
+
+    with ApiServer(made) as server:
+        run = Run(server, time=later(), after_plan=lambda n: change(server) if n == 1 else None)
+    assert len(run.story.plans[0].moves) == 2
+    assert run.evictions() == 0
+    assert set(run.story.rejected.values()) <= {ReasonCode.CHANGED_SINCE_PLAN}
+    assert not run.story.plans[-1].moves
+
+
 def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
     with ApiServer(named(SKEWED)) as server:
-        for resource in ("serviceaccounts", "runtimeclasses"):
+        for resource in ("serviceaccounts", "runtimeclasses", "priorityclasses"):
             server.faults.add(Reply(403), verb="get", resource=resource)
         run = Run(server, time=later())
     assert run.evictions() == 2
