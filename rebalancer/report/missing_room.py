@@ -31,7 +31,10 @@ def headline(room: Room) -> str:
             names[0] if len(names) == 1 else f"any of {listing(names, _NAMED)}"
         )
     said += f": mends {listing(map(workload_name, room.mends), _NAMED)}" if room.mends else ""
-    return said + ("." if room.proved else f". Fewer were not proved impossible{_cut(room)}.")
+    if room.proved or (room.number == 1 and not room.left):
+        return f"{said}."
+    unproved = "Fewer were not proved impossible" if room.number > 1 else "More may do better"
+    return f"{said}. {unproved}{_cut(room)}."
 
 
 def _cut(room: Room) -> str:

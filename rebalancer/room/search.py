@@ -7,7 +7,6 @@ the cluster with these nodes then says what they come to.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -220,16 +219,13 @@ def single_node(
     left, evictions, place, planned = min(tried, key=lambda t: t[:3])
     if left >= excess:
         return None
-    after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
     return Room(
         source=snapshot.source,
         excess=excess,
         nodes=(bare_node(snapshot, every[place]),),
         left=left,
         evictions=evictions,
-        mends=_workloads(
-            c for c in stays if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess
-        ),
+        mends=_mends(stays, planned),
         proved=left == 0,
         waiting=sum(p.waits for p in snapshot.pods),
     )
@@ -247,10 +243,11 @@ def instead(
     keep: Collection[Constraint],
     posed: Posed,
     best: Added,
+    left: int,
     effort: Effort,
 ) -> Enlarged | None:
     """Existing nodes that could take the new one's pods if they had a little more, those that lack least: as
-    many as lack the same. None if none would do."""
+    many as lack the same. None if none would do: the plan with it is to leave no more than `left`."""
     if not best.everywhere:
         return None
     placed = best.placed[:, best.nodes[0]]
@@ -281,7 +278,10 @@ def instead(
                 break
             asked += 1
             if more and _does(first, options, keep, name, dict(more), best.excess, effort):
-                good.append(name)
+                larger = plan(enlarged(first.snapshot, name, dict(more)), options)
+                effort.candidates(larger.steps)
+                if larger.residual_excess <= left:
+                    good.append(name)
         if good:
             return Enlarged(tuple(good), dict(more))
     return None
@@ -352,15 +352,21 @@ def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
         return replace(nothing, least=best.excess, proved=proved and searched, searched=searched)
     chosen = [posed.kind_of(row) for row in best.nodes]
     with_them = plan(with_nodes(snapshot, named(chosen)), options)
+    mends = _mends(left, with_them)
+    if not mends:
+        # There is a placement, and something else keeps the pods from it: a budget, say.
+        return replace(nothing, least=best.excess, proved=False, searched=not effort.fell_short)
     return replace(
         nothing,
         searched=not effort.fell_short,
         least=best.excess,
         nodes=new_nodes(posed, best, thought_of.every),
-        instead=instead(first, options, keep, posed, best, effort) if len(best.nodes) == 1 else None,
+        instead=instead(first, options, keep, posed, best, with_them.residual_excess, effort)
+        if len(best.nodes) == 1
+        else None,
         left=with_them.residual_excess,
         evictions=len(with_them.moves),
-        mends=_mends(left, posed, best),
+        mends=mends,
         proved=proved,
     )
 
@@ -402,15 +408,12 @@ def _useful(
     return [every[place] for place in places]
 
 
-def _mends(left: Sequence[ConstraintResult], posed: Posed, best: Added) -> tuple[str, ...]:
-    """Those that then have less excess than the plan leaves."""
-    after: dict[Constraint, int] = defaultdict(int)
-    before: dict[Constraint, int] = defaultdict(int)
-    for group, excess in zip(posed.component.groups, best.excesses, strict=True):
-        after[group.constraint] += excess
-    for c in left:
-        before[c.constraint] += c.residual_excess
-    return _workloads(c for c in left if after[c.constraint] < before[c.constraint])
+def _mends(left: Sequence[ConstraintResult], planned: Plan) -> tuple[str, ...]:
+    """Those of which the plan with further nodes leaves less."""
+    after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
+    return _workloads(
+        c for c in left if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess
+    )
 
 
 def _workloads(constraints: Iterable[ConstraintResult]) -> tuple[str, ...]:

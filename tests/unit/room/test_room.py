@@ -10,7 +10,7 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.report.missing_room import command, headline, to_buffers
 from rebalancer.room import Room
 from rebalancer.runtime.commands.reports import missing_room
-from tests.support.build import daemon_set, deployment, node, snapshot, workload
+from tests.support.build import daemon_set, deployment, node, pdb, snapshot, workload
 
 SMALL = [node("a-0").zone("a"), node("b-0").zone("b").cpu("150m")]
 LARGE = [node("a-0").zone("a").cpu(8), node("b-0").zone("b").cpu(8)]
@@ -65,6 +65,14 @@ CASES: dict[str, tuple[list[Any], str]] = {
         ],
         "1 node in a, like a-0: mends default/left, default/right.",
     ),
+    "its budget allows no eviction: room alone mends nothing": (
+        [
+            SMALL,
+            workload("web").spread("zone").placed({"a-0": 6}),
+            pdb("web", {"app": "web"}, max_unavailable=0),
+        ],
+        "More nodes would not help: an excess of 5 stays for other reasons.",
+    ),
     "what lacks no room": (
         [LARGE, workload("web").spread("zone").placed({"a-0": 3})],
         "No room is missing: the plan leaves no excess.",
@@ -86,6 +94,17 @@ def test_what_a_node_runs_for_itself_takes_room_of_a_new_one_too() -> None:
     many = workload("web").requests(cpu="200m").spread("zone").placed({"a-0": 3})
     room = found(machines, agent, many)
     assert (room.number, room.nodes[0].like, room.left) == (1, "a-0", 0)
+
+
+def test_nodes_that_the_plan_has_no_use_for_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A placement with them has less excess, and something keeps the pods from it."""
+    cluster = snapshot(SMALL, workload("web").spread("zone").placed({"a-0": 6}))
+    made = plan(cluster)
+    monkeypatch.setattr("rebalancer.room.search.plan", lambda *_: made)
+    found = missing_room(cluster, PlanOptions(), made, asked=True)
+    assert found is not None
+    assert (found.nodes, found.mends) == ((), ())
+    assert headline(found) == "No nodes were found that would help: an excess of 5 stays for other reasons."
 
 
 def test_the_command_tries_the_node_where_it_is_missing() -> None:
