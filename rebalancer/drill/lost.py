@@ -119,6 +119,10 @@ class Owned:
                 if owner is not None:
                     self._active[owner.key] += 1
 
+    def workload(self, pod: Pod) -> str:
+        """Kind/namespace/name of its topmost owner, or its own."""
+        return self._of(pod)[1]
+
     def runs(self, pod: Pod) -> None:
         """A pod that waited has found a node."""
         self.running[self._of(pod)[1]] += 1
@@ -239,8 +243,23 @@ class Breach(Struct, frozen=True):
         return self.after < self.needed
 
 
+class Honored(Struct, frozen=True, kw_only=True):
+    """What was replayed: the failure with `nodeTaintsPolicy: Honor` in the hard constraints of `workloads`,
+    and, where it says so, a `minDomains` that asks for no more than is left.
+
+    `pending`: replacements of all without a node, before and after; `loss`: the largest share of a workload's
+    pods that is then in one domain, and the next failure takes.
+    """
+
+    workloads: tuple[str, ...]
+    min_domains: bool
+    pending: tuple[int, int]
+    loss: tuple[float, float]
+
+
 class Drilled(Struct, frozen=True, kw_only=True):
-    """One failure. `nodes`: how many fail. `workloads`: those that lose pods, most missing first.
+    """One failure. `nodes`: how many fail. `workloads`: those that lose pods, most missing first, where all
+    nodes fail at once. `least`, `most`: Pending pods then, and where they fail one after the other.
 
     `waiting`: pods that were Pending before and still are.
     """
@@ -250,6 +269,9 @@ class Drilled(Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadLoss, ...]
     breaches: tuple[Breach, ...]
     waiting: int = 0
+    least: int = 0
+    most: int = 0
+    honored: Honored | None = None
 
     @property
     def lost(self) -> int:

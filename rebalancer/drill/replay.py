@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from rebalancer.drill.lost import SILENT, Breach, Drilled, Failure, Fate, Lost, Manner, Owned, WorkloadLoss
+from rebalancer.drill.lost import (
+    SILENT,
+    Breach,
+    Drilled,
+    Failure,
+    Fate,
+    Honored,
+    Lost,
+    Manner,
+    Owned,
+    WorkloadLoss,
+)
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.explain import shut_nodes, told
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate, TopologySpreadConstraint
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
-from rebalancer.planner.effort import OnProgress, unwatched
+from rebalancer.planner.effort import OnProgress, for_advice, unwatched
 from rebalancer.policy.budgets import Budget, Budgets
-from rebalancer.spread.arrays import Bools
-from rebalancer.spread.constraint import Constraint
+from rebalancer.spread.arrays import Bools, Rows
+from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import NodeTable
 
 # The cluster before anything fails: pods that terminate are gone, and what finds a node has one.
@@ -43,6 +54,7 @@ class Intact:
         self.on_progress = on_progress
         self.owned = Owned(snapshot, manner)
         self.budgets = Budgets(snapshot)
+        self.effort = for_advice(0)
         self.state = ClusterState.of(snapshot, config)
         on_progress()
         table = self.state.table
@@ -98,39 +110,195 @@ def lost_with(intact: Intact, down: Bools) -> list[Lost]:
     return [lost for row in np.flatnonzero(down).tolist() for lost in intact.owned.lost(intact.on_node[row])]
 
 
+_STEPS = 8
+"""In so many steps at most the nodes of a domain fail one after the other."""
+
+
+class _Ended(NamedTuple):
+    """A failure once everything has come to rest. `where`: replacements on their nodes; `left`: all pods
+    without one; `unmade`: replacements that are not made."""
+
+    placing: Placing
+    new: dict[Hashable, Lost]
+    where: dict[Hashable, int]
+    left: list[Waits]
+    unmade: set[Hashable]
+
+    @property
+    def pending(self) -> set[Hashable]:
+        """The replacements that find no node."""
+        return {key for waits in self.left for key in waits.keys if key in self.new}
+
+
 def replayed(intact: Intact, failure: Failure) -> Drilled:
-    """What comes of the failure."""
+    """What comes of the failure: all nodes at once, and, for the range, one after the other."""
     down = failure.down(intact.state.table)
     lost = lost_with(intact, down)
-    silent = intact.manner == "silent"
-    state = intact.state.over(_table(intact.state.table, down, silent=silent))
-    placing = Placing(state, down=None if silent else down)
-    new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
-    left = intact.left
-    for pods in _in_order(intact, down):
-        gone = {key_of(pod) for pod in pods}
-        for key in gone:
-            if silent:
-                state.terminate(key)
-            else:
-                state.remove(key)
-        made = (
-            (k, one.replacement)
-            for k, one in new.items()
-            if one.fate is Fate.MADE and key_of(one.pod) in gone
-        )
-        left = placing.place([*left, *by_template(made)])
-    unmade = _in_turn(placing, {k: one for k, one in new.items() if one.fate is Fate.IN_TURN}, left)
-    pending = {key for waits in left for key in waits.keys if key in new}
-    waiting = sum(len(waits.keys) for waits in left) - len(pending)
-    why = _why(placing, left, new, down)
+    ended = _played(intact, lost, [down])
+    pending = ended.pending
+    why = _why(ended.placing, ended.left, ended.new, down)
+    rows = np.flatnonzero(down)
+    plays = [_played(intact, lost, [down], last_first=True)] if len(rows) > 1 and lost else []
+    for last_first, order in ((False, rows), (True, rows[::-1])) if plays else ():
+        plays.append(_played(intact, lost, _steps(order, len(down)), last_first=last_first))
+    numbers = [len(pending), *(len(p.pending) for p in plays)]
     return Drilled(
         failure=failure,
-        nodes=int(np.count_nonzero(down)),
-        workloads=losses(intact, new, pending, unmade, why),
-        breaches=breaches(intact, lost, [new[k] for k in placing.placed if k in new]),
-        waiting=waiting,
+        nodes=len(rows),
+        workloads=losses(intact, ended.new, pending, ended.unmade, why),
+        breaches=breaches(intact, lost, [ended.new[k] for k in ended.where if k in ended.new]),
+        waiting=sum(len(waits.keys) for waits in ended.left) - len(pending),
+        least=min(numbers),
+        most=max(numbers),
+        honored=_honored(intact, lost, down, ended, why),
     )
+
+
+def _steps(rows: Rows, size: int) -> list[Bools]:
+    """Which nodes, of so many, are down after each step."""
+    found = []
+    for some in np.array_split(np.arange(len(rows)), min(len(rows), _STEPS)):
+        down = np.zeros(size, dtype=np.bool_)
+        down[rows[: some[-1] + 1]] = True
+        found.append(down)
+    return found
+
+
+Honoring = Mapping[str, Mapping[int, PodTemplate]]
+"""Of workloads what takes the place of their replacements' templates (by identity)."""
+
+
+def _played(
+    intact: Intact,
+    lost: Sequence[Lost],
+    steps: Sequence[Bools],
+    honoring: Honoring | None = None,
+    *,
+    last_first: bool = False,
+) -> _Ended:
+    """The nodes fail in steps, each once all has come to rest: what was placed on one that fails later is
+    lost again. `last_first`: the order in which owners make the new pods."""
+    silent = intact.manner == "silent"
+    new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
+    of_pod: dict[Hashable, Hashable] = {key_of(one.pod): ("new", key_of(one.pod)) for one in lost}
+    made: dict[Hashable, PodTemplate] = {
+        k: (honoring or {}).get(one.workload, {}).get(id(one.replacement), one.replacement)
+        for k, one in new.items()
+    }
+    state, left, unmade = intact.state, list(intact.left), set[Hashable]()
+    where: dict[Hashable, int] = {}
+    templates: dict[Hashable, PodTemplate] = {k: w.template for w in intact.left for k in w.keys} | made
+    before = state.table.none
+    for down in steps:
+        state = state.over(_table(intact.state.table, down, silent=silent))
+        placing = Placing(state, down=None if silent else down)
+        fails = down & ~before
+        again = [key for key, row in where.items() if fails[row]]
+        for key in again:
+            state.remove(key)
+            del where[key]
+        ordered = {k for k, one in new.items() if one.fate is Fate.IN_TURN}
+        for i, pods in enumerate(_in_order(intact, fails)):
+            gone = [key_of(pod) for pod in pods]
+            for pod_key in gone:
+                if silent:
+                    state.terminate(pod_key)
+                else:
+                    state.remove(pod_key)
+            lost_now = (of_pod[k] for k in gone if k in of_pod)
+            keys = [k for k in lost_now if new[k].fate is Fate.MADE]
+            keys += [k for k in again if i == 0 and k not in ordered]
+            if last_first:
+                keys.reverse()
+            left = placing.place([*left, *by_template((k, templates[k]) for k in keys)])
+        unplaced = {k for w in left for k in w.keys}
+        in_turn = {
+            k: new[k]
+            for k in ordered
+            if down[intact.state.pods[key_of(new[k].pod)].row] and k not in where and k not in unplaced
+        }
+        unmade = _in_turn(placing, in_turn, left)
+        where.update(placing.placed)
+        before = down
+    return _Ended(placing, new, where, left, unmade)
+
+
+# What nodeTaintsPolicy Honor would change where counts of nodes that are down shut the others.
+
+
+def _honored(
+    intact: Intact, lost: Sequence[Lost], down: Bools, ended: _Ended, why: Mapping[str, Why]
+) -> Honored | None:
+    """Replayed with the workloads that it helps; None if it helps none, or the bound of advice is reached."""
+    counted = [workload for workload, w in why.items() if w.counts_dead]
+    state = ended.placing.state
+    before = Counter(ended.new[k].workload for k in ended.pending)
+    found: Honored | None = None
+    for lowered in (False, True):
+        honoring: dict[str, dict[int, PodTemplate]] = {}
+        for one in lost:
+            if one.workload in counted:
+                own = honoring.setdefault(one.workload, {})
+                own.setdefault(id(one.replacement), _honors(state, one.replacement, lowered=lowered))
+        while honoring and not intact.effort.gone:
+            intact.effort.candidates(len(lost))
+            then = _played(intact, lost, [down], honoring)
+            after = Counter(then.new[k].workload for k in then.pending)
+            helped = {w: own for w, own in honoring.items() if after[w] < before[w]}
+            if len(helped) < len(honoring):
+                honoring = helped
+                continue
+            if found is None or len(then.pending) < found.pending[1]:
+                found = Honored(
+                    workloads=tuple(sorted(helped)),
+                    min_domains=lowered,
+                    pending=(len(ended.pending), len(then.pending)),
+                    loss=(_share(intact, lost, ended, helped), _share(intact, lost, then, helped)),
+                )
+            break
+    return found if found is not None and found.pending[1] < found.pending[0] else None
+
+
+def _honors(state: ClusterState, template: PodTemplate, *, lowered: bool) -> PodTemplate:
+    """The template whose hard constraints leave out what is tainted; `lowered`: and ask for no more domains
+    than are left then."""
+
+    def honors(c: TopologySpreadConstraint) -> TopologySpreadConstraint:
+        if c.when_unsatisfiable != "DoNotSchedule":
+            return c
+        made = replace(c, node_taints_policy="Honor")
+        meant = resolve(made, template)
+        size = Group(-1, meant, state.eligible(template, meant), state).size
+        short = lowered and 0 < size < (c.min_domains or 1)
+        return replace(made, min_domains=size) if short else made
+
+    return replace(template, spread=tuple(map(honors, template.spread)))
+
+
+def _share(intact: Intact, lost: Sequence[Lost], ended: _Ended, workloads: Iterable[str]) -> float:
+    """The largest share of one of the workloads' pods that one of the domains that it spreads over has."""
+    gone = {key_of(one.pod) for one in lost}
+    nodes: dict[str, Counter[int]] = {w: Counter() for w in workloads}
+    keys: dict[str, str] = {}
+    for one in lost:
+        if one.workload in nodes:
+            keys.setdefault(one.workload, one.replacement.spread[0].topology_key)
+    for row, pods in enumerate(intact.on_node):
+        for pod in pods:
+            workload = intact.owned.workload(pod)
+            if workload in nodes and key_of(pod) not in gone:
+                nodes[workload][row] += 1
+    for key, row in ended.where.items():
+        if key in ended.new and ended.new[key].workload in nodes:
+            nodes[ended.new[key].workload][row] += 1
+    worst = 0.0
+    for workload, by_node in nodes.items():
+        ids = intact.state.table.domains(keys[workload]).ids
+        by_domain: Counter[int] = Counter()
+        for row, number in by_node.items():
+            by_domain[int(ids[row])] += number
+        worst = max(worst, max(by_domain.values(), default=0) / max(1, intact.owned.running[workload]))
+    return worst
 
 
 def _in_order(intact: Intact, down: Bools) -> list[list[Pod]]:

@@ -15,7 +15,7 @@ from msgspec.structs import fields as struct_fields
 from msgspec.structs import replace
 
 from rebalancer.drill import Drill, Drilled
-from rebalancer.drill.lost import Breach, WorkloadLoss
+from rebalancer.drill.lost import Breach, Honored, WorkloadLoss
 from rebalancer.findings.codes import shown
 from rebalancer.model.reason import Finding, Reason, Remedy
 from rebalancer.planner.pace import WavePace
@@ -37,7 +37,8 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     `lost`: pods that go with the nodes. Of these `pending` find no other node, `held` are not made again
     while the nodes are silent (StatefulSets), and `gone` have no owner that makes them again. `budgets`: how
     many are breached, `lasting`: how many of them stay so. `planned…`: the same after the plan, -1 without
-    one. `workloads`, `breached`: in full for the worst failures only; of others there are none.
+    one. `least_pending`, `most_pending`: where the nodes fail all at once (`pending`), or one after the
+    other. `workloads`, `breached`, `honored`: in full for the worst failures only; of others there are none.
     """
 
     key: str
@@ -55,6 +56,9 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     planned_lasting: int
     workloads: tuple[WorkloadLoss, ...] = ()
     breached: tuple[Breach, ...] = ()
+    least_pending: int = 0
+    most_pending: int = 0
+    honored: Honored | None = None
 
     @property
     def name(self) -> str:
@@ -137,6 +141,9 @@ def _failure(today: Drilled, after: Drilled | None, *, full: bool) -> FailureRep
         planned_lasting=sum(b.lasting for b in after.breaches) if after is not None else -1,
         workloads=today.workloads if full else (),
         breached=today.breaches if full else (),
+        least_pending=today.least,
+        most_pending=today.most,
+        honored=today.honored if full else None,
     )
 
 
@@ -507,6 +514,17 @@ SHAPES: dict[type, Shape] = dict(
             "gone",
             "why",
             "counts_dead",
+        ),
+        shape(
+            Honored,
+            "HonoredReport",
+            """The failure replayed with `nodeTaintsPolicy: Honor` in the hard constraints of `workloads`, and
+    with `minDomains` as low as the domains that are left, if `minDomains`. `pending`: replacements without a
+    node, before and after; `loss`: the largest share of a workload's pods in one domain then.""",
+            "workloads",
+            "min_domains",
+            ("pending", tuple[int, ...], lambda h: h.pending),
+            ("loss", tuple[float, ...], lambda h: tuple(round(x, 4) for x in h.loss)),
         ),
         shape(
             Breach,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from rebalancer.drill.lost import WorkloadLoss
+from rebalancer.drill.lost import Honored, WorkloadLoss
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import (
@@ -153,10 +153,6 @@ def timeline(report: Report) -> str:
 _WORKLOADS = 5
 """Workloads that are named of one failure."""
 
-_HONOR = (
-    "What is down counts as empty, and keeps the others at maxSkew; nodeTaintsPolicy: Honor leaves it out."
-)
-
 _MANNER = {
     "silent": "nodes fall silent, and stay in the API: StatefulSets do not replace their pods (HELD)",
     "removed": "nodes are deleted, and their pods with them",
@@ -201,7 +197,10 @@ def _lines(report: DrillReport) -> Iterator[str]:
 def _row(f: FailureReport, *, planned: bool) -> list[str]:
     after = [f"{f.planned_pending:,}"] if planned else []
     breached = f"{f.budgets:,}" + (f", {f.lasting:,} to stay" if f.lasting else "")
-    cells = (f"{n:,}" for n in (f.nodes, f.lost, f.pending))
+    pending = f"{f.pending:,}"
+    if f.least_pending < f.most_pending:
+        pending = f"{f.least_pending:,}–{f.most_pending:,}"
+    cells = (f"{f.nodes:,}", f"{f.lost:,}", pending)
     return [f.name, *cells, *after, f"{f.held:,}", f"{f.gone:,}", breached]
 
 
@@ -219,11 +218,24 @@ def _failure(f: FailureReport) -> Iterator[str]:
         left = missing[_WORKLOADS:]
         yield f"  and {plural(len(left), 'more workload')} with {sum(w.pending for w in left):,} pods Pending"
     if any(w.counts_dead for w in missing):
-        yield f"  {_HONOR}"
+        yield "  What is down counts as empty, and keeps the others at maxSkew."
+    if f.honored is not None:
+        yield from _honored(f.honored)
     stay = [b for b in f.breached if b.after < b.needed]
     if stay:
         told = (f"{b.budget} ({b.after} of {b.needed} needed)" for b in stay)
         yield f"  budgets that stay breached: {listing(told, _WORKLOADS)}"
+
+
+def _honored(h: Honored) -> Iterator[str]:
+    lowered = " and minDomains as low as what is left" if h.min_domains else ""
+    whose = listing(h.workloads, _WORKLOADS)
+    before, after = (f"{100 * share:.0f}%" for share in h.loss)
+    yield f"  Replayed with nodeTaintsPolicy: Honor{lowered} in {whose}:"
+    yield (
+        f"    {h.pending[1]:,} instead of {h.pending[0]:,} Pending; a domain then has up to {after} of a "
+        f"workload's pods instead of {before}"
+    )
 
 
 def _loss(w: WorkloadLoss) -> str:

@@ -9,16 +9,21 @@ import argparse
 import copy
 import json
 from collections import Counter
+from collections.abc import Iterable
 from multiprocessing import Pool
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
+from rebalancer.drill import drill
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings import plan_with_findings
+from rebalancer.findings.remedies import applied
 from rebalancer.model.node import Node
 from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.model.reason import Change, Remedy
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.waiting import at_rest
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import Size, random_cluster
@@ -265,6 +270,34 @@ def test_every_printed_remedy_does_what_it_says(part: int) -> None:
         "domain-unavailable: constraint",
     ):
         assert numbers[kind], f"no {kind} among them: nothing is shown"
+
+
+def honoring(snapshot: Snapshot, workloads: Iterable[str]) -> Snapshot:
+    """With nodeTaintsPolicy Honor in the hard constraints of these workloads."""
+    for name in workloads:
+        [spread] = [w.template.spread for w in snapshot.workloads if w.key == name and w.template is not None]
+        for i, c in enumerate(spread):
+            if c.when_unsatisfiable == "DoNotSchedule":
+                after = replace(c, node_taints_policy="Honor")
+                snapshot = applied(snapshot, Change(name, c, after, i))
+    return snapshot
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_drill_with_the_change_made_leaves_what_the_replay_says(part: int) -> None:
+    told = 0
+    for seed in range(part * 60, (part + 1) * 60):
+        listed = random_cluster(Random(f"honored/{seed}"), _QUICK[seed % 4])
+        snapshot = decoded(listed)
+        for failed in drill(snapshot, keys=("topology.kubernetes.io/zone",)).today:
+            if failed.honored is None or failed.honored.min_domains:
+                continue
+            changed = honoring(snapshot, failed.honored.workloads)
+            value = f"{failed.failure.key}={failed.failure.value}"
+            [then] = drill(changed, keys=(value,)).today
+            assert (failed.pending, then.pending) == failed.honored.pending, f"seed {seed}: {failed.honored}"
+            told += 1
+    assert told > 10, "too few: nothing is shown"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -7,6 +7,7 @@ import sys
 from random import Random
 
 from rebalancer.drill import drill
+from rebalancer.drill.lost import Manner
 from tests.support.build import decoded
 from tests.support.clusters.random_clusters import Size, random_cluster
 from tests.support.sandbox.failing import failed
@@ -27,6 +28,21 @@ def differs(listed: list[Json], key: str, value: str, seeds: int = _SEEDS) -> st
         if one.pending + one.waiting == found.pending:
             return ""
         said.append(f"seed {seed}: drill {one.pending + one.waiting}, sandbox {found.pending}")
+    return "; ".join(said)
+
+
+def outside(listed: list[Json], key: str, value: str, seed: int) -> str:
+    """Where the sandbox leaves a number of pods Pending that is not in the drill's range: nodes that fall
+    silent or are deleted, all at once and one by one; "" if all are in it."""
+    said = []
+    manners: tuple[tuple[Manner, bool], ...] = ("silent", False), ("removed", True)
+    for manner, deleted in manners:
+        for one_by_one in (False, True):
+            found = failed(listed, key, value, seed, one_by_one=one_by_one, deleted=deleted)
+            [one] = drill(decoded(found.at_rest), keys=(f"{key}={value}",), manner=manner).today
+            if not one.least <= found.pending - one.waiting <= one.most:
+                order = "one by one" if one_by_one else "at once"
+                said.append(f"{manner}, {order}: {found.pending}, not in {one.least} to {one.most}")
     return "; ".join(said)
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from tests.sandbox.drill import cluster, differs
+from tests.sandbox.drill import cluster, differs, outside
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import ZONE
 
@@ -27,6 +27,12 @@ def test_a_zone_of_a_scenario_fails(name: str, zone: str) -> None:
 def test_a_zone_of_a_random_cluster_fails(number: int) -> None:
     listed, zone = cluster(number)
     assert not zone or not differs(listed, ZONE, zone)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_both_orders_of_a_failure_are_in_the_range(number: int) -> None:
+    listed, zone = cluster(number)
+    assert not zone or not outside(listed, ZONE, zone, seed=number)
 
 
 def test_simulate_fail_domain_says_the_same() -> None:

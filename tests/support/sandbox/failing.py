@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.resources import RESOURCES
-from tests.support.scheduler.plain import Json, finished, node_of, terminating
+from tests.support.scheduler.plain import HOSTNAME, Json, finished, node_of, terminating
 
 VERSION = "v1.36.2"
 _KINDS = frozenset(
@@ -39,16 +39,33 @@ class Failed(NamedTuple):
     pending: int
 
 
-def failed(objects: list[Json], key: str, value: str, seed: int = 0, patience: float = 60.0) -> Failed:
-    """Lets the nodes with that label fall silent, in a cluster that has come to rest, and waits for rest."""
+def failed(
+    objects: list[Json],
+    key: str,
+    value: str,
+    seed: int = 0,
+    patience: float = 60.0,
+    *,
+    one_by_one: bool = False,
+    deleted: bool = False,
+) -> Failed:
+    """Lets the nodes with that label fall silent, in a cluster that has come to rest, and waits for rest: all
+    at once, or `one_by_one` with a rest after each. `deleted`: they are removed from the API instead."""
     made = Cluster(
         with_classes(objects), seed=seed, patience=0.05, grace=0.01, ready_after=0.01, version=VERSION
     )
     with made as cluster:
         cluster.settle(patience)
         at_rest = [o for r in RESOURCES if r.kind in _KINDS for o in cluster.store.list(r)]
-        cluster.fail_domain(key, value)
-        cluster.settle(patience)
+        nodes = (n["metadata"] for n in cluster.store.list("Node"))
+        named = {m["name"]: m["labels"] for m in nodes if m["labels"].get(key) == value}
+        hosts = [(HOSTNAME, named[name][HOSTNAME]) for name in sorted(named)]
+        for at, (label, host) in enumerate(hosts if one_by_one else [(key, value)]):
+            if not deleted:
+                cluster.fail_domain(label, host)
+            for name in (sorted(named)[at : at + 1] if one_by_one else sorted(named)) if deleted else ():
+                cluster.store.delete("Node", name)
+            cluster.settle(patience)
         return Failed(at_rest, sum(map(_waits, cluster.store.list("Pod"))))
 
 

@@ -55,6 +55,39 @@ def test_a_zone_that_is_down_counts_as_empty_and_keeps_the_others_at_max_skew() 
     assert loss.counts_dead
 
 
+def test_what_honoring_taints_would_change_is_replayed_with_what_it_gives_up() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    honored = zone_a(nodes(a=1, b=1, c=1), web).honored
+    assert honored is not None
+    assert (honored.pending, honored.min_domains) == ((2, 0), False)
+    assert [round(share, 2) for share in honored.loss] == [0.33, 0.5]
+
+
+def test_honoring_taints_alone_does_not_help_where_as_many_domains_are_asked_for() -> None:
+    web = workload("web").spread("zone", 1, min_domains=3).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    honored = zone_a(nodes(a=1, b=1, c=1), web).honored
+    assert honored is not None
+    assert honored.min_domains
+    assert honored.pending == (2, 0)
+
+
+def test_what_would_not_help_is_not_told() -> None:
+    full = [node("a-0").zone("a"), *(node(f"{z}-0").zone(z).pods(2) for z in "bc")]
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    assert zone_a(full, web).honored is None
+
+
+def test_nodes_that_fail_one_after_the_other_leave_another_number() -> None:
+    """Node a-0's pods go to a-1 first, which is full then: the last ones find the zone empty."""
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "a-1": 2, "b-0": 4, "c-0": 4})
+    failed = zone_a(nodes(a=2, b=1, c=1), web)
+    assert failed.pending == 4
+    assert (failed.least, failed.most) == (4, 4)
+    loose = workload("web").spread("zone", 2).placed({"a-0": 2, "a-1": 2, "b-0": 2, "c-0": 2})
+    failed = zone_a(nodes(a=2, b=1, c=1), loose)
+    assert failed.least < failed.most == failed.pending
+
+
 def test_with_node_taints_policy_honor_it_does_not_count() -> None:
     web = workload("web").spread("zone", 1, taints_policy="Honor").placed({"a-0": 2, "b-0": 2, "c-0": 2})
     assert zone_a(nodes(a=1, b=1, c=1), web).pending == 0
@@ -224,7 +257,7 @@ def test_pods_that_find_a_node_before_the_failure_run() -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ("table", "zone a       4      44    36       29"),
+        ("table", "zone a       4      44    20–36    29"),
         ("markdown", "| `zone a` | 4 | 44 | 36 | 29 | 8 |"),
         ("html", '<section id="drill"'),
         ("json", '"kind": "Drill"'),

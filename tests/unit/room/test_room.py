@@ -104,7 +104,7 @@ def test_nodes_that_the_plan_has_no_use_for_are_not_told(monkeypatch: pytest.Mon
     found = missing_room(cluster, PlanOptions(), made, asked=True)
     assert found is not None
     assert (found.nodes, found.mends) == ((), ())
-    assert headline(found) == "No nodes were found that would help: an excess of 5 stays for other reasons."
+    assert headline(found) == "No nodes were found that would help: an excess of 3 stays for other reasons."
 
 
 def test_the_command_tries_the_node_where_it_is_missing() -> None:
