@@ -197,7 +197,7 @@ class Landings:
             certain=guaranteed and kept.complete,
             landed=kept.predicted.made[-1].landed,
             open=tuple({id(nodes): nodes for nodes in surely}.values()),
-            closed=len(now.predicted.made) if self._closes else 0,
+            closed=len(now.predicted.made) if self._problem.remaining.limits_nodes else 0,
         )
         return Advance(kept, move)
 
@@ -216,11 +216,6 @@ class Landings:
             if (merged != merged[0]).any():
                 self._merged[members(self._merged, merged)] = merged[0]
         return [int(nodes[i]) for i in np.sort(first)]
-
-    @property
-    def _closes(self) -> bool:
-        """Whether a replacement closes its node to the next, and others were not followed for that."""
-        return self._problem.remaining.limits_nodes or self._kinds is not None
 
     def _key(self, placed: Ints, made: tuple[JudgedMove, ...]) -> Hashable:
         """Equal for placements that differ by landings on nodes of one bucket only."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +20,7 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group, can_conflict, conflicts_at_all
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.moves import JudgedMove
-from rebalancer.spread.arrays import Bools, Ints, Rows, first_places, members, numbered
+from rebalancer.spread.arrays import Bools, Ints, Rows, among, first_places, members, numbered
 
 ENDS = 24
 """Placements kept apart between two moves; where there may be more, no further moves are followed."""
@@ -425,6 +426,18 @@ class _Overlap:
 # others, too: on room that replacements of earlier waves may fill, or may not.
 
 
+Amounts = dict[str, Ints]
+"""int64[N] by resource."""
+
+
+class Others(NamedTuple):
+    """What other components of a wave may take: of each node at most, and each replacement with the nodes,
+    bool[N], of which it takes room on one."""
+
+    most: Amounts
+    landings: Sequence[tuple[PodTemplate, Bools]]
+
+
 class Elsewhere:
     """Earlier replacements that may land elsewhere than predicted: what they take there, or leave."""
 
@@ -434,8 +447,11 @@ class Elsewhere:
         self._needs: dict[str, Ints] = defaultdict(nothing.copy)
         self._taken: dict[str, Ints] = defaultdict(nothing.copy)
         self._total: Counter[str] = Counter()
+        self._reach: dict[bytes, tuple[Bools, int]] = {}
+        self._numbers: dict[int, Ints] = {}
         self._landed: dict[int, list[JudgedMove]] = defaultdict(list)
         self._conflicting: dict[int, list[JudgedMove]] = defaultdict(list)
+        self._in_component: dict[int, list[tuple[JudgedMove, Bools]]] = defaultdict(list)
         self._members: dict[bool, dict[tuple[int, int], tuple[PodTemplate, Bools]]] = {True: {}, False: {}}
 
     def add(self, move: JudgedMove) -> None:
@@ -453,9 +469,12 @@ class Elsewhere:
             self._taken[resource][move.landed] += amount
             self._total[resource] += amount
         self._landed[move.landed].append(move)
+        reach = among(len(self._simulation.state.table.names), others)
+        self._reach[reach.tobytes()] = reach, self._reach.get(reach.tobytes(), (reach, 0))[1] + 1
         conflicting = conflicts_at_all(replacement)
         if conflicting:
             self._conflicting[move.landed].append(move)
+            self._in_component[id(move.component)].append((move, reach))
         members, kind = self._members[conflicting], (id(move.component), id(replacement))
         if kind not in members:
             members[kind] = (replacement, self._simulation.state.table.none.copy())
@@ -493,31 +512,89 @@ class Elsewhere:
         return found & ~anywhere
 
     def leaves_room(
-        self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints], own: int = 0, closed: int = 0
+        self,
+        move: JudgedMove,
+        nodes: Rows,
+        free: Mapping[str, Ints],
+        others: Others,
+        own: int = 0,
+        closed: int = 0,
     ) -> bool:
-        """Whether, wherever those landed, one of the nodes has room for the replacement.
+        """Whether, wherever those and the `others` of its wave land, one of the nodes has room for the
+        replacement.
 
         `own`: as many equal replacements may come before it in its own wave, on any node. `closed`: so many
         of the nodes may not be open after all.
 
-        Either all that may land on some node leaves room there, or all of it together is too little to fill
-        every node: per resource, the nodes that are filled most cheaply count.
+        Either all that may land on some node leaves room there; or there are fewer of them than nodes, and
+        each takes room on one; or all of it together is too little to fill every node: per resource, the
+        nodes that are filled most cheaply count.
         """
+        nodes, free, closings = self._kept_off(move, nodes, free)
+        closed += closings
         conflicts = self._conflicts(move)
         open_ = safe = nodes if conflicts is self._simulation.state.table.none else nodes[~conflicts[nodes]]
         asked = self._simulation.state.asks(move.replacement)
         for resource, amount in asked:
             room = free[resource][safe] - amount
-            safe = safe[room >= self._needs[resource][safe] + own * amount]
+            safe = safe[room >= self._needs[resource][safe] + others.most[resource][safe] + own * amount]
         if len(safe) > closed:
             return True
+        roomy = open_[np.logical_and.reduce([free[r][open_] >= amount for r, amount in asked])]
+        coming = sum(number for reach, number in self._reach.values() if reach[roomy].any())
+        coming += sum(bool(reach[roomy].any()) for _, reach in others.landings)
+        if len(roomy) > coming + own + closed:
+            return True
+        total: Counter[str] = Counter()
+        for template, _ in others.landings:
+            total.update(dict(self._simulation.state.holds(template)))
         # What each node takes until it is full, and what there is to fill them with.
         fillings = [
-            (np.maximum(free[r][open_] - amount + 1, 0), self._total[r] + own * amount) for r, amount in asked
+            (np.maximum(free[r][open_] - amount + 1, 0), self._total[r] + total[r] + own * amount)
+            for r, amount in asked
         ]
         # The second count is exact, and sorts all nodes.
         most = len(open_) - closed
         return any(sum(count(*f) for f in fillings) < most for count in (_filled_at_most, _filled))
+
+    def _kept_off(
+        self, move: JudgedMove, nodes: Rows, free: Mapping[str, Ints]
+    ) -> tuple[Rows, Mapping[str, Ints], int]:
+        """The nodes and what is free there, with regard to earlier moves of the component that keep the
+        replacement off their nodes; and how many of the nodes these may close.
+
+        One that landed elsewhere closes another node, and leaves the one where it was predicted.
+        """
+        closings = 0
+        for other, reach in self._in_component.get(id(move.component), ()):
+            there = nodes[reach[nodes]]
+            if not len(there) or not can_conflict(other.replacement, move.replacement):
+                continue
+            closings += 1
+            alike = other.candidate.pod_class == move.candidate.pod_class
+            if (
+                alike
+                and (
+                    self._domains(move.component)[there] == self._domains(move.component)[other.landed]
+                ).any()
+            ):
+                nodes = np.union1d(nodes, [other.landed])
+                free = {r: amounts.copy() for r, amounts in free.items()}
+                for resource, amount in self._simulation.state.holds(other.replacement):
+                    free[resource][other.landed] += amount
+        return nodes, free, closings
+
+    def _domains(self, component: Component) -> Ints:
+        """int64[N]: equal for nodes in the same domains, of which none is one node's own."""
+        found = self._numbers.get(id(component))
+        if found is None:
+            columns = [
+                np.where(own, -1, g.domain_of)
+                for g, own in zip(component.groups, component.own_domain, strict=True)
+            ]
+            found = numbered(np.zeros(self._simulation.state.table.size, dtype=np.int64), columns)
+            self._numbers[id(component)] = found
+        return found
 
     def _conflicts(self, move: JudgedMove) -> Bools:
         """bool[N]: nodes where one of another component that conflicts with the replacement may be."""

@@ -7,9 +7,10 @@ could meet, no shared host port, no required affinity between them, and every bu
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +22,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Conflicts
 from rebalancer.planner.cluster.simulation import Simulation, Terminating, key_of
 from rebalancer.planner.moves import JudgedMove
-from rebalancer.planner.waves.interleavings import Elsewhere, Together
+from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, Together
 from rebalancer.policy.budgets import Allowance, Budget, Budgets, InFlight
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged
@@ -86,8 +87,14 @@ def wave_limits(simulation: Simulation, evictable: Evictable) -> Limits:
 
 # What the replacements of one wave may take of each node, wherever they land.
 
-Amounts = dict[str, Ints]
-"""int64[N] by resource."""
+
+class MayLand(NamedTuple):
+    """A move of a wave; bool[N], the nodes where its replacement may land, and those of them that are open to
+    it at any time but for what others take."""
+
+    move: JudgedMove
+    nodes: Bools
+    open: Bools
 
 
 class Load:
@@ -96,6 +103,10 @@ class Load:
     That is no more than its constraints let a node get (`most`, int64[N]), nor than fits there by itself.
     Replacements of one component are equal, and each may take the place of another. What none of them asks a
     node for is not looked at, however much they take of it.
+
+    Where a node has no room for all that may land there, a replacement that is the only one of its component
+    finds a place all the same if some node has room for all, or if others cannot fill as many nodes as are
+    open to it: each of them takes room on one node only.
     """
 
     def __init__(self, state: ClusterState, nothing: Ints) -> None:
@@ -105,10 +116,11 @@ class Load:
         self._total: Amounts = defaultdict(nothing.copy)
         self._members: dict[int, tuple[int, Bools]] = {}
         self._own: dict[int, Amounts] = {}
+        self._landings: list[MayLand] = []
 
-    def add(self, move: JudgedMove, nodes: Bools, most: Ints, free: Mapping[str, Ints]) -> bool:
-        """Adds a replacement that may land on any of the nodes, if it fits there with all others; whether it
-        does."""
+    def add(self, move: JudgedMove, nodes: Bools, open_: Bools, most: Ints, free: Mapping[str, Ints]) -> bool:
+        """Adds a replacement that may land on any of the nodes, if it and all others find room; whether they
+        do. `open_`: bool[N], the nodes that are open to it at any time but for what others take."""
         component = id(move.component)
         number, there = self._members.get(component, (0, np.zeros_like(nodes)))
         before, there = self._own.get(component), there | nodes
@@ -116,17 +128,44 @@ class Load:
         more = after if before is None else {r: taken - before[r] for r, taken in after.items()}
         total = {r: self._total[r] + amounts for r, amounts in more.items()}
         asked = self._asked.union(r for r, _ in self._state.asks(move.replacement))
-        if any(((total[r] > free[r]) & there).any() for r in asked.intersection(total)):
+        landings = [*self._landings, MayLand(move, nodes, open_)]
+        strict = not any(((total[r] > free[r]) & there).any() for r in asked.intersection(total))
+        if not (strict or self._all_find_room(landings, {**self._total, **total})):
             return False
-        self._asked = asked
+        self._asked, self._landings = asked, landings
         self._total.update(total)
         self._members[component], self._own[component] = (number + 1, there), after
         return True
 
-    def left(self, move: JudgedMove, free: Mapping[str, Ints]) -> Amounts:
-        """What all other components leave free on each node."""
+    def others(self, move: JudgedMove) -> Others:
+        """What all other components may take."""
         own = self._own.get(id(move.component), {})
-        return {r: room - self._total[r] + own.get(r, self._nothing) for r, room in free.items()}
+        landings = [
+            (m.replacement, nodes) for m, nodes, _ in self._landings if m.component is not move.component
+        ]
+        return Others({r: a - own.get(r, self._nothing) for r, a in self._total.items()}, landings)
+
+    def _all_find_room(self, landings: Sequence[MayLand], total: Amounts) -> bool:
+        """Whether, in whatever order they come, each of them finds a node that the others leave room on; and
+        all where they are predicted."""
+        state = self._state
+        free = {r: state.allocatable(r) - state.requested[r] for r in total}
+        components = Counter(id(m.component) for m, _, _ in landings)
+        predicted: Counter[tuple[int, str]] = Counter()
+        for move, nodes, open_ in landings:
+            asked = [r for r, _ in state.asks(move.replacement)]
+            full = np.logical_or.reduce([total[r] > free[r] for r in asked if r in total])
+            if components[id(move.component)] > 1:
+                if (full & nodes).any():
+                    return False
+            elif not (open_ & ~full).any():
+                others = sum(bool((n & open_).any()) for m, n, _ in landings if m is not move)
+                if others >= np.count_nonzero(open_):
+                    return False
+            predicted.update({(move.landed, r): a for r, a in state.holds(move.replacement)})
+            if any(predicted[move.landed, r] > free[r][move.landed] for r in asked):
+                return False
+        return True
 
     def _amounts(
         self, replacement: PodTemplate, number: int, there: Bools, most: Ints, free: Mapping[str, Ints]
@@ -193,7 +232,7 @@ class WaveInTheMaking:
             self._terminating.hold_again(pod)
         # Room that another victim of the wave still holds may come too late for the predicted landing.
         awaited = bool(self._members) and not held[move.landed]
-        if awaited or not held.any() or not self._fits(move, held, own, free):
+        if awaited or not held.any() or not self._fits(move, held, held, own, free):
             self._terminating.undo(pod)
             return False
         self._limits.spend(pod, members.owner)
@@ -225,7 +264,7 @@ class WaveInTheMaking:
             anywhere = member.held | freed
             judged = freed.any() and _as_judged(move, anywhere, own)
             open_ = id(move.component) not in ended and judged
-            if open_ and self._fits(move, anywhere, own, self._free(move, room)):
+            if open_ and self._fits(move, anywhere, member.held & freed, own, self._free(move, room)):
                 fitting.append((move, anywhere, member.held & freed))
                 own.append(move)
             else:
@@ -236,8 +275,7 @@ class WaveInTheMaking:
             if id(move.component) in ended:
                 continue
             own = before[id(move.component)]
-            left = self._load.left(move, self._free(move, room))
-            found = self._settled(elsewhere, move, anywhere, certain_nodes, left, own)
+            found = self._settled(elsewhere, move, anywhere, certain_nodes, own)
             if own and not (found.certain and own[0].certain):
                 ended.add(id(move.component))
                 continue
@@ -267,17 +305,17 @@ class WaveInTheMaking:
         move: JudgedMove,
         anywhere: Bools,
         certain_nodes: Bools,
-        left: Mapping[str, Ints],
         own: Sequence[JudgedMove],
     ) -> JudgedMove:
         """The move with all nodes in question, certain if it is so wherever earlier replacements landed.
 
-        `left`: what other components of the wave leave free on each node, if all of them land there; `own`:
-        moves of its component that have joined before.
+        `own`: moves of its component that have joined before.
         """
+        free, others = self._free(move), self._load.others(move)
         open_ = {id(nodes): nodes for nodes in (self._simulation.shared.rows(certain_nodes), *move.open)}
         certain = move.certain and all(
-            elsewhere.leaves_room(move, nodes, left, len(own), move.closed) for nodes in open_.values()
+            elsewhere.leaves_room(move, nodes, free, others, len(own), move.closed)
+            for nodes in open_.values()
         )
         if certain:
             with self._one_by_one(move):
@@ -323,9 +361,14 @@ class WaveInTheMaking:
         return {r: found[r] for r in taken}
 
     def _fits(
-        self, move: JudgedMove, nodes: Bools, own: Sequence[JudgedMove], free: Mapping[str, Ints]
+        self,
+        move: JudgedMove,
+        nodes: Bools,
+        open_: Bools,
+        own: Sequence[JudgedMove],
+        free: Mapping[str, Ints],
     ) -> bool:
-        """Whether all that may land on any of the nodes fits there together; reserves it if so."""
+        """Whether all that may land on any of the nodes find room; reserves it if so. `open_`: see `Load`."""
         if own:
             # Any of them may land where another was predicted, as far as there is room.
             asked = self._simulation.state.asks(move.replacement)
@@ -333,7 +376,7 @@ class WaveInTheMaking:
             destinations = [m.destinations for m in (*own, move)]
             judged = among(self._size, *destinations, *self._together[id(move.component)].nodes)
             nodes = nodes | (judged & room)
-        return self._load.add(move, nodes, self._together[id(move.component)].most, free)
+        return self._load.add(move, nodes, open_, self._together[id(move.component)].most, free)
 
 
 def _as_judged(move: JudgedMove, anywhere: Bools, own: Sequence[JudgedMove] = ()) -> bool:
