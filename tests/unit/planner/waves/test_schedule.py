@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebalancer.planner import plan
 from rebalancer.planner.hard import Search
 from rebalancer.planner.moves import JudgedMove, in_order
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.planner.waves.schedule import LARGEST, Schedule, Scheduler, waiting_moves
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.build import node, nodes, pdb, workload
+from tests.support.build import node, nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
 HALF = PlanOptions(policy=PolicyOptions(in_flight_per_owner=Limit(percent=50)))
@@ -86,6 +87,22 @@ def test_what_finds_no_room_beside_the_others_goes_later_or_nowhere() -> None:
     found = scheduled(posed)
     assert sum(len(wave) for wave in found.waves) == 1
     assert len(found.dropped) == 1
+
+
+def test_three_nodes_with_room_for_one_more_each_take_two_replacements_at_a_time() -> None:
+    narrow = [node("a-0").zone("a"), *(node(f"b-{i}").zone("b").pods(1) for i in range(3))]
+    both = [workload(f"w{i}").spread("zone").placed({"a-0": 2}) for i in range(2)]
+    found = plan(snapshot(*narrow, *both), PlanOptions())
+    assert [sorted(m.pod.name.split("-")[0] for m in wave) for wave in found.waves] == [["w0", "w1"]]
+    assert found.optimal
+
+
+def test_as_many_moves_as_nodes_with_room_for_one_more_are_certain() -> None:
+    narrow = [node("a-0").zone("a"), *(node(f"b-{i}").zone("b").pods(1) for i in range(3))]
+    web, db = (workload(n).spread("zone").placed({"a-0": pods}) for n, pods in (("web", 4), ("db", 2)))
+    found = plan(snapshot(*narrow, web, db), PlanOptions())
+    assert [len(wave) for wave in found.waves] == [2, 1]
+    assert found.optimal
 
 
 def test_a_wave_has_a_largest_size() -> None:
