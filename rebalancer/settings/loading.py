@@ -297,6 +297,31 @@ def to_yaml(settings: Settings, *, comments: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def without_names(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from their defaults, without text that somebody wrote: names, addresses."""
+    lists = re.findall(r'"enum": (\[[^]]*\])', json.dumps(Settings.model_json_schema()))
+    choices = {word for found in lists for word in json.loads(found)}
+
+    def told(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if isinstance(value, dict):
+                if inner := told(value, defaults.get(name) or {}):
+                    found[name] = inner
+            elif value != defaults.get(name) and (
+                isinstance(value, bool | int | float)
+                or (isinstance(value, str) and (value in choices or _PLAIN.fullmatch(value)))
+            ):
+                found[name] = value
+        return found
+
+    return told(settings.plain(), Settings.defaults().plain())
+
+
+_PLAIN = re.compile(r"\d+(\.\d+)?(ms|s|m|h|d|%)?")
+"""A duration, a share, a number."""
+
+
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the configuration file."""
     return {

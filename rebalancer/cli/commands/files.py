@@ -289,3 +289,50 @@ def snapshot(
         ),
         err=True,
     )
+
+
+# `rebalancer bug-report`: what somebody needs who is to find a mistake.
+
+
+def bug_report(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; compressed if it ends with .gz.")
+    ] = Path("rebalancer-bug-report.tar.gz"),
+    snapshot: options.Snapshots = None,
+    now: options.Now = None,
+    config: options.ConfigFile = None,
+    reach: Reach = USUAL,
+) -> None:
+    """Write a redacted snapshot, its plan, settings without names and secrets, and versions into one file.
+
+    Read it before you pass it on: its parts are plain JSON and YAML.
+    """
+    import json
+    import tarfile
+    import tempfile
+
+    from rebalancer.cli.commands.report import report_of, versions
+    from rebalancer.output_file import output_file
+    from rebalancer.report.output import to_json
+    from rebalancer.runtime.commands.source import Source, write_captured
+    from rebalancer.settings import load_settings
+    from rebalancer.settings.loading import without_names
+    from rebalancer.yaml import to_yaml
+
+    said = without_names(load_settings(config))
+    with tempfile.TemporaryDirectory() as folder, progress("reading the cluster, and planning"):
+        parts = Path(folder)
+        (parts / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+        (parts / "settings.yaml").write_text(to_yaml(said))
+        cluster = parts / "cluster.json"
+        source = options.source_of(snapshot, reach, now)
+        write_captured(source, str(cluster), redact=True, stdout=lambda: sys.stdout.buffer)
+        # From the redacted file, so that the plan holds no name that the file does not.
+        document = report_of(
+            load_settings(parts / "settings.yaml", env={}), Source(snapshots=(str(cluster),))
+        )
+        (parts / "plan.json").write_text(to_json(document))
+        with output_file(str(output)) as file, tarfile.open(fileobj=file, mode="w") as archive:
+            for part in sorted(parts.iterdir()):
+                archive.add(part, part.name)
+    typer.echo(f"{output}: names are replaced by pseudonyms; read it before you pass it on")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 import time
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -305,12 +307,37 @@ class Form(StrEnum):
     JSON = "json"
 
 
+def versions() -> dict[str, Any]:
+    """Of this tool, of the schedulers whose rules it knows, of Python, and of the packages that it uses."""
+    from importlib import metadata
+
+    from rebalancer.engine.version import FIRST, LAST
+
+    try:
+        needed = [
+            re.split(r"[^\w.-]", r)[0] for r in metadata.requires("kube-rebalancer") or () if "extra" not in r
+        ]
+    except metadata.PackageNotFoundError:  # in the image, which holds nothing else
+        needed = [d.name for d in metadata.distributions()]
+    packages = {}
+    for name in sorted(needed, key=str.lower):
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
+    return {
+        "version": __version__,
+        "kubeScheduler": {k: ".".join(map(str, v)) for k, v in (("from", FIRST), ("to", LAST))},
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": packages,
+    }
+
+
 def version(
     output: Annotated[Form, typer.Option("--output", "-o", help="Output format.")] = Form.TEXT,
     debug: options.Debug = False,  # noqa: ARG001
 ) -> None:
     """Show the version."""
     if output is Form.JSON:
-        typer.echo(json.dumps({"version": __version__, "python": platform.python_version()}, indent=2))
+        typer.echo(json.dumps(versions(), indent=2))
     else:
         typer.echo(f"rebalancer {__version__}")
