@@ -127,6 +127,8 @@ class Elector:
         self._seen: float | None = None
         self._error: KubeError | None = None
         self._told = False
+        self.notes: dict[str, str] = {}
+        """Annotations that the lease gets with the next renewal."""
         self._brake_read = "-", 0.0
         self._brake_binds = "-"
 
@@ -242,7 +244,7 @@ class Elector:
         if lease is None:
             if not self._stop.is_set() and not self._held_by_another(held):
                 spec = self._spec(None)
-                self._take(lambda timeout: client.create(spec, timeout, self._seen_brake()))
+                self._take(lambda timeout: client.create(spec, timeout, self._annotations()))
             return
         self._observe(lease)
         if lease.spec.holder_identity != self.identity:
@@ -264,7 +266,7 @@ class Elector:
     def _update(self, client: LeaseClient, lease: Lease) -> None:
         if not self._stop.is_set():
             spec = self._spec(lease)
-            self._take(lambda timeout: client.update(lease, spec, timeout, self._seen_brake()))
+            self._take(lambda timeout: client.update(lease, spec, timeout, self._annotations()))
 
     def _take(self, write: Callable[[float], Lease]) -> None:
         sent = self._monotonic()
@@ -289,6 +291,9 @@ class Elector:
             return
         if version != self._brake_read[0]:
             self._brake_read = version, self._monotonic()
+
+    def _annotations(self) -> dict[str, str]:
+        return {**self.notes, **self._seen_brake()}
 
     def _seen_brake(self) -> dict[str, str]:
         """What the lease says of it. A look that began before it was read may be in force for a moment, and

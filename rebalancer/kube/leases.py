@@ -24,6 +24,10 @@ SEEN = "rebalancer.io/brake-seen"
 """On a lease: which brake its holder looks at, and which version of it binds the holder by now."""
 
 
+SCALE_INS = "rebalancer.io/scale-ins"
+"""On a lease: what scale-ins have left since when, as its holders saw them."""
+
+
 class LeaseSpec(Struct, frozen=True, rename="camel"):
     """Who holds it. The times are for people: nobody's decision rests on another machine's clock."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +18,7 @@ from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.prevention.scale_in import (
     NOWHERE,
     Cell,
+    Excess,
     Order,
     Problem,
     ScaleInOptions,
@@ -105,19 +106,34 @@ def steer(snapshot: Snapshot, options: ScaleInOptions, scheduler: SchedulerConfi
     stale = _stale(snapshot, {w.key for w in wanted}, options)
     if not wanted:
         return Steering(tuple(stale), why)
-    # Constraints count pods of their own namespace only.
-    namespaces = {w.namespace for w in wanted}
-    pods = tuple(p for p in snapshot.pods if p.namespace in namespaces)
-    near = replace(snapshot, pods=pods)
-    state = ClusterState.of(near, scheduler)
-    of_owner: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        owner = near.owner_of(pod.namespace, pod.owner)
-        if owner is not None and pod.node_name in state.table.index and not (pod.finished or pod.terminating):
-            of_owner[owner.key].append(pod)
-    groups = Groups(state, (p.template for w in wanted for p in of_owner[w.key]), hard=True, soft=True)
+    of_owner, groups, state = _near(snapshot, wanted, scheduler)
     owners = (_owner(w, of_owner[w.key], groups, state, options) for w in wanted)
     return Steering((*owners, *stale), why)
+
+
+def _near(
+    snapshot: Snapshot, wanted: Sequence[Workload], scheduler: SchedulerConfig | None
+) -> tuple[Mapping[str, list[Pod]], Groups, ClusterState]:
+    """The pods of each owner, and the constraints of theirs, which count pods of their own namespace only."""
+    namespaces = {w.namespace for w in wanted}
+    near = replace(snapshot, pods=tuple(p for p in snapshot.pods if p.namespace in namespaces))
+    state = ClusterState.of(near, scheduler)
+    of_owner = _by_owner(near, namespaces)
+    for pods in of_owner.values():
+        pods[:] = [p for p in pods if p.node_name in state.table.index]
+    groups = Groups(state, (p.template for w in wanted for p in of_owner[w.key]), hard=True, soft=True)
+    return of_owner, groups, state
+
+
+def _by_owner(snapshot: Snapshot, namespaces: Set[str]) -> dict[str, list[Pod]]:
+    """The pods that are there and stay."""
+    found: dict[str, list[Pod]] = defaultdict(list)
+    for pod in snapshot.pods:
+        if pod.namespace in namespaces and pod.node_name and not (pod.finished or pod.terminating):
+            owner = snapshot.owner_of(pod.namespace, pod.owner)
+            if owner is not None:
+                found[owner.key].append(pod)
+    return found
 
 
 def _stale(snapshot: Snapshot, wanted: set[str], options: ScaleInOptions) -> Iterator[SteeredOwner]:
@@ -241,3 +257,120 @@ def _in_turn(pods: Sequence[Pod]) -> list[Pod]:
 
 def _age(pod: Pod) -> tuple[float, str]:
     return -(pod.created or 0.0), pod.name
+
+
+# What scale-ins have left, as they happen, beside what they could have left.
+
+
+class ScaledIn(Struct, frozen=True, eq=False):
+    """A scale-in that is over. `before`: of how many pods; `excess` of those that stay, and the least that as
+    many could have."""
+
+    owner: Workload
+    before: int
+    left: int
+    excess: Excess
+    best: Excess
+
+
+class Tally(Struct, frozen=True, kw_only=True):
+    """Scale-ins since a time, in seconds of the epoch: all, those that left an excess, and those after which
+    other pods would have left less."""
+
+    since: int
+    all: int = 0
+    excess: int = 0
+    avoidable: int = 0
+
+    def plus(self, ended: ScaledIn) -> Tally:
+        """With one more."""
+        return Tally(
+            since=self.since,
+            all=self.all + 1,
+            excess=self.excess + (ended.excess > Excess()),
+            avoidable=self.avoidable + (ended.best < ended.excess),
+        )
+
+    def __str__(self) -> str:
+        """The value of an annotation."""
+        return f"{self.since} {self.all} {self.excess} {self.avoidable}"
+
+    @staticmethod
+    def read(written: str) -> Tally | None:
+        """As it stands in an annotation; None where it does not."""
+        words = written.split()
+        if len(words) != 4 or not all(w.isascii() and w.isdigit() and len(w) < 12 for w in words):
+            return None
+        since, every, excess, avoidable = map(int, words)
+        return Tally(since=since, all=every, excess=excess, avoidable=avoidable)
+
+
+class _Shrinking(Struct):
+    """An owner that has fewer replicas than when its pods were `posed`, each in its cell."""
+
+    owner: Workload
+    problem: Problem
+    cell_of: dict[str, int]
+    since: float
+
+
+_PATIENCE = 300.0
+"""Seconds after which a scale-in that does not end is forgotten."""
+
+
+class ScaleIns:
+    """Follows ReplicaSets of Ready pods that shrink, but for those of a Deployment that is rolled out."""
+
+    def __init__(self) -> None:
+        self._last: Snapshot | None = None
+        self._open: dict[str, _Shrinking] = {}
+
+    def look(self, snapshot: Snapshot, scheduler: SchedulerConfig | None = None) -> list[ScaledIn]:
+        """Those that have ended since the last look."""
+        last, self._last = self._last, snapshot
+        now = {w.key: w for w in snapshot.workloads if w.kind == "ReplicaSet" and w.replicas}
+        if last is not None:
+            siblings = Counter((w.namespace, w.owner.uid) for w in now.values() if w.owner is not None)
+            shrinks = [
+                w
+                for w in last.workloads
+                if w.key in now and now[w.key].metadata.uid == w.metadata.uid
+                and now[w.key].replicas < w.replicas and w.key not in self._open
+                and not (w.owner is not None and siblings[w.namespace, w.owner.uid] > 1)
+            ]  # fmt: skip
+            self._begin(last, shrinks, scheduler)
+        if not self._open:
+            return []
+        found = []
+        there = _by_owner(snapshot, {o.owner.namespace for o in self._open.values()})
+        for key, o in list(self._open.items()):
+            own = Counter(o.cell_of.get(p.uid, -1) for p in there[key])
+            left = now[key].replicas if key in now else 0
+            if own[-1] or left > own.total() or snapshot.now - o.since > _PATIENCE:
+                del self._open[key]  # it has grown again, or lost pods otherwise
+            elif own.total() == left:
+                del self._open[key]
+                found.append(_ended(o, own, left))
+        return found
+
+    def _begin(self, last: Snapshot, owners: Sequence[Workload], scheduler: SchedulerConfig | None) -> None:
+        if not owners:
+            return
+        of_owner, groups, state = _near(last, owners, scheduler)
+        for owner in owners:
+            pods = of_owner[owner.key]
+            carried = sorted({g for p in pods for g in groups.carried(p.template)})
+            if len(pods) == owner.replicas and carried and all(p.ready for p in pods):
+                problem, by_cell = _posed(pods, [groups.all[g] for g in carried], groups, state)
+                cell_of = {p.uid: c for c, there in enumerate(by_cell) for p in there}
+                self._open[owner.key] = _Shrinking(owner, problem, cell_of, last.now)
+
+
+def _ended(o: _Shrinking, own: Counter[int], left: int) -> ScaledIn:
+    def excess(pods: Mapping[int, int]) -> Excess:
+        levels = o.problem.levels([pods[c] for c in range(len(o.problem.cells))])
+        return o.problem.summed([at.excess for at in levels])
+
+    before = len(o.cell_of)
+    stay = order(o.problem).cells[before - left :]
+    return ScaledIn(o.owner, before, left, excess(own), min(excess(own), excess(Counter(stay))))

@@ -14,14 +14,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.kube.election import Elector
 from rebalancer.kube.errors import ForbiddenError, KubeError
+from rebalancer.kube.leases import SCALE_INS
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
-from rebalancer.prevention.steering import CostChange, SteeredOwner, right, steer
+from rebalancer.prevention.steering import CostChange, ScaleIns, SteeredOwner, Tally, right, steer
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import PauseCheck
 
@@ -58,11 +60,6 @@ class SteeringOptions(Struct, frozen=True, kw_only=True):
     def on(self) -> bool:
         """Whether there is anything to look at."""
         return self.scope.mode != "off"
-
-    @property
-    def writes(self) -> bool:
-        """Whether pods are written to."""
-        return self.on and not self.dry
 
 
 class _Written(Struct, frozen=True):
@@ -268,6 +265,8 @@ class Unpaused:
 # Scale-ins are steered between cycles too: pods come and go at any time.
 
 _POLL = 1.0
+_IDLE = 10.0
+"""Seconds between looks that only count what scale-ins have left."""
 _AGAIN = 0.05
 _SHARE = 10
 """A look comes no sooner than so many times the CPU time of the last one after it, nor within a second."""
@@ -288,6 +287,7 @@ class SteeringThread:
         leading: Callable[[], bool],
         clock: Clock,
         *,
+        elector: Callable[[], Elector | None] = lambda: None,
         poll: float = _POLL,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
@@ -296,6 +296,9 @@ class SteeringThread:
         self._options = options
         self._leading = leading
         self._clock = clock
+        self._elector = elector
+        self._scale_ins = ScaleIns()
+        self._tally: Tally | None = None
         self._poll = poll
         self._cpu = cpu
         self._seen: object = None
@@ -315,26 +318,47 @@ class SteeringThread:
     def look(self) -> None:
         """One look, if there is reason for one. It ends when it is time for another."""
         options, began, cpu = self._options(), self._clock.monotonic(), self._cpu()
-        if not options.on or began < self._next or not self._leading() or self._cache.not_ready() is not None:
+        elector = self._elector()
+        if not self._leading():
+            self._tally = None
+            return
+        if not (options.on or elector) or began < self._next or self._cache.not_ready() is not None:
             return
         seen = self._state(options)
         if seen == self._seen:
             return
 
         def due() -> float:
-            return began + max(_POLL, _SHARE * (self._cpu() - cpu))
+            return began + max(_POLL if options.on else _IDLE, _SHARE * (self._cpu() - cpu))
 
         def enough() -> bool:
             return self._clock.monotonic() >= due() and self._state(self._options()) != seen
 
-        report = self._steering.look(self._cache.snapshot(self._clock.now()), options, enough)
+        snapshot = self._cache.snapshot(self._clock.now())
+        if elector is not None:
+            self._note(elector, snapshot, options)
         # What waits for its turn is looked at again, although nothing has changed.
-        self._more = report.waiting > 0
+        self._more = options.on and self._steering.look(snapshot, options, enough).waiting > 0
         self._seen = None if self._more else seen
         self._next = due()
 
     def _state(self, options: SteeringOptions) -> object:
-        return options, *(self._cache.generation(kind) for kind in _KINDS)
+        kinds = _KINDS if options.on else ("ReplicaSet",)
+        return options, *(self._cache.generation(kind) for kind in kinds)
+
+    def _note(self, elector: Elector, snapshot: Snapshot, options: SteeringOptions) -> None:
+        """What scale-ins have left goes on the lease, where the next holder finds it, and people do."""
+        if self._tally is None:
+            begun = Tally.read(elector.annotations.get(SCALE_INS, ""))
+            self._tally = begun or Tally(since=int(self._clock.now()))
+        for ended in self._scale_ins.look(snapshot, options.scheduler):
+            self._tally = self._tally.plus(ended)
+            if ended.best < ended.excess:
+                log.info(
+                    "the scale-in of %s from %d to %d left an excess of %d; other pods would have left %d",
+                    ended.owner.key, ended.before, ended.left, sum(ended.excess), sum(ended.best),
+                )  # fmt: skip
+        elector.notes[SCALE_INS] = str(self._tally)
 
     def _run(self) -> None:
         while not self._clock.wait(_AGAIN if self._more else self._poll):

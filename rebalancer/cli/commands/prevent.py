@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from rebalancer.cli.options import USUAL, KubectlCommand, Reach, reaches_a_clust
 
 if TYPE_CHECKING:
     from rebalancer.kube.config import ClusterOptions
+    from rebalancer.settings import Settings
 
 
 app = typer.Typer(
@@ -52,7 +54,7 @@ def show(
 ) -> None:
     """Show which pods would get which deletion cost, so that scale-ins keep the spread.
 
-    Nothing is changed.
+    And how many scale-ins would have ended better, as far as a daemon has seen them. Nothing is changed.
     """
     from msgspec.structs import replace
 
@@ -69,6 +71,8 @@ def show(
     scope = scale_in_scope(settings, planning.policy)
     if every:
         scope = replace(scope, mode="all")
+    if not (files or snapshot):
+        _tell_recorded(settings, options.cluster_options(reach))
     if scope.mode == "off":
         typer.echo("prevention.scaleIn is off: no scale-in is steered; --all shows what could be")
         return
@@ -81,6 +85,30 @@ def show(
         typer.echo(clean(line))
     steered = sum(o.order is not None for o in found.owners)
     typer.echo(f"{plural(steered, 'workload')} steered, {plural(found.changes, 'deletion cost')} to write")
+
+
+def _tell_recorded(settings: Settings, cluster: ClusterOptions) -> None:
+    from rebalancer.errors import UserError
+    from rebalancer.kube.connection import Connection
+    from rebalancer.kube.errors import KubeError
+    from rebalancer.report.text import clean, plural
+    from rebalancer.runtime.commands.fix import recorded
+    from rebalancer.runtime.cycle.clock import SystemClock
+
+    connection = Connection(cluster)
+    try:
+        seen = recorded(settings, connection, SystemClock(threading.Event()))
+    except (KubeError, UserError) as e:
+        typer.echo(clean(f"what a daemon has seen of scale-ins cannot be read: {e.message}"), err=True)
+        return
+    finally:
+        connection.close()
+    if seen is None:
+        typer.echo("no daemon that evicts, or has prevention.scaleIn on, has recorded scale-ins yet")
+        return
+    since = datetime.fromtimestamp(seen.since, UTC)
+    what = f"{plural(seen.all, 'scale-in')}, {seen.excess} ended with an excess"
+    typer.echo(f"since {since:%Y-%m-%d %H:%M} UTC: {what}, {seen.avoidable} would have ended better")
 
 
 @app.command(epilog=_OFF, cls=KubectlCommand)

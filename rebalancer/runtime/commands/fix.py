@@ -13,6 +13,8 @@ import yaml
 from msgspec import Struct
 
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.leases import SCALE_INS, find_one
+from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import Objects
 from rebalancer.manifests.documents import Text, manifests_in
@@ -20,9 +22,11 @@ from rebalancer.manifests.located import Insertion, Located, Unreadable, inserte
 from rebalancer.model.pod import Pod
 from rebalancer.outcome import CostOutcome, CostResult
 from rebalancer.prevention.rollouts import HASH, Addition, additions, gave_up, rolled_out, why_not
-from rebalancer.prevention.steering import CostChange
+from rebalancer.prevention.steering import CostChange, Tally
 from rebalancer.runtime.commands.lint import KUSTOMIZATIONS
 from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.live.places import places_of
+from rebalancer.settings import Settings
 from rebalancer.yaml_reading import read_yaml
 
 _LIST = "spec.template.spec.topologySpreadConstraints"
@@ -281,7 +285,22 @@ def apply(live: Live, found: Wanted, clock: Clock) -> Iterator[str]:
             return
 
 
-# What `rebalancer prevent` does: shows the deletion costs that would be written, or takes all back.
+# What `rebalancer prevent` does: says what scale-ins have left, or takes all deletion costs back.
+
+
+def recorded(settings: Settings, connection: Connection, clock: Clock) -> Tally | None:
+    """What a daemon has seen of scale-ins, by its lease: the one for evictions, or for deletion costs alone.
+
+    None where there is none. Raises KubeError, UserError.
+    """
+    lease = places_of(settings, connection, wait=clock.wait).lease
+    for name in (lease.name, f"{lease.name}-scale-in"):
+        found = find_one(connection, "lease", Place(lease.namespace, name), wait=clock.wait)
+        tally = Tally.read(found.annotations.get(SCALE_INS, "")) if found is not None else None
+        if tally is not None:
+            return tally
+    return None
+
 
 _PER_SECOND = 25.0
 """Somebody waits for it."""

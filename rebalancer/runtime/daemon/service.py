@@ -254,6 +254,7 @@ class Service:
             lambda: self._scale_in,
             self.steers,
             clock,
+            elector=lambda: self.elector or self._steerer,
         )
         self._newest = reloader.newest(self._options)
         self._approvals = Approvals(
@@ -432,7 +433,7 @@ class Service:
             self.elector = elector_of(
                 settings, self._connection, self._places, identity=self._name, on_change=self._led
             ).start()
-        elif self._scale_in.writes and self._steerer is None:
+        elif self._scale_in.on and self._steerer is None:
             self._steerer = elector_of(
                 settings, self._connection, self._places, identity=self._name, component="scale-in"
             ).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -510,3 +511,77 @@ def test_of_two_replicas_that_only_steer_one_leads_and_nobody_is_kept_from_evict
             until(lambda: len(costs(server)) == 3)
             assert b.end() == 0
     assert server.store.find("Lease", "rebalancer", "default") is None
+
+
+# -- what scale-ins have left
+
+
+class Leader:
+    """An elector, as far as the record goes by it."""
+
+    def __init__(self, annotations: dict[str, str] | None = None) -> None:
+        self.annotations = annotations or {}
+        self.notes: dict[str, str] = {}
+
+
+def seen_to(cache: WatchCache, left: int) -> bool:
+    owner = cache.workload("ReplicaSet", "default", "web")
+    there = [p for p in cache.pods().values() if not p.terminating]
+    return owner is not None and owner.replicas == left == len(there)
+
+
+def scaled_in(steered: bool, leader: Any) -> None:
+    """Six pods, three of them in zone a, the oldest; then five, then three, by a ReplicaSet controller."""
+    time = FakeTime()
+    options = ALL if steered else SteeringOptions()
+    with (
+        Cluster(objects(*CROWDED), ready_after=0.02, grace=0.02) as cluster,
+        connected(cluster.server) as connection,
+    ):
+        cluster.settle()
+        cache = WatchCache(connection).start()
+        try:
+            until(lambda: cache.not_ready() is None)
+            thread = SteeringThread(
+                cache, steering(connection, time), lambda: options, lambda: True, time, elector=lambda: leader
+            )
+            for left in (6, 5, 3):
+                cluster.scale("default", "web", left)
+                cluster.settle()
+                until(lambda: seen_to(cache, left))  # noqa: B023
+                for _ in range(3):
+                    thread.look()
+                    time.wait(20)
+        finally:
+            cache.stop()
+
+
+def test_what_scale_ins_have_left_is_recorded() -> None:
+    leader = Leader()
+    scaled_in(False, leader)
+    assert leader.notes == {"rebalancer.io/scale-ins": "1000000 2 1 1"}
+    steered = Leader(leader.notes)
+    scaled_in(True, steered)
+    assert steered.notes == {"rebalancer.io/scale-ins": "1000000 4 1 1"}, "the next holder goes on"
+
+
+def test_what_was_recorded_is_shown(server: ApiServer, tmp_path: Path) -> None:
+    settings = (
+        "prevention: {scaleIn: all, dryRun: true}\nschedule: {interval: 1h}\n"
+        "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 200ms}\n"
+    )
+    before = call(server, tmp_path, "prevent", "show")
+    assert "no daemon that evicts, or has prevention.scaleIn on, has recorded scale-ins yet" in before.stdout
+
+    def noted() -> bool:
+        lease = server.store.find("Lease", "rebalancer-scale-in", "default") or {"metadata": {}}
+        return "rebalancer.io/scale-ins" in (lease["metadata"].get("annotations") or {})
+
+    with daemon(server, tmp_path / "a", settings) as d:
+        until(noted)
+        assert d.end() == 0
+    assert not costs(server)
+    shown = call(server, tmp_path, "prevent", "show")
+    assert re.match(
+        r"since \d{4}-\d\d-\d\d \d\d:\d\d UTC: 0 scale-ins, 0 ended with an excess, ", shown.stdout
+    )
