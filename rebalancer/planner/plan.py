@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Finding, Reason, ReasonCode
+from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.effort import OnProgress, unwatched
 from rebalancer.policy.options import PolicyOptions
@@ -69,6 +69,17 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
     def selector(self) -> str | None:
         """In kubectl's -l syntax; None if the constraint has none."""
         return str(self.constraint.selector) if self.constraint.selector is not None else None
+
+
+def what_is_shown(constraints: Iterable[ConstraintResult]) -> str:
+    """What a plan without moves has shown of the excess that stays, or why none of it may be touched."""
+    stays = [c for c in constraints if c.in_scope and c.residual_excess]
+    forbidden = [r.code.value for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP]
+    if forbidden:
+        return f"nothing more may be evicted ({', '.join(dict.fromkeys(forbidden))})"
+    if any(c.least_excess is not None and c.least_excess < c.residual_excess for c in stays):
+        return "no eviction was found that helps"
+    return "no eviction helps"
 
 
 class Refusal(Struct, frozen=True, eq=False):

@@ -13,11 +13,11 @@ from msgspec import UNSET
 
 from rebalancer.findings import order
 from rebalancer.model.node import Node
-from rebalancer.model.reason import Finding
+from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.pace import AT_ONCE, Throttle, pace
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary
+from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary, Wait
 from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
 from rebalancer.report.formats import rfc3339
 from rebalancer.room.search import Room
@@ -36,6 +36,7 @@ def build_report(
     drill: DrillReport | None = None,
     throttle: Throttle = AT_ONCE,
     room: Room | None = None,
+    waits: Iterable[tuple[str, Reason]] = (),
 ) -> Report:
     """The report of a plan for a snapshot.
 
@@ -43,7 +44,8 @@ def build_report(
     name of the context, "" for files. `around`: findings about other tools that move pods, which are not part
     of the plan. `namespaces`: whose workloads the zones are about, all if there are none. `drill`: what
     failures leave Pending, where it was asked for. `throttle`: what holds evictions back beside the plan.
-    `room`: what room is missing, where it was looked for.
+    `room`: what room is missing, where it was looked for. `waits`: owner and reason of what the daemon waits
+    for.
     """
     domains = _DomainsOfNodes(snapshot.nodes)
     workloads = workload_pods(plan, snapshot)
@@ -96,6 +98,7 @@ def build_report(
         pending=tuple(
             sorted(p.key for p in snapshot.pods if not (p.node_name or p.finished or p.terminating))
         ),
+        waits=tuple(Wait(owner, reason) for owner, reason in waits),
     )
 
 

@@ -213,6 +213,14 @@ class EvictionReport(Struct, frozen=True):
         return f"{self.move.owner.kind}/{self.move.owner.name}"
 
 
+class Wait(Struct, frozen=True):
+    """What `rebalancer run` waits for before it evicts: `owner` is Kind/namespace/name, "" for everything.
+    Its number `until`, if there, is when that is over, in epoch seconds; `once --execute` may not wait."""
+
+    owner: str
+    reason: Reason
+
+
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
     """The whole report.
 
@@ -221,6 +229,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     asked for. `room`: there only where nodes are missing. `pending`: pods (namespace/name) without a node.
     `selection`: the workload or the labels that were asked for; constraints, evictions, blocked pods,
     findings, risks and their figures are of these alone then.
+    `waits`: as the ledger and the brake of a live cluster say.
     """
 
     api_version: str = API_VERSION
@@ -245,6 +254,7 @@ class Report(Struct, frozen=True, rename="camel", kw_only=True):
     room: Room | UnsetType = UNSET
     pending: tuple[str, ...] = ()
     selection: str = ""
+    waits: tuple[Wait, ...] = ()
 
     @property
     def by_wave(self) -> dict[int, list[EvictionReport]]:
@@ -345,7 +355,14 @@ def _cut(
         risks=shown,
         namespaces=tuple(n for n in report.namespaces if n.namespace in spaces),
         pending=tuple(p for p in report.pending if pod(p)),
+        waits=tuple(w for w in report.waits if not w.owner or workload(_of_namespace(w.owner))),
     )
+
+
+def _of_namespace(owner: str) -> str:
+    """namespace/Kind/name of Kind/namespace/name."""
+    kind, namespace, name = owner.split("/", 2)
+    return f"{namespace}/{kind}/{name}"
 
 
 def _shown(finding: Finding, names: Collection[str]) -> bool:

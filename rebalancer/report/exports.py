@@ -37,6 +37,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
     yield f"**{escape(text.headline(report))}**"
     yield ""
+    yield from (line for wait in words.waits(report) for line in (escape(wait), ""))
     yield f"{escape(text.facts(report))} · {report.generated_at}"
     if skewed := text.out_of_scope(report):
         yield ""

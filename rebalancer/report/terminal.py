@@ -307,6 +307,8 @@ class _View:
             self.console.print(plain(lead, style))
         self.console.print(plain(text.headline(self.report), style))
         self.console.print(plain(text.facts(self.report), "dim"))
+        for wait in words.waits(self.report):
+            self.console.print(plain(wait, "yellow"))
         if skewed := text.out_of_scope(self.report):
             self.console.print(plain(skewed, "dim"))
 

@@ -9,7 +9,8 @@ from itertools import takewhile
 from msgspec import Struct
 
 from rebalancer.model.reason import Finding
-from rebalancer.planner.plan import ConstraintResult, Refusal
+from rebalancer.planner.plan import ConstraintResult, Refusal, what_is_shown
+from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
 from rebalancer.report.formats import rfc3339
 
@@ -281,7 +282,11 @@ def headline(report: Report) -> str:
         hidden = ", ".join(s.undecided)
         return f"{broken} Whether an eviction would help is not known: {hidden} cannot be read, see below."
     if not s.evictions:
-        return f"{broken} No eviction would help; why is told below."
+        waits = first_to_end(b.reason for b in report.blocked)
+        say = (
+            waits.message if waits is not None else f"{what_is_shown(report.constraints)}; why is told below"
+        )
+        return f"{broken} {say[0].upper()}{say[1:]}."
     one = s.evictions == 1
     moves = f"{plural(s.evictions, 'eviction')} in {plural(len(report.waves), 'wave')}"
     if s.residual_excess:

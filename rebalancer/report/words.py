@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import CostOutcome, SteeringReport
-from rebalancer.report.document import DrillReport, Report
+from rebalancer.policy.waits import end_of, is_wait
+from rebalancer.report.document import DrillReport, Report, Wait
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
 from rebalancer.report.formats import Color
-from rebalancer.report.text import duration, percent, plural, short_key
+from rebalancer.report.text import duration, listing, percent, plural, short_key
 
 LEGEND = (
     "Excess: how far domains differ beyond maxSkew, in sum. Grade: the worst workload's avoidable loss; A is "
@@ -25,23 +27,73 @@ def at_rest(report: Report) -> bool:
 
 
 def lead(report: Report) -> str:
-    """The worst loss that the plan mends, else the worst that could be avoided; "" if none could."""
-    mended = [r for r in report.risks if r.planned < r.lost]
-    if mended:
-        worst = max(mended, key=lambda r: (r.lost - r.planned, r.lost))
-        s = report.summary
-        after = f"after {plural(s.evictions, 'eviction')} in about {duration(s.expected_seconds)}"
-        return f"{_loss(worst)}; {after} it takes {percent(worst.planned)}."
+    """The worst loss that could be avoided, and why it stays, then what the plan mends; "" if none could."""
     avoidable = [r for r in report.risks if r.lost > r.best]
-    if avoidable:
-        worst = max(avoidable, key=lambda r: (r.lost - r.best, r.lost))
-        return f"{_loss(worst)}; {percent(worst.best)} would be possible."
-    return ""
+    if not avoidable:
+        return ""
+    # What nobody asked to be spread comes after what somebody did.
+    worst = max(avoidable, key=lambda r: (r.spread, r.lost - r.best, r.lost))
+    mended = max(report.risks, key=lambda r: (r.lost - r.planned, r.lost))
+    s = report.summary
+    after = f"after {plural(s.evictions, 'eviction')} in about {duration(s.expected_seconds)}"
+    if worst.planned < worst.lost:
+        return f"Losing {_domain(worst)} takes {_share(worst)}; {after} it takes {percent(worst.planned)}."
+    said = f"Losing {_domain(worst)} takes {_share(worst)}{_kept_by(report, worst)}"
+    if mended.planned >= mended.lost:
+        return f"{said}; {percent(worst.best)} would be possible."
+    other = _share(mended)
+    if _domain(mended) != _domain(worst):
+        other = f"losing {_domain(mended)} takes {other}"
+    return f"{said}; {other}, {after} {percent(mended.planned)}."
 
 
-def _loss(r: Risk) -> str:
-    domain = f"{short_key(r.topology_key)} {r.domain or '(none)'}"
-    return f"Losing {domain} takes {percent(r.lost)} of {r.namespace}/{r.workload.rpartition('/')[2]}"
+def _domain(r: Risk) -> str:
+    return f"{short_key(r.topology_key)} {r.domain or '(none)'}"
+
+
+def _share(r: Risk) -> str:
+    return f"{percent(r.lost)} of {r.namespace}/{r.workload.rpartition('/')[2]}"
+
+
+_KEEPS = {
+    ReasonCode.PDB_EXHAUSTED: "which its budget keeps",
+    ReasonCode.PINNED_BY_VOLUME: "which its volumes keep",
+    ReasonCode.NO_FEASIBLE_NODE: "which has no room elsewhere",
+}
+
+
+def _kept_by(report: Report, r: Risk) -> str:
+    """Why a workload's loss stays, as far as one of its constraints says."""
+    if not r.spread:
+        return ", which no constraint spreads"
+    mine = (
+        c
+        for c in report.constraints
+        if c.residual_excess and c.constraint.namespace == r.namespace and r.workload in c.workloads
+    )
+    reason = next((reason for c in mine for reason in c.reasons), None)
+    if reason is None:
+        return ", which its constraint allows"
+    stays = f"which waits ({reason.code})" if is_wait(reason) else f"which stays ({reason.code})"
+    return f", {_KEEPS.get(reason.code, stays)}"
+
+
+# What is waited for, by whoever acts without being asked.
+
+
+def waits(report: Report) -> list[str]:
+    """A sentence for each kind of wait: what waits, until when at the latest, and what goes on now."""
+    found: dict[str, list[Wait]] = {}
+    for w in report.waits:
+        found.setdefault(w.reason.code.value, []).append(w)
+    said = []
+    for several in found.values():
+        last = max(several, key=lambda w: end_of(w.reason))
+        owners = [w.owner.partition("/")[2] for w in several if w.owner]
+        who = f"`rebalancer run` leaves {listing(owners, 3)} alone" if owners else "Nothing is evicted now"
+        remedy = f" ({last.reason.remedy})" if last.reason.remedy else ""
+        said.append(f"{who}: {last.reason.message}{remedy}.")
+    return said
 
 
 def zone_says(d: DomainLoss) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from platform import python_version
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -12,10 +13,12 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from rebalancer import __version__
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.findings import FindingCode
+from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport
 from rebalancer.planner.pace import Throttle, pace
 from rebalancer.planner.plan import ConstraintResult, Plan
+from rebalancer.policy.waits import end_of
 
 # The state between cycles, and the values that gauges show of it.
 
@@ -39,6 +42,7 @@ class State:
         self.last_ok = 0.0
         self.last_seconds = 0.0
         self.bought: float | None = None
+        self.held: Reason | None = None
         self.leading: bool | None = None
         self.breaker_open = False
         self.foreign_costs: int | None = None
@@ -57,6 +61,7 @@ class State:
     def ended(self, report: CycleReport | None) -> None:
         """Records the end of a cycle. None: it ended in an error."""
         self.last_end = time.time()
+        self.held = report.reason if report is not None else None
         if report is not None:
             self.last_seconds = report.seconds
             if report.ok:
@@ -111,6 +116,16 @@ class State:
             if f.code == FindingCode.CANNOT_BE_REPLACED:
                 by[f.object.split("/")[1]] += f.numbers["pods"]
         yield from _worst_namespaces(by)
+
+    def wait_ends(self) -> Seen:
+        """The last end for each reason; what no clock ends has none."""
+        ends: dict[str, float] = {}
+        reasons = [b.reason for b in self.plan.blocked] if self.plan is not None else []
+        for reason in (*reasons, *filter(None, [self.held])):
+            if (end := end_of(reason)) < inf:
+                ends[reason.code.value] = max(end, ends.get(reason.code.value, 0.0))
+        for code, end in sorted(ends.items()):
+            yield end, {"reason": code}
 
     def domains_out(self) -> Seen:
         """1 for each."""
@@ -250,6 +265,12 @@ GAUGES: tuple[Gauge, ...] = (
         State.best_loss,
     ),
     ("blocked_pods", "", "Pods that could be victims and may not be, by reason.", State.blocked),
+    (
+        "wait_end_timestamp",
+        "s",
+        "When the last of what the last cycle left waiting may go, by reason.",
+        State.wait_ends,
+    ),
     ("unfixable_constraints", "", "Constraints that keep an excess, by reason.", State.unfixable),
     ("findings", "", "Findings of the last plan: what no eviction cures.", State.findings),
     (

@@ -227,6 +227,7 @@ def report_of(
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
         throttle=Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
         room=missing_room(loaded.snapshot, planning, planned),
+        waits=ledger.waits(loaded.snapshot, planned, settings) if ledger is not None else (),
     )
     # All that it took: advice may take as long as the plan.
     took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))

@@ -204,6 +204,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             ),
             headline=text.headline(report),
             lead=words.lead(report),
+            waits=words.waits(report),
             legend=words.LEGEND,
             overview=not words.at_rest(report),
             expected={w.wave: w.seconds for w in report.waves},

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import UTC
 
 from msgspec import Struct
@@ -18,19 +18,21 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import Paused
+from rebalancer.policy.waits import Paused, is_wait
+from rebalancer.policy.windows import outside
 from rebalancer.runtime.commands.explain import SHORT_KINDS
 from rebalancer.runtime.commands.source import Source, cluster_options
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import remembering
-from rebalancer.runtime.live.configured import memory_rules
+from rebalancer.runtime.live.configured import circuit_limits, live_options, memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.runtime.observers.log import EVICTED
 from rebalancer.settings import Settings
@@ -40,20 +42,40 @@ log = logging.getLogger(__name__)
 
 class Remembered(Struct, frozen=True, eq=False):
     """`memory`: as it is of somebody who watches; None: there is none. `canary`: how many evictions go one or
-    two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again."""
+    two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again.
+    `paused`: domains that are taken out. `held`: why nothing at all is evicted now."""
 
     memory: Memory | None = None
     canary: int = 0
     irreplaceable: Mapping[str, float] = {}
     paused: Paused = {}
+    held: tuple[Reason, ...] = ()
 
     def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
         """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
         if self.memory is not None:
             self.memory.looked(snapshot)
         plan = remembering(planning, self.memory, paused=lambda: self.paused)(snapshot)
-        waits = self.memory.waits(snapshot, plan, self.paused) if self.memory is not None else {}
+        waits = self._waits(snapshot, plan)
         return plan, replace(planning, policy=replace(planning.policy, waiting_owners=waits))
+
+    def waits(self, snapshot: Snapshot, plan: Plan, settings: Settings) -> Iterator[tuple[str, Reason]]:
+        """What the daemon waits for that would carry out this plan: owner, "" for everything, and why."""
+        yield from (("", reason) for reason in self.held)
+        if self.memory is not None:
+            self.memory.rules = memory_rules(settings, attended=False)
+        movers = {m.owner.key for m in plan.moves}
+        yield from ((o, reason) for o, reason in self._waits(snapshot, plan, movers).items())
+
+    def _waits(self, snapshot: Snapshot, plan: Plan, movers: Set[str] = frozenset()) -> dict[str, Reason]:
+        """What keeps owners from being in the plan, and what these `movers` that are in it would wait for."""
+        owners = Owners(snapshot, PolicyOptions())
+        stay = ((owners.of(b.pod), b.reason) for b in plan.blocked if is_wait(b.reason))
+        found = {owners.top(owner).key: reason for owner, reason in stay if owner is not None}
+        if self.memory is not None and movers:
+            every = self.memory.waits(snapshot, plan, self.paused)
+            found |= {o: every[o] for o in movers & every.keys()}
+        return dict(sorted(found.items()))
 
     def since(self, snapshot: Snapshot, pod: Pod) -> float | None:
         """Since when the pod's workload has pods that no node would take again."""
@@ -82,17 +104,23 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         places = places_of(settings, connection, wait=wait)
         store = Ledgers(connection, places.ledger, writer="", wait=wait)
         clock = SystemClock(server=connection.time)
-        memory = Memory(clock, memory_rules(settings, attended=True), store=store, read_only=True)
-        found = store.load()
+        rules, limits = memory_rules(settings, attended=True), circuit_limits(settings)
+        memory = Memory(clock, rules, store=store, limits=limits, read_only=True)
+        pause = PauseCheck(Brakes(connection, wait=wait), places.brake, clock)
+        found, why = store.load(), pause.why_not()
+        if why is not None and why.code is ReasonCode.NO_BRAKE and places.none_yet:
+            why = None  # whoever evicts where nothing is installed brings a brake
         if not found.serial:
-            return Remembered()
+            return Remembered(held=() if why is None else (why,))
         stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
         known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
         memory.ledger = replace(known, irreplaceable=stuck)
         in_a_row = memory.ledger.totals.in_a_row
         canary = max(0, settings.evictions.canary - in_a_row)
-        pause = PauseCheck(Brakes(connection, wait=wait), places.brake, clock)
-        return Remembered(memory, canary, stuck, pause.domains())
+        windows = live_options(settings, connection, places).windows
+        shut = outside(windows, clock.now(), clock.latest()) if windows else None
+        held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
+        return Remembered(memory, canary, stuck, pause.out, held)
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
         return Remembered()

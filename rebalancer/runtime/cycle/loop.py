@@ -32,10 +32,10 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.model.reason import WOULD_NOT_HELP, Reason, ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Outcome
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import Plan, what_is_shown
 from rebalancer.policy.waits import HistoryRules, first_to_end
 from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts
 from rebalancer.runtime.cycle.clock import StopAskedError
@@ -308,16 +308,4 @@ def _nothing_left(snapshot: Snapshot, plan: Plan) -> NextStep:
         return NextStep(end=End.WAITING, message=waits.message, reason=waits)
     why = older(ServerVersion.parse(snapshot.server_version))
     because = f"; {why}, so that no move is certain" if why else ""
-    return NextStep(end=End.COMPLETE, message=f"{_what_is_shown(plan)}: {left}{because}")
-
-
-def _what_is_shown(plan: Plan) -> str:
-    """What the planner has shown of the excess that stays, or why it may not be touched."""
-    stays = [c for c in plan.constraints if c.in_scope and c.residual_excess]
-    forbidden = [r for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP]
-    if forbidden:
-        kinds = ", ".join(dict.fromkeys(r.code.value for r in forbidden))
-        return f"nothing more may be evicted ({kinds})"
-    if any(c.least_excess is not None and c.least_excess < c.residual_excess for c in stays):
-        return "no eviction was found that helps"
-    return "no eviction helps"
+    return NextStep(end=End.COMPLETE, message=f"{what_is_shown(plan.constraints)}: {left}{because}")

@@ -146,7 +146,7 @@ def test_the_table_says_what_is_done_and_how_it_ends() -> None:
 
 def test_the_table_says_what_stays_and_why() -> None:
     shown = table(stuck())
-    assert "excess 3. No eviction would help; why is told below." in shown
+    assert "excess 3. No eviction helps; why is told below." in shown
     assert "no-feasible-node zone b: 2 nodes, 2 without room for 500m cpu" in shown
     assert "→ add a node to zone b, or lower the requests" in shown
     assert "warning Deployment/default/web (no-pdb): no budget covers it" in shown

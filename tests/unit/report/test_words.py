@@ -13,7 +13,7 @@ from rebalancer.report.formats import Format
 from rebalancer.report.output import render
 from rebalancer.report.text import ago, duration
 from rebalancer.report.words import LEGEND, Showing, grade_letters, lead, zone_says
-from tests.support.build import decoded, node, objects, workload
+from tests.support.build import decoded, node, objects, pdb, workload
 
 NODES = [node(f"{z}-{i}").zone(z) for z in "abc" for i in range(2)]
 
@@ -43,6 +43,23 @@ def test_it_begins_with_the_loss_that_the_plan_mends_most() -> None:
     for form in (Format.TABLE, Format.MARKDOWN):
         shown = render(report, form)
         assert shown.index("Losing zone a") < shown.index("constraints violated, excess")
+
+
+def test_the_worst_risk_comes_first_and_says_what_keeps_it() -> None:
+    budget = pdb("invoices", {"app": "invoices"}, namespace="shop", min_available=2)
+    report = reported(spread("invoices", a=2), budget, SKEWED)
+    took = duration(report.summary.expected_seconds)
+    assert lead(report) == (
+        "Losing zone a takes 100% of shop/invoices, which its budget keeps; 67% of shop/web, "
+        f"after 3 evictions in about {took} 33%."
+    )
+    other = reported(spread("invoices", a=2), budget, spread("web", b=6, a=3))
+    assert "which its budget keeps; losing zone b takes 67% of shop/web, after 3 evictions" in lead(other)
+    alone = reported(spread("invoices", a=2), budget)
+    assert lead(alone).endswith("shop/invoices, which its budget keeps; 50% would be possible.")
+    assert "excess 1. Nothing more may be evicted (pdb-exhausted); why is told below." in render(
+        alone, Format.MARKDOWN
+    )
 
 
 def test_a_cluster_at_rest_has_nothing_to_say_about_zones() -> None:

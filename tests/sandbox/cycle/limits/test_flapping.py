@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.waits import HistoryRules
 from tests.support.build import node, nodes, objects, workload
+from tests.support.processes.command import call
 from tests.support.runs.machine import Machine
 
 RULES = HistoryRules(stabilization=180, cool_down=180)
@@ -48,7 +50,9 @@ def outage(m: Machine) -> None:
     m.time.at += 30
 
 
-def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_says_its_end() -> None:
+def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_says_its_end(
+    tmp_path: Path,
+) -> None:
     with Machine(THINGS) as m:
         m.cycle(RULES)
         m.time.at += 5 * MINUTE
@@ -80,6 +84,14 @@ def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_
         assert "undone 2 times" in waits.report.message
         assert "`rebalancer once --execute` does not wait" in waits.report.reason.remedy
         assert began + 30 * MINUTE <= waits.report.reason.numbers["until"] <= began + 31 * MINUTE
+        config = tmp_path / "config.yaml"
+        config.write_text("ledger: {namespace: default}\n")
+        report = call(m.server, tmp_path, "report", "--summary", "--config", str(config)).stdout
+        said = " ".join(report.split())
+        assert "4 evictions in " in said, "what `once --execute` would do"
+        assert "`rebalancer run` leaves default/web alone: waits until " in said
+        assert "were undone " in said, "by this machine's clock all was just now"
+        assert "has to last 180 s (`rebalancer once --execute` does not wait" in said, "all with one end"
         someone = m.cycle(ATTENDED)
     assert (someone.report.evicted, someone.zones()) == (4, [4, 4, 4]), "who watches does not wait"
 

@@ -1,0 +1,103 @@
+"""All that an owner waits for is one reason with one end, or names what ends it: every combination."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from math import inf
+
+import pytest
+
+from rebalancer.model.reason import Reason
+from rebalancer.policy.annotations import pause_of, pause_value, paused_domains
+from rebalancer.policy.ledger import Door, Entry, Fate, Ledger
+from rebalancer.policy.waits import (
+    ANY_POD,
+    HistoryRules,
+    Undone,
+    end_of,
+    first_to_end,
+    held_back,
+    is_wait,
+    out_for,
+    stabilizing,
+    together,
+    waiting_owners,
+    why,
+)
+from tests.support.build import nodes, snapshot
+
+NOW = 2_000_000_000.0
+RULES = HistoryRules(cool_down=180, stabilization=180, out_wait=21_600)
+ZONE = "topology.kubernetes.io/zone=c"
+NODES = snapshot(*nodes(c=2)).nodes
+
+
+def entry(ago: float, fate: Fate = Fate.DONE, cluster: str = "", gates: tuple[str, ...] = ()) -> Entry:
+    return Entry(
+        at=NOW - ago, cycle=f"c{ago}", namespace="shop", pod="web-1", uid=f"u{ago}", node="a-0", gates=gates,
+        owner="Deployment/shop/web", predicted="b-0", fate=fate, excess={"z": 2}, cluster=cluster,
+    )  # fmt: skip
+
+
+def remembered(*entries: Entry) -> Reason:
+    found = waiting_owners(Ledger(entries=entries), RULES, now=NOW, cycle="now", cluster=lambda _: "same")
+    [[reason]] = found.values()
+    return reason
+
+
+def out(said: str = "", shut: float = 0.0) -> Reason:
+    doors = {ZONE: {"": Door(0.0, shut)}}
+    paused = paused_domains({pause_of(ZONE): f"{ZONE} {said}"}, NOW) if said else {}
+    [reason] = out_for(ANY_POD, NODES, doors, paused, RULES.out_wait, NOW).values()
+    return reason
+
+
+def some(reason: Reason | None) -> Reason:
+    assert reason is not None
+    return reason
+
+
+EVERY: dict[str, Reason] = {
+    "cool-down": remembered(entry(60)),
+    "late or astray replacements": remembered(entry(600, Fate.FAILED, "same")),
+    "a loop": remembered(*(entry(ago, cluster="same") for ago in (900, 600, 300))),
+    "a young violation": some(stabilizing(NOW - 60, RULES, NOW)),
+    "undone moves": why(("zone=a", "zone=c"), Undone(2, NOW + 1500), NOW),
+    "gates that the template lacks": held_back(Ledger(entries=(entry(60, gates=("q",)),)), NOW)["shop"],
+    "a domain that is shut": out(shut=NOW - 60),
+    "a domain paused for two hours": out(pause_value(NOW + 7200, "drain")),
+    "a domain paused until somebody resumes": out(pause_value(None, "shift")),
+}
+SETTINGS = ("evictions.", "`rebalancer once --execute`", "`rebalancer resume`", "open its nodes")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_wait_says_its_end_and_what_shortens_it(name: str) -> None:
+    reason = EVERY[name]
+    assert is_wait(reason)
+    dated = "waits until 2033-05-25 " if NOW + 43_200 < end_of(reason) < inf else "waits "
+    assert reason.message.startswith(dated), "a day that is not today has its date"
+    assert NOW < end_of(reason) <= NOW + 7 * 86_400 or end_of(reason) == inf
+    if name != "gates that the template lacks":
+        assert any(s in reason.remedy for s in SETTINGS), reason.remedy
+
+
+def test_every_combination_ends_or_names_what_keeps_it() -> None:
+    sizes = range(1, len(EVERY) + 1)
+    for names in chain.from_iterable(combinations(EVERY, size) for size in sizes):
+        reasons = [EVERY[n] for n in names]
+        [(owner, joined)] = together({"web": reasons}).items()
+        assert owner == "web"
+        assert end_of(joined) == max(map(end_of, reasons))
+        assert all(r.message in joined.message for r in reasons)
+        assert is_wait(joined)
+        if end_of(joined) == inf:
+            assert "`rebalancer resume` with the same --domain ends it" in joined.remedy
+
+
+def test_of_several_workloads_the_first_to_go_is_told() -> None:
+    first, later = EVERY["cool-down"], EVERY["late or astray replacements"]
+    said = some(first_to_end([later, first, first]))
+    assert said.numbers == first.numbers
+    assert said.message == f"{first.message}; another workload waits longer"
+    assert first_to_end([]) is None
