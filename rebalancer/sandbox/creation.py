@@ -418,10 +418,12 @@ def tracked(old: Json, new: Json, manager: str) -> list[Json]:
     """The managedFields of the new metadata. `manager`: who writes; "" for somebody who is not told of."""
     before, after = old.get("annotations") or {}, new.get("annotations") or {}
     changed = {f"f:{k}" for k in {*before, *after} if before.get(k) != after.get(k)}
-    owned = {
-        entry["manager"]: set(entry["fieldsV1"]["f:metadata"]["f:annotations"]) - changed
-        for entry in old.get("managedFields") or ()
-    }
+    owned: dict[str, set[str]] = {}
+    for entry in old.get("managedFields") or ():
+        # A manager may have several: for updates and for applies, for the object and for its status.
+        fields = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or {}
+        own = owned.setdefault(entry.get("manager", ""), set())
+        own |= {field for field in fields if field.startswith("f:")} - changed
     if manager:
         there = {field for field in changed if field[2:] in after}
         owned[manager] = owned.get(manager, set()) | there

@@ -40,7 +40,8 @@ class Revisions:
     def of(store: Store, owner: Object) -> Revisions:
         """Read from the set's ControllerRevisions; the one for its present template is made if missing.
 
-        A set that was loaded without them keeps the names that its status has.
+        A set that was loaded without them, or with their metadata alone, keeps the names that its status has;
+        so does one whose controller has seen its present generation, as it knows best.
         """
         template = owner["spec"].get("template") or {}
         known = {
@@ -52,10 +53,11 @@ class Revisions:
         status = owner.get("status") or {}
         current, update = status.get("currentRevision") or "", status.get("updateRevision") or ""
         same = next((name for name, t in sorted(templates.items()) if t == template), "")
-        observed = int(status.get("observedGeneration", 0)) >= int(owner["metadata"].get("generation", 0))
+        generation = int(owner["metadata"].get("generation", 0))
+        observed = int(status.get("observedGeneration", 0)) >= generation
         if same:
             update = same
-        elif not update or update in known or not observed:
+        elif not update or not observed or (update in templates and not generation):
             update = f"{owner['metadata']['name']}-{kubelet.hash_of(template)}"
         if update not in known:
             _make(store, owner, update, template, len(known) + 1)
@@ -77,8 +79,10 @@ class Revisions:
 
 
 def _template(revision: Object) -> Template:
+    """Without the directive of the patch that the controller keeps."""
     data = revision.get("data") or {}
-    return (data.get("spec") or {}).get("template") or {}
+    template = (data.get("spec") or {}).get("template") or {}
+    return {key: value for key, value in template.items() if key != "$patch"}
 
 
 def _make(store: Store, owner: Object, name: str, template: Template, number: int) -> None:

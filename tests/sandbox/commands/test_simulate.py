@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.errors import UserError
+from rebalancer.sandbox.creation import tracked
 from tests.support.build import node, objects, pdb, pod, stateful_set, workload
 from tests.support.clusters.scenarios import SCENARIOS
 from tests.support.scheduler.plain import Json
@@ -172,3 +173,87 @@ def test_progress_goes_to_standard_error_and_names_cannot_act(tmp_path: Path) ->
     assert "cycle 1: 1 eviction planned" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "b\\x1b[31m=1" in done.stdout
+
+
+# What a real API server sends beside what people write: managed fields of every part of an object, and
+# ControllerRevisions as the StatefulSet controller writes them, or their metadata alone.
+
+
+def _managed(kind: str) -> list[Json]:
+    """As a kube-apiserver 1.36 was recorded to send them: several entries of one manager, by subresource."""
+    annotations: Json = {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}}
+    labels: Json = {"f:labels": {".": {}, f"f:{kind}": {}}}
+    spec: Json = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {".": {}}}}}}}
+    found = [
+        ("kubectl-client-side-apply", "Update", "", {"f:metadata": annotations, **spec}),
+        ("kubelet", "Update", "status", {"f:status": {"f:phase": {}}}),
+        ("kube-controller-manager", "Update", "", {"f:metadata": labels}),
+        ("kube-controller-manager", "Apply", "", {"f:metadata": annotations}),
+    ]
+    common = {"apiVersion": "v1", "time": "2026-11-21T14:49:19Z", "fieldsType": "FieldsV1"}
+    return [
+        {
+            **common,
+            "manager": manager,
+            "operation": operation,
+            "fieldsV1": fields,
+            **({"subresource": part} if part else {}),
+        }
+        for manager, operation, part, fields in found
+    ]
+
+
+def _as_served(folder: Path, *, revisions: str) -> Path:
+    """A StatefulSet and a Deployment that nobody touched, skewed. `revisions`: what is there of them."""
+    machines = [node(f"{z}-{i}").zone(z) for z in "abc" for i in range(2)]
+    db = stateful_set("db").parallel().spread("zone", 1).placed({"a-0": 3, "b-0": 1})
+    web = workload("web", "Deployment").spread("zone", 1).placed({"a-0": 2, "a-1": 2})
+    items = objects(machines, db, web)
+    [owner] = [o for o in items if o["kind"] == "StatefulSet"]
+    pods = [o for o in items if o["kind"] == "Pod" and o["metadata"]["name"].startswith("db")]
+    owner["metadata"]["generation"] = 1
+    owner["status"] |= {"observedGeneration": 1, "currentRevision": "db-6d4", "updateRevision": "db-6d4"}
+    for p in pods:
+        p["metadata"]["labels"]["controller-revision-hash"] = "db-6d4"
+    revision = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": "db-6d4",
+            "namespace": "default",
+            "labels": {"controller-revision-hash": "db-6d4", **pods[0]["metadata"]["labels"]},
+            "ownerReferences": pods[0]["metadata"]["ownerReferences"],
+        },
+        "revision": 1,
+    }
+    if revisions == "whole":
+        # The controller's patch: with its directive, and what the API adds to templates in this version.
+        template = json.loads(json.dumps(owner["spec"]["template"]))
+        template["spec"]["terminationGracePeriodSeconds"] = 30
+        template["metadata"]["creationTimestamp"] = None
+        revision["data"] = {"spec": {"template": {"$patch": "replace", **template}}}
+    if revisions != "none":
+        items.append(revision)
+    for o in items:
+        o["metadata"]["managedFields"] = _managed(o["kind"])
+    path = folder / "served.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+@pytest.mark.parametrize("revisions", ["whole", "metadata", "none"])
+def test_what_a_real_api_server_sends_is_played_as_the_report_plans(tmp_path: Path, revisions: str) -> None:
+    served = _as_served(tmp_path, revisions=revisions)
+    done = CliRunner().invoke(app, ["report", "--snapshot", str(served), "-o", "json"])
+    planned = json.loads(done.stdout)["summary"]["evictions"]
+    found = simulated("--snapshot", served, "--scale", "default/web=4")
+    assert sum(c["evicted"] for c in found["cycles"]) == planned == 3
+    assert found["after"]["excess"] == 0
+
+
+def test_managed_fields_of_every_part_of_an_object_are_read() -> None:
+    before = {"annotations": {"a": "1"}, "managedFields": _managed("Pod")}
+    after = {"annotations": {"a": "2"}}
+    [entry] = [e for e in tracked(before, after, "rebalancer") if e["manager"] == "rebalancer"]
+    assert entry["fieldsV1"] == {"f:metadata": {"f:annotations": {"f:a": {}}}}
+    assert not [e for e in tracked(before, after, "") if '"f:a"' in json.dumps(e)]
