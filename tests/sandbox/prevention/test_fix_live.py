@@ -9,11 +9,13 @@ import subprocess
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from rebalancer.kube.errors import ConflictError
+from rebalancer.kube.errors import ConflictError, Target
 from rebalancer.kube.patches import FIX_MANAGER, Deployments
+from rebalancer.kube.resources import RESOURCES
 from rebalancer.prevention.rollouts import why_not
 from rebalancer.runtime.commands.fix import ROLLED_OUT, apply, wanted
 from tests.support.build import nodes, objects
@@ -65,6 +67,33 @@ def test_without_apply_the_patch_is_printed_and_nothing_is_changed(cluster: Clus
     [constraint] = json.loads(patch)["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert constraint["matchLabelKeys"] == [HASH]
     assert there(cluster) == before
+
+
+def test_a_server_side_apply_of_a_manifest_without_the_keys_changes_nothing(cluster: Cluster) -> None:
+    """A team applies what its repository says; somebody else adds the keys; it applies the same again."""
+    manifest = {**SPREAD.manifest, "metadata": {"name": "web", "namespace": "default"}}
+    del manifest["spec"]["replicas"]
+
+    def applied() -> Json:
+        target = Target("patch", RESOURCES["Deployment"], "default", "web")
+        answer = connection.request(
+            "PATCH", RESOURCES["Deployment"].path("default", "web"), target,
+            query={"fieldManager": "team", "force": "true"}, body=manifest,
+            content_type="application/apply-patch+yaml",
+        )  # fmt: skip
+        return cast(Json, json.loads(answer.body))
+
+    with connected(cluster.server) as connection:
+        applied()
+        cluster.settle()
+        live = Deployments(connection)
+        live.set_constraints(there(cluster), list(wanted(there(cluster)).constraints))
+        cluster.settle()
+        before = there(cluster)
+        (constraint,) = before["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        assert constraint["matchLabelKeys"] == [HASH]
+        assert applied()["spec"] == before["spec"]
+        assert there(cluster)["metadata"]["generation"] == before["metadata"]["generation"]
 
 
 def test_what_somebody_has_changed_meanwhile_is_not_overwritten(cluster: Cluster) -> None:

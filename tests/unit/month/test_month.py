@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.month import Lived, Variant, play
-from rebalancer.month.play import Kind, events
+from rebalancer.month.play import Event, Kind, events
 from rebalancer.month.world import World, measure
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.report.simulated import build_month, month_table, to_html
 from tests.support.build import decoded, node, snapshot, workload
 from tests.support.clusters.ordinary import ordinary
 
+month: Any = import_module("rebalancer.month.play")
 FILE = str(Path(__file__).parents[2] / "scenarios" / "scale_down.json.gz")
 
 
@@ -44,6 +48,37 @@ def test_evictions_mend_and_prevention_needs_fewer() -> None:
     assert preventing.excess_hours < nothing.excess_hours
     assert preventing.evictions == nothing.evictions == 0
     assert both.evictions < evicting.evictions
+
+
+def test_beside_prevention_no_eviction_follows_a_scale_in_or_a_rollout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A month of 25 workloads at the usual rates: what is evicted follows replaced nodes and outages, and is
+    what the lower bound asks; 97 of 100 hours of excess are gone."""
+    cluster = decoded(ordinary(25, 101))
+    worsened, asked = set[str](), [0]
+    happens, cycle = month._happens, month._cycle
+
+    def happened(world: World, event: Event) -> None:
+        before = measure(world).excess
+        happens(world, event)
+        if measure(world).excess > before:
+            worsened.add(event.kind)
+
+    def cycled(world: World, options: PlanOptions) -> int:
+        asked[0] += plan(world.snapshot(), options).lower_bound
+        return int(cycle(world, options))
+
+    def lived_through(variant: Variant) -> Lived:
+        return play(cluster, PlanOptions(), variant, days=30, draw=Random(101).random)
+
+    nothing = lived_through(Variant.NOTHING)
+    monkeypatch.setattr(month, "_happens", happened)
+    monkeypatch.setattr(month, "_cycle", cycled)
+    both = lived_through(Variant.BOTH)
+    assert worsened <= {Kind.REPLACE, Kind.OUTAGE}
+    assert 0 < both.evictions <= asked[0]
+    assert both.excess_hours <= 0.03 * nothing.excess_hours
 
 
 def test_an_outage_comes_with_its_return() -> None:
@@ -109,15 +144,15 @@ def test_the_command() -> None:
         app, ["simulate", "--snapshot", FILE, "--days", "1", "--seed", "7", "-o", "json"]
     )
     assert done.exit_code == 0, done.output
-    month = json.loads(done.stdout)
-    assert [v["variant"] for v in month["variants"]] == ["nothing", "evictions", "prevention", "both"]
+    shown = json.loads(done.stdout)
+    assert [v["variant"] for v in shown["variants"]] == ["nothing", "evictions", "prevention", "both"]
     wrong = CliRunner().invoke(app, ["simulate", "--snapshot", FILE, "--days", "2", "--drain", "a-0"])
     assert wrong.exit_code == 2
 
 
 def test_the_formats() -> None:
-    month = build_month([lived(v) for v in Variant], source="here", seed=1, days=4)
-    assert "WITHOUT AN EVICTION" in month_table(month)
-    page = to_html(month)
+    made = build_month([lived(v) for v in Variant], source="here", seed=1, days=4)
+    assert "WITHOUT AN EVICTION" in month_table(made)
+    page = to_html(made)
     assert page.count('<path class="both"') == 2
     assert "<script" not in page
