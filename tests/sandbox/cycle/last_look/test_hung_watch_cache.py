@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
+from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
@@ -56,7 +57,7 @@ def test_a_watch_cache_that_hangs_hides_nothing_about_the_destination(
 
 def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction() -> None:
     things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
-    with ApiServer(objects(*things), progress_notify=False) as server, connected(server) as c:
+    with ApiServer(objects(*things), bookmark_every=0.1) as server, connected(server) as c:
         cache = WatchCache(c, options=SHORT).start()
         try:
             assert cache.wait_ready(60)
@@ -73,3 +74,5 @@ def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction
         finally:
             cache.stop()
     assert run.evictions() == 0
+    codes = {o.reason.code for o in run.report.outcomes if o.reason is not None}
+    assert codes == {ReasonCode.QUOTA}
