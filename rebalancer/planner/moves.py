@@ -188,6 +188,7 @@ class Judge:
         for code, nodes in (
             (ReasonCode.NODE_LEAVING, self.simulation.leaving),
             (ReasonCode.NODE_STARTING, self.simulation.starting),
+            (ReasonCode.NODE_NOT_READY, self.simulation.failing),
         ):
             if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):
                 return code

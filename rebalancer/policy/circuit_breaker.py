@@ -90,6 +90,19 @@ def too_many_late(late: Mapping[str, str], most: int) -> Reason | None:
     )
 
 
+def too_many_unsettled(waiting: Mapping[str, str], most: int) -> Reason | None:
+    """Why nothing is evicted while so many replacements of earlier cycles are not Ready yet."""
+    if len(waiting) < most:
+        return None
+    some = ", ".join(sorted(waiting)[:_FEW])
+    return Reason(
+        ReasonCode.CLUSTER_UNWELL,
+        f"{len(waiting)} replacements of earlier cycles are not Ready yet: {some}",
+        {"waiting": len(waiting), "most": most},
+        "it goes on as soon as they are Ready, or no longer wanted",
+    )
+
+
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:
     """The circuit after another trip."""
     trips = circuit.trips + 1

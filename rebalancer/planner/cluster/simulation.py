@@ -89,8 +89,10 @@ class Terminating:
 
 KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
-LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler"}
+LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
 """Taints of nodes that are about to go."""
+FAILING_CONDITIONS = frozenset({"NetworkUnavailable", "DiskPressure", "PIDPressure"})
+"""Conditions of nodes on which nothing starts: the kubelet admits no ordinary pod, or there is no network."""
 STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
 """Taints of nodes that are being set up, …"""
 STARTING_PREFIXES = (
@@ -109,8 +111,16 @@ def is_leaving(node: Node) -> bool:
     """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
     return (
         node.spec.unschedulable
+        or node.metadata.deletion_timestamp is not None
         or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
         or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
+    )
+
+
+def is_failing(node: Node) -> bool:
+    """Whether no pod starts on the node at present: who tolerates everything may land there all the same."""
+    return not node.ready or any(
+        c.type in FAILING_CONDITIONS and c.status == "True" for c in node.status.conditions
     )
 
 
@@ -189,7 +199,9 @@ class Simulation:
         """bool[N]: nodes that are cordoned or about to be removed."""
         self.starting: Bools = np.array(table.answers(is_starting), dtype=np.bool_)
         """bool[N]: nodes that are being set up."""
-        self.barred: Bools = self.leaving | self.starting
+        self.failing: Bools = np.array(table.answers(is_failing), dtype=np.bool_)
+        """bool[N]: nodes on which nothing starts."""
+        self.barred: Bools = self.leaving | self.starting | self.failing
         """bool[N]: nodes on which no replacement may land."""
         may_go = candidates(snapshot)
         self._candidates: Bools = np.array([n in may_go for n in table.names], dtype=np.bool_)

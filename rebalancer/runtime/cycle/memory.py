@@ -675,6 +675,11 @@ class Memory(SharedLedger):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
 
+    @property
+    def cycle(self) -> str:
+        """The name of the cycle at work, or of the last one."""
+        return self._cycle
+
     def landed_on(self) -> list[str]:
         """The nodes on which replacements of this cycle became Ready."""
         ready = (Fate.DONE, Fate.ASTRAY)

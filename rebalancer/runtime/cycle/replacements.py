@@ -44,7 +44,7 @@ from rebalancer.runtime.cycle.clock import Clock
 log = logging.getLogger(__name__)
 
 _NO_WAVE = 0
-_FIRST = 5
+AT_FIRST = 5
 """So many replacements are on their way at first."""
 _MORE = 4
 """And so many more for each that became Ready: in a healthy cluster the budgets are the limit soon."""
@@ -131,9 +131,9 @@ class Flight:
 class SlowStart:
     """How many replacements may be on their way: five, and four more for each that is Ready in this cycle.
 
-    What keeps pods from starting, a registry, a network or
-    a volume, says nothing of that before somebody tries. It holds for the cluster, and for each domain of the
-    plan's constraints by itself, as one zone may start pods and another may not. `ready`: the nodes on which
+    What keeps pods from starting, a registry, a network or a volume, says nothing of that before somebody
+    tries. It holds for the cluster, and for each domain of the plan's constraints by itself, as one zone may
+    start pods and another may not. `ready`: the nodes on which
     replacements of this cycle became Ready.
     """
 
@@ -149,7 +149,7 @@ class SlowStart:
         """Beside these, and after what is Ready by now, for all moves of a turn."""
         there = Counter(d for o in flying for d in self._of(o.move.predicted))
         landed = Counter(d for node in self._ready() for d in self._of(node))
-        self._full = {d for d, n in there.items() if n >= _FIRST + _MORE * landed[d]}
+        self._full = {d for d, n in there.items() if n >= AT_FIRST + _MORE * landed[d]}
 
     def admits(self, move: Move) -> bool:
         """Whether one more replacement may be on its way to where this one is expected."""

@@ -19,7 +19,7 @@ from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.kube.leases import Lease, LeaseClient
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.pace import readiness
 from rebalancer.policy.circuit_breaker import (
@@ -31,6 +31,7 @@ from rebalancer.policy.circuit_breaker import (
     too_many_displaced,
     too_many_late,
     too_many_not_ready,
+    too_many_unsettled,
 )
 from rebalancer.policy.ledger import DAY, HOUR, Entry, Fate
 from rebalancer.policy.options import PolicyOptions
@@ -38,6 +39,7 @@ from rebalancer.policy.owners import Owners
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import AT_FIRST
 from rebalancer.runtime.last_look.cluster_now import Watched
 
 # Which Pending pods may have been left without a node by our evictions?
@@ -128,9 +130,26 @@ def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
     return long + sum(p.namespace in spaces and _starts(p) and bool(p.stuck) for p in pods)
 
 
-def late(snapshot: Snapshot, left: Sequence[Entry], now: float, apart: float = 0.0) -> dict[str, str]:
+def fallen(made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float) -> dict[str, str]:
+    """namespace/name of the replacements of the last hour that were Ready and are not any more → why.
+
+    What crashes some seconds after its start, for want of a database or a configuration in its new zone, was
+    Ready for a moment, most of all where there is no readiness probe.
+    """
+    found = {}
+    for e in made:
+        namespace, _, name = e.replacement.partition("/")
+        pod = pods.get((namespace, name)) if e.fate in _LANDED and abs(now - e.at) < HOUR else None
+        if pod is not None and _starts(pod):
+            found[pod.key] = pod.stuck or "it was Ready, and is not any more"
+    return found
+
+
+def late(
+    snapshot: Snapshot, left: Sequence[Entry], now: float, apart: float = 0.0, *, at_once: bool = False
+) -> dict[str, str]:
     """namespace/name of the late replacements of these evictions → what they wait for; of one that was not
-    made, those of the evicted pod.
+    made, those of the evicted pod. `at_once`: of all that are not Ready yet, however short that is.
 
     Late is what has taken twice as long as pods of its owner usually do, of the cluster where its owner tells
     nothing; or what has a container that cannot be started, as its kubelet says. `now` is the later of two
@@ -153,7 +172,7 @@ def late(snapshot: Snapshot, left: Sequence[Entry], now: float, apart: float = 0
     found: dict[str, str] = {}
     for key, entries in made.items():
         usual = list(readiness(pods[key]))
-        patience = max(SOONEST, _TIMES * (median(usual) if usual else anybody))
+        patience = 0.0 if at_once else max(SOONEST, _TIMES * (median(usual) if usual else anybody))
         since = entries[-1].at - apart - _LATE_SKEW
         new = sorted((p for p in pods[key] if _starts(p) and (p.created or 0.0) >= since), key=_youngest)
         for e, pod in zip(entries, new, strict=False):
@@ -325,10 +344,17 @@ class Health:
         pods, now = self._watched.pods(), self._clock.now()
         latest = self._clock.latest()
         left = unresolved(self._memory.ledger.entries, pods.values(), latest)
+        again = fallen(self._memory.ledger.entries, pods, latest)
         most = min(x.late for x in limits)
-        if may_be_late(left, pods.values(), latest) >= most:
-            reason = too_many_late(late(self._watched.snapshot(now), left, latest, latest - now), most)
-            if reason is not None:
+        if len(again) + may_be_late(left, pods.values(), latest) >= most:
+            found = late(self._watched.snapshot(now), left, latest, latest - now)
+            if (reason := too_many_late({**again, **found}, most)) is not None:
+                return reason
+        # A slow start by each process would be none at all where processes come and go.
+        earlier = [e for e in left if e.cycle != self._memory.cycle]
+        if len(earlier) >= AT_FIRST:
+            found = late(self._watched.snapshot(now), earlier, latest, latest - now, at_once=True)
+            if (reason := too_many_unsettled(found, AT_FIRST)) is not None:
                 return reason
         most = min(x.most_displaced(len(pods)) for x in limits)
         if sum(bool(p.unschedulable) and p.waits for p in pods.values()) <= most:

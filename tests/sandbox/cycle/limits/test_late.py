@@ -191,6 +191,58 @@ def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 6
 
 
+def test_processes_that_come_and_go_begin_slowly_together() -> None:
+    """An upgrade, a drain, a crash loop of the rebalancer: none of the replacements starts."""
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        m.hands.ready_after = 10**9
+        gone, said = 0, []
+        for _ in range(6):
+            time = FakeTime(at=m.time.at)
+
+            def stop(_: float, time: FakeTime = time, until: float = time.at + 6) -> None:
+                time.stop = time.at >= until
+
+            m.time.during = stop
+            run = m.cycle(options=PACED, limits=LIMITS, time=time)
+            gone += run.report.evicted
+            said.append(run.report.message)
+        assert 5 <= gone <= 9
+        assert "replacements of earlier cycles are not Ready yet: default/w" in said[-1]
+        m.hands.ready_after = 1
+        m.hands.step()
+        assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - gone
+
+
+def test_replacements_that_crash_a_moment_after_they_were_ready_are_late() -> None:
+    """What they need is not there in the zone that came back; no readiness probe says so."""
+    with clusters(*SERVICES, THERE, usual=5.0) as m:
+        there = {p["metadata"]["name"] for p in m.server.store.list("Pod")}
+        seen: dict[str, int] = {}
+
+        def crash() -> None:
+            for pod in m.server.store.list("Pod"):
+                name, status = pod["metadata"]["name"], pod.get("status") or {}
+                ready = any(
+                    c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ())
+                )
+                seen[name] = seen.get(name, 0) + (name not in there and ready)
+                if seen[name] == 4:
+                    m.server.store.modify("Pod", name, "default", _crashed, subresource="status")
+
+        m.hands.ready_after = 1
+        m.time.during = lambda _: crash()
+        run = m.cycle(options=PACED, limits=LIMITS)
+        assert "it was Ready, and is not any more" in unwell(run)
+        assert run.report.evicted <= 15
+
+
+def _crashed(o: dict[str, Any]) -> None:
+    o["status"]["conditions"] = [
+        {"type": "Ready", "status": "False"},
+        {"type": "PodScheduled", "status": "True"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("usual", "held"), [(5.0, True), (290.0, False)], ids=["usually quick", "usually slow"]
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebalancer.planner import plan
-from rebalancer.planner.cluster.simulation import candidates, is_leaving, is_starting
+from rebalancer.planner.cluster.simulation import candidates, is_failing, is_leaving, is_starting
 from tests.support.build import node, node_claim, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")
@@ -19,6 +19,12 @@ def made(*, taint: str = "", **labels: str) -> Any:
     for key, value in labels.items():
         builder = builder.label(f"karpenter.sh/{key}", value)
     return snapshot(builder.taint(taint) if taint else builder).nodes[0]
+
+
+def deleted() -> Any:
+    (found,) = node("n").build()
+    found["metadata"]["deletionTimestamp"] = "2026-11-23T08:00:00Z"
+    return snapshot(found).nodes[0]
 
 
 def conditioned(type_: str, status: str) -> Any:
@@ -41,6 +47,8 @@ TABLE = [
     ("it is drained", conditioned("DrainInProgress", "True"), (True, False)),
     ("its maintenance is planned", conditioned("MaintenancePlanned", "True"), (True, False)),
     ("its maintenance is over", conditioned("MaintenanceInProgress", "False"), (False, False)),
+    ("it is being deleted", deleted(), (True, False)),
+    ("it was put out of service", made(taint="node.kubernetes.io/out-of-service"), (True, False)),
     ("it may be removed unless pods come", made(taint=CANDIDATE), (False, False)),
 ]  # fmt: skip
 
@@ -48,6 +56,37 @@ TABLE = [
 @pytest.mark.parametrize(("it", "is_"), [t[1:] for t in TABLE], ids=[t[0] for t in TABLE])
 def test_a_node(it: Any, is_: tuple[bool, bool]) -> None:
     assert (is_leaving(it), is_starting(it)) == is_
+
+
+FAILING = [
+    ("an ordinary node", made(), False),
+    ("it is not Ready", conditioned("Ready", "Unknown"), True),
+    ("its disk is full", conditioned("DiskPressure", "True"), True),
+    ("it has no network", conditioned("NetworkUnavailable", "True"), True),
+    (
+        "its memory is short, which pods with requests may use all the same",
+        conditioned("MemoryPressure", "True"),
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("it", "failing"), [f[1:] for f in FAILING], ids=[f[0] for f in FAILING])
+def test_nothing_starts_on(it: Any, failing: bool) -> None:
+    assert is_failing(it) is failing
+
+
+@pytest.mark.parametrize(("type_", "status"), [("Ready", "Unknown"), ("NetworkUnavailable", "True")])
+def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts(
+    type_: str, status: str
+) -> None:
+    (empty,) = node("b-0").zone("b").build()
+    empty["status"]["conditions"] = [{"type": type_, "status": status}]
+    web = workload("web").spread("zone", 1).tolerates("").placed({"a-0": 3})
+    made = plan(snapshot(node("a-0").zone("a"), empty, web))
+    assert made.excess == 2
+    assert not made.moves
+    assert {b.reason.code.value for b in made.blocked} == {"node-not-ready"}
 
 
 CLAIMS: dict[str, tuple[list[Any], set[str]]] = {
