@@ -119,6 +119,8 @@ class NodeStatus(Struct, frozen=True, rename="camel", eq=False):
 
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+FAILING_CONDITIONS = frozenset({"NetworkUnavailable", "DiskPressure", "PIDPressure"})
+"""Conditions of nodes on which nothing starts: the kubelet admits no ordinary pod, or there is no network."""
 LEAVING_CONDITIONS = frozenset(
     {"DrainInProgress", "Drained", "MaintenancePlanned", "MaintenanceInProgress"}
     | {"GracefulNodeShutdownInProgress"}

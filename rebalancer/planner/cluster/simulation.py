@@ -19,7 +19,7 @@ from msgspec import Struct
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import LEAVING_CONDITIONS, NODEPOOL, Node
+from rebalancer.model.node import FAILING_CONDITIONS, LEAVING_CONDITIONS, NODEPOOL, Node
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot
@@ -91,8 +91,6 @@ KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption
 """What Karpenter puts on a node that it is about to take away; the second until its v1."""
 LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
 """Taints of nodes that are about to go."""
-FAILING_CONDITIONS = frozenset({"NetworkUnavailable", "DiskPressure", "PIDPressure"})
-"""Conditions of nodes on which nothing starts: the kubelet admits no ordinary pod, or there is no network."""
 STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
 """Taints of nodes that are being set up, …"""
 STARTING_PREFIXES = (

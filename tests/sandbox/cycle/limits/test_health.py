@@ -35,11 +35,13 @@ def create(server: ApiServer, name: str, *, gates: bool = False, **spec: Any) ->
 
 
 def unready(server: ApiServer, name: str, status: str = "Unknown") -> None:
-    """A node's condition Ready."""
+    """A node's condition Ready, and the taint that goes with it."""
     said = [{"type": "Ready", "status": status}]
     server.store.modify(
         "Node", name, None, lambda o: o["status"].update(conditions=said), subresource="status"
     )
+    taint = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}] if status != "True" else []
+    server.store.modify("Node", name, None, lambda o: o["spec"].update(taints=taint))
 
 
 def held(run: Run, code: ReasonCode) -> bool:
