@@ -11,12 +11,13 @@ from rebalancer.engine.state.interpod_terms import Kind, Term
 from rebalancer.engine.version import NEGATED_NAMESPACES
 from rebalancer.findings.codes import FindingCode, finding, selector_as_written, yaml_of
 from rebalancer.findings.survey import Subject, Survey
+from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Affinity, PodAffinity, PodTemplate
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget
-from rebalancer.policy.annotations import Words, unclear
+from rebalancer.policy.annotations import EVICT, PAUSE, SCALE_IN, Words, misplaced, unclear
 from rebalancer.policy.circuit_breaker import overlooked, silent
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import KNOWN_KINDS
@@ -223,13 +224,23 @@ def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]
             continue
         parent = owners.parent(w)
         copied = parent.metadata.annotations if parent is not None else {}
+        here = f"{w.kind}/{w.namespace}/{w.name}"
         for words, value in unclear(w.metadata.annotations, foreign):
             if copied.get(words.key) != value:
-                yield _unclear(f"{w.kind}/{w.namespace}/{w.name}", "", words, value)
+                yield _unclear(here, "", words, value)
+        made = w.template if parent is None else None
+        yield from _misplaced(here, w.metadata, made.labels if made is not None else {})
     for name, namespace in survey.snapshot.namespaces.items():
         if evictable.outside(name) is None:
             for words, value in unclear(namespace.metadata.annotations, foreign):
                 yield _unclear(f"Namespace/{name}", "", words, value)
+            yield from _misplaced(f"Namespace/{name}", namespace.metadata, {})
+
+
+def _misplaced(of: str, metadata: ObjectMeta, on_pods: Mapping[str, str]) -> Iterator[Finding]:
+    for say in misplaced(metadata.annotations, {**metadata.labels, **on_pods}):
+        remedy = f"see the annotations of docs/concepts.md: {EVICT}, {PAUSE}, {SCALE_IN}"
+        yield Finding(Severity.WARNING, FindingCode.UNCLEAR_ANNOTATION.value, of, say, remedy, "metadata")
 
 
 def _unclear(of: str, whose: str, words: Words, value: str) -> Finding:

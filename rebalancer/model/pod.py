@@ -277,6 +277,8 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
 #
 # Rule: kubernetes pkg/apis/core/helper, ``GetDeletionCostFromPodAnnotations``; KEP-2255.
 
+ROOM = "rebalancer.io/room"
+"""Label of pods that only hold room (`rebalancer room`)."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """The pod that costs less goes first."""
 MANAGER = "rebalancer-scale-in"

@@ -10,12 +10,12 @@ from math import inf
 
 from msgspec import Struct
 
-from rebalancer.model.pod import DELETION_COST
+from rebalancer.model.pod import DELETION_COST, ROOM
 from rebalancer.model.reason import Reason, ReasonCode
 
 EVICT = "rebalancer.io/evict"
 """On a pod, its owner or its namespace: "true" (or "prefer") allows evictions, "false" (or "never") forbids
-them, and so does what is none of its words."""
+them, and so does what is none of its words. As a label it can only forbid."""
 PREFER = "prefer"
 """Value of EVICT that makes a pod the first choice among equals."""
 REFUSE = "avoid"
@@ -64,7 +64,7 @@ class Words(Struct, frozen=True):
 
 
 EVICTION_WORDS = (
-    Words(EVICT, "", allow=("true", PREFER, REFUSE, "allow"), forbid=("false", "never", "deny")),
+    Words(EVICT, "", allow=("true", PREFER, "allow"), forbid=("false", "never", "deny"), nothing=(REFUSE,)),
     Words(SAFE_TO_EVICT, "cluster-autoscaler", forbid=("false",), nothing=("true",)),
     Words(DO_NOT_DISRUPT, "karpenter", forbid=("true",), nothing=("false",)),
     Words(DO_NOT_EVICT, "karpenter", forbid=("true",), nothing=("false",)),
@@ -73,13 +73,39 @@ EVICTION_WORDS = (
     Words(DESCHEDULER_EVICT, "descheduler", allow=("true", ""), forbid=("false",)),
 )
 """What is said of evictions, in order of precedence."""
+_PREFIX = "rebalancer.io/"
+_OURS = frozenset({EVICT, PAUSE, SCALE_IN})
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
 
-STEERING = (*(w.key for w in EVICTION_WORDS), DELETION_COST)
+STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST)
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def own_verdict(
+    annotations: Mapping[str, str], labels: Mapping[str, str], *, pausable: bool = False
+) -> tuple[bool, str] | None:
+    """The same by our own keys. What is written as a label, or a pause where none is read, was meant: it
+    forbids. `pausable`: a namespace, whose annotation PAUSE is read elsewhere."""
+    for where, written in (("the label ", labels), ("", annotations)):
+        said = written.get(PAUSE, "").strip().lower() if where or not pausable else ""
+        if said not in ("", "false"):
+            return False, f"{where}{PAUSE}={said[:200]}, which counts as a no"
+    if EVICT in labels and not EVICTION_WORDS[0].says(labels[EVICT]):
+        return False, f"the label {EVICT}={labels[EVICT][:200]}, which counts as a no"
+    return verdict(annotations, ())
+
+
+def misplaced(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
+    """What is written under a key of ours that is none, or as a label, in words."""
+    for key in labels:
+        if key.startswith(_PREFIX) and key != ROOM:
+            yield f"{key} is a label; what it is to say has to be an annotation"
+    for key in annotations:
+        if key.startswith(_PREFIX) and key not in _OURS:
+            yield f"{key} is no annotation of this tool, and says nothing"
 
 
 def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[bool, str] | None:

@@ -12,7 +12,7 @@ from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
-from rebalancer.policy.annotations import paused, verdict
+from rebalancer.policy.annotations import own_verdict, paused, verdict
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
@@ -231,7 +231,8 @@ class Evictable:
         return self._by_annotation(pod)
 
     def _by_annotation(self, pod: Pod) -> Reason | None:
-        """The nearest annotation decides: the pod's, else its owner's, its Deployment's, its namespace's.
+        """Our own nearest annotation decides: the pod's, else its owner's, its Deployment's, its namespace's;
+        without one, a no of another tool on any of them.
 
         A pause of the namespace has precedence over all of them.
         """
@@ -242,17 +243,23 @@ class Evictable:
             reason = paused(f"namespace {pod.namespace}", namespace.metadata.annotations, self._snapshot.now)
             if reason is not None:
                 return reason
-        for what, said_there in (
-            ("the pod", pod.annotations),
-            (f"{owner.kind} {owner.name}" if owner else "", owner.metadata.annotations if owner else {}),
-            (f"{parent.kind} {parent.name}" if parent else "", parent.metadata.annotations if parent else {}),
-            (f"namespace {pod.namespace}", namespace.metadata.annotations if namespace else {}),
-        ):
-            said = verdict(said_there, self._options.foreign_annotations) if said_there else None
-            if said is not None:
-                allowed, by = said
-                return None if allowed else Reason(ReasonCode.ANNOTATION, f"{what} carries {by}")
-        if self._options.mode == "opt-in":
+        there = [("the pod", pod.annotations, pod.template.labels)]
+        there += [
+            (f"{o.kind} {o.name}", o.metadata.annotations, o.metadata.labels) for o in (owner, parent) if o
+        ]
+        if namespace is not None:
+            meta = namespace.metadata
+            there.append((f"namespace {pod.namespace}", meta.annotations, meta.labels))
+        said = False
+        for what, noted, labels in there:
+            own = own_verdict(noted, labels, pausable=what.startswith("namespace "))
+            other = own or (verdict(noted, self._options.foreign_annotations) if noted else None)
+            if other is not None and not other[0]:
+                return Reason(ReasonCode.ANNOTATION, f"{what} carries {other[1]}")
+            if own is not None:
+                return None
+            said = said or other is not None
+        if self._options.mode == "opt-in" and not said:
             return Reason(
                 ReasonCode.OUT_OF_SCOPE,
                 "mode is opt-in and neither the pod, its owner nor its namespace asks for it",

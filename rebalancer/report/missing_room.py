@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rebalancer.model.pod import ROOM
 from rebalancer.report.formats import quantities
 from rebalancer.report.text import listing, plural, short_key
 from rebalancer.report.words import workload_name
@@ -125,7 +126,6 @@ def _units(quantities: Mapping[str, str]) -> dict[str, str]:
 Json = dict[str, Any]
 API_VERSION = "autoscaling.x-k8s.io/v1beta1"
 STRATEGY = "buffer.x-k8s.io/active-capacity"
-LABEL = "rebalancer.io/room"
 _MANAGED = {"app.kubernetes.io/managed-by": "rebalancer"}
 _IMAGE = "registry.k8s.io/pause:3.10"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -150,7 +150,7 @@ def to_buffers(room: Room) -> tuple[list[Json], list[str]]:
 
 def _objects(name: str, new: NewNodes) -> list[Json]:
     namespace = new.pods[0].workload.split("/")[1]
-    metadata: Json = {"name": name, "namespace": namespace, "labels": {**_MANAGED, LABEL: name}}
+    metadata: Json = {"name": name, "namespace": namespace, "labels": {**_MANAGED, ROOM: name}}
     requests = {r: q for r, q in quantities(new.free).items() if r != "pods"}
     spec: Json = {
         "nodeSelector": dict(new.domains),
@@ -159,9 +159,9 @@ def _objects(name: str, new: NewNodes) -> list[Json]:
     if new.taints:
         spec["tolerations"] = [_toleration(str(t)) for t in new.taints]
     if new.number > 1:
-        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {LABEL: name}}}
+        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {ROOM: name}}}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    template = {"metadata": {"labels": {**_MANAGED, LABEL: name}}, "spec": spec}
+    template = {"metadata": {"labels": {**_MANAGED, ROOM: name}}, "spec": spec}
     return [
         {
             "apiVersion": API_VERSION,

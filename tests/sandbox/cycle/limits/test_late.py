@@ -184,7 +184,8 @@ def test_a_stop_leaves_nothing_behind_that_counts_as_started() -> None:
             assert run.report.end is End.STOPPED, run.report.message
             assert (run.evictions(), m.ledger().totals.in_a_row) == (evicted, 0)
         assert {e.fate for e in m.ledger().entries} == {Fate.UNSEEN}
-        m.time.at = max(m.time.at, time.time()) + 60  # pods are dated by the server's clock, which is real
+        # Pods are dated by the server's clock, which is real.
+        m.time.at = max(m.time.at, datetime.now(UTC).timestamp()) + 60
         unwell(m.cycle(options=PACED, limits=LIMITS))
         m.hands.ready_after = 1
         m.hands.step()
