@@ -300,7 +300,8 @@ class Observer:
         """This instance became the leader, or no longer is; from the thread of the election, at any time."""
 
     def on_breaker(self, open_: bool, why: str) -> None:
-        """The circuit breaker opened, so that nothing is evicted, or closed again."""
+        """The circuit breaker opened, so that nothing is evicted, or stops nothing any more. The
+        latter is told after each cycle until one has shown that all is well."""
 
     def on_held(self, reason: Reason) -> None:
         """There is something to do, and evicting is not allowed now."""

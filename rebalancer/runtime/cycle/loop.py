@@ -160,10 +160,12 @@ class Cycle:
         trouble: Reason | None = None
         if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
             p.observer.on_breaker(True, trouble.message)
-        ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING)
-        if ended_well and memory.ledger.circuit.trips and not p.dry:
+        if memory.ledger.circuit.trips and not p.dry and memory.circuit_open() is None:
             p.observer.on_breaker(False, "")
-        memory.end(well=ended_well and not p.dry)
+        ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING) and not p.dry
+        # Where everything had to wait, nothing has been shown.
+        holds = self._plan is not None and self._plan.violated == 0
+        memory.end(well=ended_well and (self._evicted() > 0 or holds))
         report = CycleReport(
             end=done.end or End.COMPLETE,
             message=f"{done.message}; {_again(trouble)}" if trouble is not None else done.message,

@@ -692,8 +692,9 @@ class Memory(SharedLedger):
         self.save()
 
     def end(self, *, well: bool) -> None:
-        """Ends the cycle. `well`: it ended as it should, which closes an open circuit breaker for good."""
-        if well and self.ledger.circuit.trips:
+        """Ends the cycle. `well`: it evicted and ended as it should, or everything is as it should be. That
+        closes a circuit breaker for good whose time is over."""
+        if well and self.ledger.circuit.trips and self.circuit_open() is None:
             self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.latest()))
         if self._looked and self.rules.stabilization > 0:
             self.ledger = replace(self.ledger, looked=self._clock.latest())

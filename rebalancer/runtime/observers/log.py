@@ -10,7 +10,7 @@ from typing import Literal
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.errors import UserError
 from rebalancer.kube.events import EventRecorder, Regarding
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import (
     CostResult,
@@ -45,6 +45,7 @@ class LogObserver(Observer):
         self._monotonic = monotonic
         self._disagreed_since = float("-inf")
         self._disagreements = 0
+        self._breaker_open = False
         self._kept: dict[str, int] = {}
         self._disputed: tuple[str, ...] = ()
 
@@ -172,6 +173,7 @@ class LogObserver(Observer):
             log.error("cycle failed: this is a bug", exc_info=error)
 
     def on_held(self, reason: Reason) -> None:
+        self._breaker_open = self._breaker_open or reason.code is ReasonCode.CIRCUIT_OPEN
         log.warning("nothing is evicted now: %s; %s", reason.message, reason.remedy)
 
     def on_notice(self, finding: Finding) -> None:
@@ -246,8 +248,9 @@ class LogObserver(Observer):
     def on_breaker(self, open_: bool, why: str) -> None:
         if open_:
             log.error("%s", why)
-        else:
+        elif self._breaker_open:
             log.info("the circuit breaker is closed again")
+        self._breaker_open = open_
 
     def on_leading(self, leading: bool) -> None:
         log.info("this instance leads" if leading else "this instance does not lead")

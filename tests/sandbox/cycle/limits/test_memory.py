@@ -408,6 +408,51 @@ def test_a_failed_cycle_opens_the_breaker_and_says_when_it_is_tried_again() -> N
     assert ledger.circuit.trips == 0
 
 
+def annotated(m: Machine, **said: str) -> None:
+    """The namespace pauses its pods, or does not any more."""
+    m.server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(annotations=said))
+
+
+def test_a_cycle_that_could_do_nothing_closes_no_breaker() -> None:
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        fault = m.server.faults.add(Reply(500), subresource="eviction")
+        assert m.cycle(limits=limits).report.end is End.ABORTED
+        m.server.faults.remove(fault)
+        opened = m.ledger().circuit
+        annotated(m, **{PAUSE: "yes"})
+        assert m.cycle(limits=limits).report.plans == 1
+        assert m.ledger().circuit == opened
+        annotated(m)
+        assert m.cycle(limits=limits).report.end is End.HELD
+        # Its time is over: what had to wait shows nothing, what was evicted does.
+        m.time.at = opened.until
+        annotated(m, **{PAUSE: "yes"})
+        m.cycle(limits=limits)
+        assert m.ledger().circuit == opened
+        annotated(m)
+        assert m.cycle(limits=limits).report.evicted == 4
+        assert m.ledger().circuit.trips == 0
+
+
+def test_a_balanced_cluster_closes_a_breaker_only_after_its_time() -> None:
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        fault = m.server.faults.add(Reply(500), subresource="eviction")
+        m.cycle(limits=limits)
+        m.server.faults.remove(fault)
+        opened = m.ledger().circuit
+        assert m.cycle(limits=limits, ignore_circuit=True).report.evicted == 4
+        with connected(m.server) as c:
+            store = Ledgers(c, PLACE, writer="x", wait=m.time.wait)
+            store.save(replace(store.load(), circuit=opened, claims={}))
+        assert m.cycle(limits=limits).report.end is End.COMPLETE
+        assert m.ledger().circuit == opened
+        m.time.at = opened.until
+        assert m.cycle(limits=limits).report.end is End.COMPLETE
+        assert m.ledger().circuit.trips == 0
+
+
 def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:
     limits = CircuitLimits(pause=600)
     with Machine() as m:
