@@ -16,7 +16,6 @@ from rebalancer.engine.plugins.node_unschedulable import CORDON, NodeUnschedulab
 from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME, PodTopologySpread
 from rebalancer.engine.plugins.taint_toleration import TaintToleration
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.engine.state.interpod_terms import Carries
 from rebalancer.findings.codes import FindingCode, Proposed, finding
 from rebalancer.findings.survey import REPLICATED, Subject, Survey
 from rebalancer.model.node import Node
@@ -223,14 +222,6 @@ class BackAgain:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._groups: dict[tuple[Constraint, int], tuple[Bools, Group, Ints]] = {}
-        self._apart: dict[str, list[Carries]] = {}
-        self._apart_anywhere: list[Carries] = []
-        for carried in state.terms.carried["required anti"]:
-            if carried.term.namespace_selector is not None:
-                self._apart_anywhere.append(carried)
-            else:
-                for namespace in carried.term.namespaces:
-                    self._apart.setdefault(namespace, []).append(carried)
         self._nodes: ByIdentity[Bools] = ByIdentity()
         self._over: dict[str, bool] = {}
         self._nominated = {placed.row for placed in state.nominated.values()}
@@ -301,11 +292,11 @@ class BackAgain:
     def minds_others(self, template: PodTemplate) -> bool:
         """Whether required (anti-)affinity has a say in where the pod goes: its own, or that of others."""
         terms = self._state.terms.of(template)
-        if terms.required or terms.required_anti:
-            return True
-        labels = self._state.terms.labels(template.namespace)
-        around = (*self._apart.get(template.namespace, ()), *self._apart_anywhere)
-        return any(c.term.matches(template, labels) for c in around)
+        return bool(
+            terms.required
+            or terms.required_anti
+            or next(self._state.terms.selecting(template, "required anti", 0), None)
+        )
 
     def _spread(self, constraint: Constraint, kept: Kept, rows: Rows) -> tuple[Bools, Bools]:
         """(whether it takes the replacement where its pod was, whether that pod's end lowers the minimum)"""
@@ -351,7 +342,7 @@ class Stuck:
     """The search, over a simulation's present state."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+        self.simulation = simulation
         self._back = BackAgain(simulation.state)
 
     def pods(self, kept: Kept) -> list[Pod]:
@@ -377,7 +368,7 @@ class Stuck:
 
     def _one_for_all(self, kept: Kept, row: int) -> bool:
         """Whether a node that takes this pod's replacement takes that of every pod like it, too."""
-        new, state = kept.replacement, self._simulation.state
+        new, state = kept.replacement, self.simulation.state
         if state.terms.of(new).required or any(v.claim for v in new.volumes):
             return False
         keys = {c.topology_key for c in state.constraints(new, hard=True)}
@@ -390,16 +381,16 @@ class Stuck:
         return bool((self._open(kept, row) & elsewhere).any())
 
     def _finds_node(self, kept: Kept, row: int) -> bool:
-        with gone(self._simulation, kept.by_node[row][0]):
-            framework = self._simulation.framework(kept.replacement)
+        with gone(self.simulation, kept.by_node[row][0]):
+            framework = self.simulation.framework(kept.replacement)
             if framework.feasible(kept.replacement).any():
                 return True
-            nodes = np.flatnonzero(self._simulation.static(kept.replacement)).tolist()
+            nodes = np.flatnonzero(self.simulation.static(kept.replacement)).tolist()
             return would_preempt(framework, kept.replacement, nodes)
 
     def _open(self, kept: Kept, row: int) -> Bools:
-        with gone(self._simulation, kept.by_node[row][0]):
-            return self._simulation.framework(kept.replacement).feasible(kept.replacement)
+        with gone(self.simulation, kept.by_node[row][0]):
+            return self.simulation.framework(kept.replacement).feasible(kept.replacement)
 
 
 @contextmanager
@@ -410,11 +401,10 @@ def gone(simulation: Simulation, pod: Pod) -> Iterator[None]:
         yield
 
 
-def stuck_pods(simulation: Simulation, every: list[Kept]) -> Iterator[tuple[Kept, list[Pod]]]:
+def stuck_pods(search: Stuck, every: list[Kept]) -> Iterator[tuple[Kept, list[Pod]]]:
     """Of each group of pods those that could not be replaced, where there are any."""
-    search = Stuck(simulation)
     for kept in every:
-        simulation.on_progress()
+        search.simulation.on_progress()
         if pods := search.pods(kept):
             yield kept, pods
 
@@ -432,9 +422,10 @@ def kept_by_workload(survey: Survey, evictable: Evictable) -> dict[str, list[Kep
 
 def check(survey: Survey, every: Mapping[str, list[Kept]]) -> Iterator[Proposed]:
     """A finding for each workload in scope of which a pod could not be replaced."""
+    search = Stuck(survey.simulation)
     for subject in survey.subjects:
         own = every.get(subject.object, [])
-        found = list(stuck_pods(survey.simulation, own))
+        found = list(stuck_pods(search, own))
         if found:
             yield _finding(survey, subject, found, sum(len(k.pods) for k in own))
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import ClusterState
-from rebalancer.findings.cannot_be_replaced import Kept, stuck_pods
+from rebalancer.findings.cannot_be_replaced import Kept, Stuck, stuck_pods
 from rebalancer.findings.codes import Proposed, as_written, changed_entry
 from rebalancer.findings.survey import Subject, Survey
 from rebalancer.model.node import NODEPOOL, Node
@@ -198,7 +198,7 @@ class Replays:
         now = [
             Kept(k.owner, k.template, self._made(subject, k.replacement, change), k.pods, table) for k in kept
         ]
-        stuck = sum(len(pods) for _, pods in stuck_pods(simulation, now))
+        stuck = sum(len(pods) for _, pods in stuck_pods(Stuck(simulation), now))
         template = self._made(subject, subject.common, change)
         excess = sum(g.excess(g.counts_once(simulation.state)) for g in _groups(simulation.state, template))
         return _Figures(sum(len(w.keys) for w in left), stuck, excess, anew)
