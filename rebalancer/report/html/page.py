@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -87,17 +87,21 @@ def _box(x: int, y: int, width: int, height: int) -> str:
     return f"M{x} {y}h{width}v{height}h{-width}z"
 
 
-def panels(c: ConstraintResult) -> tuple[Panel, ...]:
+def panels(c: ConstraintResult, short: text.Names = text.WHOLE) -> tuple[Panel, ...]:
     """The picture of the present, and that of the plan if it differs."""
     shown = _shown(c)
     most = max((*c.domains.values(), *c.after.values(), 1))
     low, high = band(c, c.domains)
     later = band(c, c.after)
     scale = (WIDTH - _LABELS - _NUMBERS) / max(most, high, later[1])
-    now = _panel("Now", c.domains, {}, shown, (low, high), scale)
+
+    def named(domain: str) -> str:
+        return short.of(c.constraint.topology_key, domain)
+
+    now = _panel("Now", c.domains, {}, shown, (low, high), scale, named)
     if c.after == c.domains:
         return (now,)
-    return now, _panel("Planned", c.after, c.domains, shown, later, scale)
+    return now, _panel("Planned", c.after, c.domains, shown, later, scale, named)
 
 
 def band(c: ConstraintResult, counts: Mapping[str, int]) -> tuple[int, int]:
@@ -129,17 +133,18 @@ def _panel(
     shown: list[str],
     allowed: tuple[int, int],
     scale: float,
+    named: Callable[[str], str],
 ) -> Panel:
     low, high = allowed
     bars = []
     for i, name in enumerate(shown):
         count = counts.get(name, 0)
         inside = round(min(count, high) * scale)
-        label = name or "(none)"
+        label = named(name) or "(none)"
         bars.append(
             Bar(
                 name=name,
-                label=label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…",
+                label=label if len(label) <= _LONGEST else f"…{label[1 - _LONGEST :]}",
                 y=_TOP + 12 + i * _ROW,
                 count=count,
                 change=count - before[name] if name in before else 0,
@@ -188,6 +193,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     violated = text.worst_first(report.constraints)
     anchors = {id(c): f"c{i}" for i, c in enumerate(report.constraints)}
     drill = report.drill if report.drill is not UNSET else None
+    short = text.short_names(report)
     script, style = _source("script.js"), _source("style.css")
     page = (
         environment()
@@ -210,13 +216,14 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
             expected={w.wave: w.seconds for w in report.waves},
             out_of_scope=text.out_of_scope(report).replace(": -o wide", ""),
             items=[
-                Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c), i < _FEW)
+                Item(anchors[id(c)], text.name_of(c), c, _slug(c), panels(c, short), i < _FEW)
                 for i, c in enumerate(violated)
             ],
             waves=list(report.by_wave.items()),
             stays=text.blocked_groups(report.blocked),
             found=text.found_groups(report.findings),
             moment=text.moment(report),
+            shortened=short.said,
             beyond=beyond_reach(report),
             steps=next_steps(report, command),
             width=WIDTH,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from functools import cache
@@ -16,6 +17,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
 from rebalancer.report import Report, build_report, render
 from rebalancer.report.formats import Format
+from rebalancer.report.html import page as page_module
 from tests.support.clusters.long_names import PROVIDERS, written
 
 LABELS = {f"{name}:" for name in ("DOMAINS", "FROM", "TO", "MENDS", "WHY", "FOR", "EXAMPLE", "GOES", "WITH")}
@@ -117,3 +119,17 @@ def test_a_reason_of_several_pods_is_true_of_each() -> None:
     [why] = c.reasons
     keeps = "2 pods: its volume keeps it in topology.kubernetes.io/zone=rack"
     assert why.message == f"{keeps}-a; {keeps}-b"
+
+
+def test_pictures_of_the_page_tell_nodes_apart() -> None:
+    for provider in PROVIDERS:
+        page = html.unescape(render(report(provider), Format.HTML))
+        for figure in re.findall(r"<figure>.*?</figure>", page, re.DOTALL):
+            labels = re.findall(r'<tspan x="112" y="\d+">([^<]*)<', figure)
+            assert len(set(labels)) == len(labels), labels
+
+
+def test_no_rule_of_the_page_breaks_words_that_fit_a_line() -> None:
+    style = (Path(page_module.__file__).parent / "style.css").read_text()
+    assert "anywhere" not in style
+    assert "break-all" not in style
