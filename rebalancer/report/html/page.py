@@ -144,7 +144,7 @@ def _panel(
         bars.append(
             Bar(
                 name=name,
-                label=label if len(label) <= _LONGEST else f"…{label[1 - _LONGEST :]}",
+                label=label if len(label) <= _LONGEST else f"{label[:9]}…{label[10 - _LONGEST :]}",
                 y=_TOP + 12 + i * _ROW,
                 count=count,
                 change=count - before[name] if name in before else 0,
