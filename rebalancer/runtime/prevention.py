@@ -265,11 +265,10 @@ class Unpaused:
 # Scale-ins are steered between cycles too: pods come and go at any time.
 
 _POLL = 1.0
-_IDLE = 10.0
-"""Seconds between looks that only count what scale-ins have left."""
 _AGAIN = 0.05
-_SHARE = 10
-"""A look comes no sooner than so many times the CPU time of the last one after it, nor within a second."""
+_SHARE, _IDLE, _IDLE_SHARE = 10, 10.0, 100
+"""A look comes no sooner than so many times the CPU time of the last one after it, nor within a second. One
+that only counts what scale-ins have left takes its time."""
 _KINDS = ("Pod", "Node", "ReplicaSet", "Deployment", "Namespace", "Service")
 
 
@@ -329,7 +328,8 @@ class SteeringThread:
             return
 
         def due() -> float:
-            return began + max(_POLL if options.on else _IDLE, _SHARE * (self._cpu() - cpu))
+            least, share = (_POLL, _SHARE) if options.on else (_IDLE, _IDLE_SHARE)
+            return began + max(least, share * (self._cpu() - cpu))
 
         def enough() -> bool:
             return self._clock.monotonic() >= due() and self._state(self._options()) != seen

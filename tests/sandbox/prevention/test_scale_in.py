@@ -20,6 +20,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
+from rebalancer.prevention.steering import steer
 from rebalancer.report.words import steering_lines
 from rebalancer.runtime.commands.fix import take_back
 from rebalancer.runtime.cycle.gates import PauseCheck
@@ -32,7 +33,7 @@ from rebalancer.runtime.prevention import (
     Unpaused,
 )
 from tests.support.build import nodes, objects, replica_set
-from tests.support.judge.scale_in import COST, Rule, left_after
+from tests.support.judge.scale_in import COST, NOON, Rule, left_after
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import daemon, get
 from tests.support.sandbox import ApiServer, Cluster, Reply
@@ -404,6 +405,27 @@ def test_a_burst_is_right_within(workloads: int, seconds: float, shrink_by: int)
             assert [lost(server, by) for by in range(1, shrink_by + 1)] == [0] * shrink_by, written
         finally:
             cache.stop()
+
+
+def test_who_would_go_wrong_next_comes_first_then_who_has_changed() -> None:
+    """w000 is right as far as it is written, w001 is, too, and has a new pod; w002 would go wrong."""
+    time = FakeTime(at=NOON + 3600)
+    with ApiServer(crowd(3)) as server, connected(server) as connection:
+        for pod in server.store.list("Pod", "default"):
+            if pod["metadata"]["name"] in ("w001-00000", "w002-00000"):
+                server.store.delete("Pod", pod["metadata"]["name"], "default", grace=0)
+            if pod["metadata"]["name"] == "w001-00000":
+                kept = {k: pod["metadata"][k] for k in ("name", "namespace", "labels", "ownerReferences")}
+                server.store.create({**pod, "metadata": kept})
+        looked = seen(connection, time)
+        for change in (c for o in steer(looked, ALL.scope).owners for c in o.changes[:4]):
+            if change.pod.name[:4] != "w002" and change.pod.name != "w001-00000":
+                assert CostWriter(connection).write(change).result is CostResult.WRITTEN
+        first = len(patched(server))
+        steering(connection, time).look(seen(connection, time), ALL)
+        order = [a.name[:4] for a in patched(server)[first:]]
+    assert order[0] == "w002"
+    assert order.index("w001") < order.index("w000")
 
 
 def test_new_pods_come_first_and_nothing_is_written_at_rest() -> None:
