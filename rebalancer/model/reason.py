@@ -94,6 +94,7 @@ class ReasonCode(StrEnum):
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"
     NOT_NEEDED = "not-needed"
+    NOT_WORTH_IT = "not-worth-it"
 
 
 WOULD_NOT_HELP = frozenset(list(ReasonCode)[list(ReasonCode).index(ReasonCode.PINNED_BY_VOLUME) :])

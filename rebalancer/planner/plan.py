@@ -27,7 +27,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     and the move is planned anew when its turn comes. `predicted` is the destination that the plan's own end
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
     that leaves the move to a later cycle, None if it may be made in this one. `approved`: by whom, if anybody
-    had to.
+    had to. `worth`: how many pods fewer go with the fullest domain, for each eviction of its owner.
     """
 
     pod: Pod
@@ -41,6 +41,7 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     reason: str
     waits: Reason | None = None
     approved: str = ""
+    worth: float = 0.0
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):

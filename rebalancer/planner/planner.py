@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
@@ -15,7 +17,7 @@ from rebalancer.planner.effort import for_proof, planned
 from rebalancer.planner.hard import TURNS, Planned
 from rebalancer.planner.least import Stays, least
 from rebalancer.planner.moves import JudgedMove, Wave, in_order, victim_order
-from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal
+from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal, reason
 from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
@@ -39,9 +41,51 @@ def view_of(snapshot: Snapshot, options: PlanOptions) -> View:
     return View(snapshot, options)
 
 
-@bulk_work()
 def plan_view(view: View, options: PlanOptions) -> Plan:
-    """The plan of a snapshot as it is to be planned; Pending pods whose place is settled are then in it."""
+    """The plan of a snapshot as it is to be planned; Pending pods whose place is settled are then in it.
+
+    Repairs that are not worth their evictions are left out as a whole, so that no chain is half done.
+    """
+    made, left_alone = _planned(view, options), dict(options.policy.waiting_owners)
+    while (poor := _not_worth_it(made, options.policy.min_worth)) and not poor.keys() <= left_alone.keys():
+        left_alone |= poor
+        options = replace(options, policy=replace(options.policy, waiting_owners=left_alone))
+        made = _planned(view_of(view.snapshot, options), options)
+    worth = {owner: saved / moves for owner, (saved, moves) in _bought(made).items()}
+    return replace(made, moves=tuple(replace(m, worth=worth[m.owner.key]) for m in made.moves))
+
+
+def _bought(made: Plan) -> dict[str, tuple[int, int]]:
+    """Owner → how many pods fewer go with the fullest domain of one of its constraints, and for how many
+    evictions."""
+    moves, fixed = Counter(m.owner.key for m in made.moves), dict[str, set[int]]()
+    for m in made.moves:
+        fixed.setdefault(m.owner.key, set()).update(m.fixes)
+
+    def saved(index: int) -> int:
+        c = made.constraints[index]
+        return max(c.domains.values(), default=0) - max(c.after.values(), default=0)
+
+    return {owner: (max([0, *map(saved, fixed[owner])]), n) for owner, n in moves.items()}
+
+
+def _not_worth_it(made: Plan, least: float) -> dict[str, Reason]:
+    """Owner → why its pods stay: each eviction has to save so many pods."""
+    return {
+        owner: reason(
+            ReasonCode.NOT_WORTH_IT,
+            f"mending it evicts {moves} of its pods and saves {saved} where the fullest domain fails: "
+            f"{saved / moves:.2g} for each eviction, and evictions.minWorth is {least:g}",
+            saved=saved,
+            evictions=moves,
+        )
+        for owner, (saved, moves) in _bought(made).items()
+        if saved < least * moves
+    }
+
+
+@bulk_work()
+def _planned(view: View, options: PlanOptions) -> Plan:
     order = victim_order(view.snapshot, view.evictable.budgets)
     soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
     hard = HardConstraints(view, options, order)

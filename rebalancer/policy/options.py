@@ -87,7 +87,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     by default, `protect_*` protect what is allowed by default; both follow the descheduler's DefaultEvictor.
     Caps count the evictions of one cycle, or those of the last hour or day; None = no cap. They bound what is
     carried out, not what is planned. `earlier`: what they count already. `in_flight_per_owner`: how many pods
-    of one owner may be away together, rounded down, at least one. `waiting_owners`: owners that are left
+    of one owner may be away together, rounded down, at least one. `min_worth`: how many pods fewer have
+    to go with the fullest domain, for each eviction. `waiting_owners`: owners that are left
     alone for now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment,
     not its ReplicaSet), and why. `held`: why no pod may be evicted at all. `approval`: which evictions wait
     for somebody; `approved`: what may go of them.
@@ -129,6 +130,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     max_per_owner_per_day: Limit | None = Limit(percent=100)
     earlier: Earlier = Earlier()
     in_flight_per_owner: Limit = Limit(percent=10)
+    min_worth: float = 0.0
 
     waiting_owners: Mapping[str, Reason] = {}
     held: Reason | None = None

@@ -463,6 +463,7 @@ SHAPES: dict[type, Shape] = dict(
             "fixes",
             ("reason", str, lambda e: e.move.reason),
             ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
+            ("worth", float, lambda e: round(e.move.worth, 2)),
         ),
         shape(
             Refusal,

@@ -337,6 +337,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "maxTotalPerHour": 50,
             "maxPerOwnerPerDay": "40%",
             "inFlightPerOwner": "25%",
+            "minWorth": 0.5,
         },
         "planner": {
             "certainty": "likely",
@@ -348,7 +349,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
         "approval": {"mode": "required", "namespaces": ["shop"], "expires": "1h"},
     }
     options = plan_options(load_settings(env={}, flags=flags))
-    untouched = {"scheduler", "on_progress"}
+    untouched = {"scheduler", "on_progress", "witness"}
     assert {
         f for f in options.__struct_fields__ if getattr(options, f) == getattr(PlanOptions(), f)
     } <= untouched
