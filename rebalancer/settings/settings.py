@@ -438,8 +438,8 @@ class Evictions(Group):
     cordoned or tainted. After that it counts as the normal state. 0s = nothing waits for it."""
     min_worth: float = Field(default=0.0, ge=0, le=1)
     """How many pods fewer have to be lost with the fullest domain, for each pod of a workload that is
-    evicted: what a repair has to be worth. [4,4,1] takes two evictions to save one pod: 0.5. A repair that is worth
-    less is left out as a whole, and its excess stays. 0, because a constraint is a wish by itself."""
+    evicted. [4,4,1] takes two evictions to save one pod: 0.5. A repair that is worth less is left out as a
+    whole, and its excess stays. 0, because a constraint is a wish by itself."""
     cool_down: Duration = 180.0
     """How long no pod of an owner is evicted after the last one was. The ledger keeps it across restarts.
     `once --execute` does not wait."""
