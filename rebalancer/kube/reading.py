@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -134,13 +135,13 @@ def transfer(connection: Connection, options: ReadOptions, version: str, *, wait
 
 
 def streams_lists(version: str) -> bool:
-    """Whether a server of this version ("1.36") sends lists object by object (KEP-5116: from 1.33 on)."""
-    major, _, minor = version.partition(".")
-    return (int(major), int(minor)) >= _STREAMS if major.isdigit() and minor.isdigit() else False
+    """Whether a server of this version ("1.36.2") sends lists object by object (KEP-5116: from 1.33 on)."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return found is not None and (int(found[1]), int(found[2])) >= _STREAMS
 
 
 def server_version(connection: Connection, *, wait: Wait, backoff: Backoff = DEFAULT_BACKOFF) -> str:
-    """The server's version as "1.36"; its git version where it does not say major and minor."""
+    """The server's version as "1.36.2", with what a vendor adds; "1.36" where it says no more."""
     target = Target("get", say="get /version")
 
     def ask() -> _Version:
@@ -156,10 +157,10 @@ def server_version(connection: Connection, *, wait: Wait, backoff: Backoff = DEF
             ) from e
 
     version = retry(ask, wait=wait, backoff=backoff)
-    if version.major and version.minor:
-        # Some providers write "28+".
-        return f"{version.major}.{version.minor.rstrip('+')}"
-    return version.git_version.removeprefix("v")
+    if version.git_version:
+        return version.git_version.removeprefix("v")
+    # Some providers write "28+".
+    return f"{version.major}.{version.minor.rstrip('+')}" if version.major and version.minor else ""
 
 
 class _Version(Struct, frozen=True, rename="camel"):

@@ -78,7 +78,7 @@ def compare_watched(
                 cache.check()
             watch = AgreementWatch(cache, lambda: config, told).start()
             try:
-                threading.Event().wait(seconds + SETTLED)
+                threading.Event().wait(seconds + 4 * SETTLED)
             finally:
                 watch.stop()
             watch.look()

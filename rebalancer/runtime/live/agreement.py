@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 
 _POLL = 0.5
 SETTLED = 3.0
-"""Seconds after which a decision is judged: bindings that were under way have arrived, and other watches have
-told of what the scheduler knew."""
+"""Seconds after which a decision is judged: bindings that were under way have arrived. After three times as
+many it is told that one disagrees: by then other watches have told of what the scheduler knew."""
 _BUDGET = 0.2
 """Seconds of one look after which the engine is asked about no further pod."""
 _REBUILD_SHARE = 30
@@ -76,6 +77,7 @@ class AgreementWatch:
         self._now = now
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
+        self._disagreements: deque[tuple[float, Comparison]] = deque()
         self._built_from: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] = ((), (), None)
         self._next_build = 0.0
         self._busy_at = 0.0
@@ -112,8 +114,8 @@ class AgreementWatch:
 
     @property
     def waiting(self) -> int:
-        """Pods that wait for a decision, or whose decision is not judged yet."""
-        return self._agreement.waiting if self._agreement is not None else 0
+        """Pods that wait for a decision, or whose decision is not told of yet."""
+        return len(self._disagreements) + (self._agreement.waiting if self._agreement is not None else 0)
 
     def _run(self) -> None:
         while not self._stop.wait(_POLL):
@@ -134,18 +136,29 @@ class AgreementWatch:
         self._tell_it(agreement, changes, in_time)
         until = self._monotonic() + _BUDGET
         for found in agreement.settled(now - self._settled, more=in_time):
-            if not stale:
+            if found.result is Result.DISAGREES:
+                self._disagreements.append((now + 2 * self._settled, found))
+            elif not stale:
                 self._tell(found)
-            elif found.result is Result.AGREES:
-                self._tell(replace(found, branches=()))
             else:
-                self._tell(replace(found, result=Result.UNCLEAR, branches=()))
+                agrees = found.result is Result.AGREES
+                self._tell(replace(found, result=found.result if agrees else Result.UNCLEAR, branches=()))
+        if stale:
+            self._unclear()
+        while self._disagreements and self._disagreements[0][0] <= now:
+            self._tell(self._disagreements.popleft()[1])
+
+    def _unclear(self) -> None:
+        """What disagreed may have been decided by what is known only now."""
+        while self._disagreements:
+            self._tell(replace(self._disagreements.popleft()[1], result=Result.UNCLEAR, branches=()))
 
     def _give_up(self) -> None:
         """The state can be followed no further."""
         if self._agreement is not None:
             for found in self._agreement.given_up():
                 self._tell(found)
+        self._unclear()
         self._agreement = None
 
     def _tell_it(

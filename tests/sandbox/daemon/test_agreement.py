@@ -48,7 +48,7 @@ def compared(cluster: Cluster) -> Iterator[list[Comparison]]:
     """What is told while the cluster schedules."""
     found: list[Comparison] = []
     with connected(cluster.server) as c, watching(c, QUICK, kinds=frozenset(RESOURCES)) as cache:
-        watch = AgreementWatch(cache, lambda: None, found.append).start()
+        watch = AgreementWatch(cache, lambda: None, found.append, settled=1.0).start()
         try:
             yield found
         finally:

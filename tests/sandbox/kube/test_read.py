@@ -61,7 +61,7 @@ def test_all_kinds_come_in_pages_and_with_the_servers_version(server: ApiServer)
     assert {w.kind for w in snapshot.workloads} >= {"ReplicaSet", "StatefulSet"}
     assert len(snapshot.budgets) == 1
     assert snapshot.kinds == frozenset(RESOURCES)
-    assert snapshot.server_version == "1.36"
+    assert snapshot.server_version == "1.36.2"
     assert snapshot.now == 1_000_000.0
     assert "context sandbox" in snapshot.source
     assert snapshot.warnings == ()
@@ -87,7 +87,15 @@ def test_who_evicts_nothing_reads_one_body_a_kind_from_a_server_that_streams_it(
 
 @pytest.mark.parametrize(
     ("version", "streams"),
-    [("1.32", False), ("1.33", True), ("1.40", True), ("2.0", True), ("", False), ("v1.36.2+k3s", False)],
+    [
+        ("1.32", False),
+        ("1.33", True),
+        ("1.40", True),
+        ("2.0", True),
+        ("", False),
+        ("v1.36.2+k3s", True),
+        ("none", False),
+    ],
 )
 def test_lists_are_streamed_from_1_33_on(version: str, streams: bool) -> None:
     assert streams_lists(version) is streams

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import Witness
+from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Observer
 from rebalancer.planner import PlanOptions
-from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Ledger, encode
+from rebalancer.policy.ledger import COVERED, ENOUGH, Agreed, Ledger, Shown, encode, shown_key
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory, Verdicts
 from rebalancer.runtime.observers.neighbours import NeighbourWatch
@@ -60,6 +65,33 @@ def test_what_another_release_did_counts_for_nothing() -> None:
         m.keep(Ledger(agreed=Agreed("1.36", ENOUGH)))
         run = m.cycle(CANARY)
     assert most_flying(run) == 2
+
+
+def shown(version: str, *, wrong: str = "") -> Ledger:
+    """As after enough decisions on everything that moves of `EIGHT` rest on; one branch is `wrong`."""
+    state = ClusterState.of(snapshot(*EIGHT, server_version=version))
+    here = Touched(Framework(state), state.snapshot.pods[0].template)
+    branches = here.takes(np.array([1])) | here.kept_out()
+    found = {b: Shown(1.0, COVERED) for b in branches} | ({wrong: Shown(2.0, 0, "a/b: no")} if wrong else {})
+    return Ledger(shown={shown_key(version, "default-scheduler", b): s for b, s in found.items()})
+
+
+def test_what_enough_decisions_have_shown_makes_moves_certain_on_a_version_that_is_not_known() -> None:
+    with Machine(EIGHT, version="1.38.0") as m:
+        m.keep(shown("1.38.0"))
+        run = m.cycle(CANARY)
+        assert m.ledger().shown == shown("1.38.0").shown
+    assert run.report.evicted == 8
+    assert all(o.move.certain for o in run.report.outcomes)
+
+
+@pytest.mark.parametrize("version", ["1.36.2", "1.38.0"])
+def test_one_decision_that_was_not_as_predicted_stops_what_rests_on_it_on_every_version(version: str) -> None:
+    with Machine(EIGHT, version=version) as m:
+        m.keep(shown(version, wrong="PodTopologySpread rejects: In"))
+        run = m.cycle(CANARY)
+    assert run.report.evicted == 0
+    assert {b.reason.code for b in run.story.plans[0].blocked} == {ReasonCode.NOT_CERTAIN}
 
 
 def test_policy_may_refuse() -> None:
@@ -168,5 +200,5 @@ def test_on_a_version_older_than_all_known_rules_the_end_says_why_nothing_moves(
         run = m.cycle()
     assert run.report.evicted == 0
     assert run.report.message.endswith(
-        "server version 1.28 is outside 1.29–1.37, whose rules are known, so that no move is certain"
+        "server version 1.28.3 is outside 1.29–1.37, whose rules are known, so that no move is certain"
     )
