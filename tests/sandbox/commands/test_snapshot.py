@@ -54,7 +54,7 @@ def test_a_report_from_the_file_is_the_report_from_the_cluster(name: str, tmp_pa
         live = report(*at)
     assert report("--snapshot", file) == live
     says = captured(file)["metadata"]["annotations"]
-    assert says[SERVER_VERSION] == "1.34"
+    assert says[SERVER_VERSION] == "1.34.2"
     assert {"Node", "Pod", "PodDisruptionBudget", "ResourceQuota"} <= set(says[CAPTURED_KINDS].split(","))
     assert says[CAPTURED_AT].startswith("20")
 
