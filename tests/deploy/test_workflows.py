@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from rebalancer import __version__
+from rebalancer.engine.version import FIRST, LAST
+from tests.deploy.pins import pins
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -36,9 +38,46 @@ def test_a_workflow_asks_for_little_and_ends(file: Path) -> None:
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
             if "uses" in step:
-                assert re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+", step["uses"])
+                assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", step["uses"])
             if step.get("uses", "").startswith("actions/checkout"):
                 assert step["with"]["persist-credentials"] is False
+
+
+def test_actions_are_pinned_by_commit_each_version_by_one() -> None:
+    found = pins()
+    assert len(found) == len({p.action for p in found}) == len({p.commit for p in found})
+
+
+def test_placeholders_are_in_one_file_that_the_release_fills() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    release = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    for placeholder in ("OWNER/REPOSITORY", "0" * 64):
+        holding = {
+            name
+            for name in listed.splitlines()
+            if not name.startswith(("tests/", ".github/"))
+            and (ROOT / name).is_file()
+            and placeholder in (ROOT / name).read_text(errors="ignore")
+        }
+        assert holding == {"deploy/krew/rebalancer.yaml"}, placeholder
+    assert "s|OWNER/REPOSITORY|$GITHUB_REPOSITORY|; s|sha256: .*|sha256: $digest|" in release
+
+
+def test_the_notes_of_a_release_are_its_section_with_the_date_of_its_commit(tmp_path: Path) -> None:
+    sections = ("## 1.1.0, unreleased", "No.", "## 1.0.0, unreleased", "### A", "- Yes.", "## 0.9.0", "No.")
+    (tmp_path / "CHANGELOG.md").write_text("\n\n".join(("# Changes", *sections)))
+    steps = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["release"]["steps"]
+    [script] = [s["run"] for s in steps if "notes.md" in s.get("run", "") and "sed" in s["run"]]
+    script = script.replace("$(git log -1 --format=%cs)", "2026-01-02")
+    where = {**os.environ, "VERSION": "1.0.0", "RUNNER_TEMP": str(tmp_path)}
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=where, check=True)
+    assert (tmp_path / "notes.md").read_text().strip() == "## 1.0.0, 2026-01-02\n\n### A\n\n- Yes."
+    assert f"\n## {__version__}, unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_known_version_of_the_scheduler_is_tried() -> None:
+    matrix = read(ROOT / ".github" / "workflows" / "e2e.yml")["jobs"]["kind"]["strategy"]["matrix"]
+    assert matrix["kubernetes"] == [f"1.{minor}" for minor in range(FIRST[1], LAST[1] + 1)]
 
 
 def test_pull_requests_get_no_secrets() -> None:
