@@ -1,4 +1,4 @@
-"""The actions that workflows use, by commit: `python -m tests.deploy.pins` asks their repositories for the tags."""
+"""The actions that workflows use, by commit: `python -m tests.deploy.pins` asks for the tags as they are now."""
 
 from __future__ import annotations
 
