@@ -1,4 +1,4 @@
-"""The actions that workflows use, by commit: `python -m tests.deploy.pins` asks for the tags as they are now."""
+"""The actions of the workflows, by commit: `python -m tests.deploy.pins` asks for their tags."""
 
 from __future__ import annotations
 
