@@ -23,7 +23,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
-from rebalancer.prevention.steering import CostChange, ScaleIns, SteeredOwner, Tally, right, steer
+from rebalancer.prevention.steering import CostChange, ScaleIns, SteeredOwner, Steering, Tally, right, steer
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import PauseCheck
 
@@ -268,7 +268,7 @@ _POLL = 1.0
 _AGAIN = 0.05
 _SHARE, _IDLE, _IDLE_SHARE = 10, 10.0, 100
 """A look comes no sooner than so many times the CPU time of the last one after it, nor within a second. One
-that only counts what scale-ins have left takes its time."""
+that only counts what scale-ins have left, or may not write, takes its time."""
 _KINDS = ("Pod", "Node", "ReplicaSet", "Deployment", "Namespace", "Service")
 
 
@@ -287,7 +287,6 @@ class SteeringThread:
         clock: Clock,
         *,
         elector: Callable[[], Elector | None] = lambda: None,
-        poll: float = _POLL,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._cache = cache
@@ -298,7 +297,6 @@ class SteeringThread:
         self._elector = elector
         self._scale_ins = ScaleIns()
         self._tally: Tally | None = None
-        self._poll = poll
         self._cpu = cpu
         self._seen: object = None
         self._next = 0.0
@@ -317,7 +315,7 @@ class SteeringThread:
     def look(self) -> None:
         """One look, if there is reason for one. It ends when it is time for another."""
         options, began, cpu = self._options(), self._clock.monotonic(), self._cpu()
-        elector = self._elector()
+        elector, self._more = self._elector(), False
         if not self._leading():
             self._tally = None
             return
@@ -327,20 +325,23 @@ class SteeringThread:
         if seen == self._seen:
             return
 
-        def due() -> float:
-            least, share = (_POLL, _SHARE) if options.on else (_IDLE, _IDLE_SHARE)
+        def due(at_work: bool) -> float:
+            least, share = (_POLL, _SHARE) if at_work else (_IDLE, _IDLE_SHARE)
             return began + max(least, share * (self._cpu() - cpu))
 
         def enough() -> bool:
-            return self._clock.monotonic() >= due() and self._state(self._options()) != seen
+            return self._clock.monotonic() >= due(True) and self._state(self._options()) != seen
 
         snapshot = self._cache.snapshot(self._clock.now())
         if elector is not None:
             self._note(elector, snapshot, options)
-        # What waits for its turn is looked at again, although nothing has changed.
-        self._more = options.on and self._steering.look(snapshot, options, enough).waiting > 0
-        self._seen = None if self._more else seen
-        self._next = due()
+        report = SteeringReport(steering=Steering())
+        if options.on:
+            report = self._steering.look(snapshot, options, enough)
+        # What waits for its turn is looked at again, although nothing has changed; what is held, later.
+        self._seen = None if report.waiting else seen
+        self._more = report.waiting > 0 and bool(report.outcomes)
+        self._next = due(self._more or (options.on and not report.waiting))
 
     def _state(self, options: SteeringOptions) -> object:
         kinds = _KINDS if options.on else ("ReplicaSet",)
@@ -361,7 +362,7 @@ class SteeringThread:
         elector.notes[SCALE_INS] = str(self._tally)
 
     def _run(self) -> None:
-        while not self._clock.wait(_AGAIN if self._more else self._poll):
+        while not self._clock.wait(_AGAIN if self._more else _POLL):
             try:
                 self.look()
             except KubeError as e:
