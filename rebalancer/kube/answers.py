@@ -130,6 +130,10 @@ def _remedy(code: int, text: str, target: Target, who: str, *, by_budget: bool =
     return ""
 
 
+class LateError(OSError):
+    """What a request rests on had become old when its connection was there. Nothing was sent."""
+
+
 # The open sockets of one connection pool, so that a thread blocked in a read can be set free by another.
 
 
@@ -139,6 +143,7 @@ class Sockets:
     def __init__(self) -> None:
         self._open: WeakSet[socket.socket] = WeakSet()
         self._lock = threading.Lock()
+        self._asked = threading.local()
         self.aborted = False
 
     def track(self, manager: Any) -> None:
@@ -149,6 +154,21 @@ class Sockets:
             reporting = type(f"Tracked{connection.__name__}", (_Reporting, connection), {"sockets": self})
             pools[scheme] = type(f"Tracked{pool.__name__}", (pool,), {"ConnectionCls": reporting})
         manager.pool_classes_by_scheme = pools
+
+    @contextlib.contextmanager
+    def asking(self, fresh: Callable[[], bool] | None) -> Iterator[None]:
+        """Requests of this thread are sent only if this says so, when their connection is there."""
+        self._asked.fresh = fresh
+        try:
+            yield
+        finally:
+            self._asked.fresh = None
+
+    def ask(self) -> None:
+        """The connection is there, nothing is sent yet. Raises LateError."""
+        fresh = getattr(self._asked, "fresh", None)
+        if fresh is not None and not fresh():
+            raise LateError("the connection took so long that what it was sent for had become old")
 
     def opened(self, sock: socket.socket) -> None:
         """A socket was connected."""
@@ -177,6 +197,12 @@ class _Reporting:
         sock = getattr(self, "sock", None)
         if sock is not None:
             self.sockets.opened(sock)
+
+    def endheaders(self, *args: Any, **more: Any) -> None:
+        if getattr(self, "sock", None) is None:
+            self.connect()
+        self.sockets.ask()
+        super().endheaders(*args, **more)  # type: ignore[misc]
 
 
 def shut(sock: socket.socket) -> None:

@@ -27,7 +27,7 @@ from urllib3 import exceptions as urllib3_errors
 from urllib3.exceptions import HTTPError
 
 from rebalancer import __version__
-from rebalancer.kube.answers import Sockets, Stream, error_of
+from rebalancer.kube.answers import LateError, Sockets, Stream, error_of
 from rebalancer.kube.config import IN_CLUSTER, ClusterOptions, Loaded, load
 from rebalancer.kube.errors import (
     ConfigurationError,
@@ -65,6 +65,8 @@ def explain(e: Exception, *, connect_timeout: float, read_timeout: float) -> Fai
 
     # Order matters: what fails on the way to a proxy looks like the other kinds as well, and a refused
     # connection is a kind of connect timeout to urllib3.
+    if has(LateError):
+        return Failure(f"not sent: {deepest}", False, "look at the network between here and the API server")
     if has(urllib3_errors.ProxyError):
         remedy = "see proxy-url in the kubeconfig, $HTTPS_PROXY and $NO_PROXY"
         return Failure(f"the proxy does not connect: {deepest}", False, remedy)
@@ -232,6 +234,7 @@ class Connection:
         gzip: bool = False,
         content_type: str = "application/json",
         once: bool = False,
+        fresh: Callable[[], bool] | None = None,
     ) -> Response:
         """The 2xx answer; everything else raises a KubeError.
 
@@ -239,14 +242,16 @@ class Connection:
         which changes nothing twice: the server has not looked at the request.
 
         `once`: for a request that can evict. A 401 refreshes the credentials here too, but is raised: that
-        may have taken long, so the caller looks at the cluster before it sends the request again.
+        may have taken long, so the caller looks at the cluster before it sends the request again. `fresh` is
+        asked once its connection is there, which may have taken long as well: if it says no, nothing is sent.
         """
         timeout = (self.options.connect_timeout, read_timeout or self.options.read_timeout)
 
         def ask() -> Response:
-            answer = self._send(
-                method, path, target, query, body, accept, timeout, gzip, content_type, renew=not once
-            )
+            with self._sockets.asking(fresh):
+                answer = self._send(
+                    method, path, target, query, body, accept, timeout, gzip, content_type, renew=not once
+                )
             return Response(answer.status, answer.headers, self._whole(answer, target, timeout))
 
         return self._authorized(ask, once=once)

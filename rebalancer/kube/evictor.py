@@ -130,6 +130,11 @@ def unasked() -> Reason | None:
     return None
 
 
+def always() -> bool:
+    """What was asked does not get old."""
+    return True
+
+
 def forbidden(may_not: Question) -> Eviction | None:
     """What the last look says now; None if the request may be sent."""
     try:
@@ -144,12 +149,19 @@ def forbidden(may_not: Question) -> Eviction | None:
 class Evictor(Protocol):
     """Evicts one pod, and says how it ended; never raises KubeError."""
 
-    def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:
+    def evict(
+        self,
+        pod: Pod,
+        reason: str = "",
+        may_not: Question = unasked,
+        fresh: Callable[[], bool] = always,
+    ) -> Eviction:
         """Evicts the pod of that uid. `reason`: a sentence, for those who look at the request.
 
         `may_not` is asked right before every request, the first and each further one. It has to see that the
         pod runs under this uid and is not terminating: the server answers 201 for a pod that was terminating
-        already, and charges a budget before it compares uids.
+        already, and charges a budget before it compares uids. `fresh`: whether the last answer may still be
+        believed; asked when the connection is there, as making one may take seconds.
         """
         ...
 
@@ -160,7 +172,13 @@ class RecordingEvictor(Evictor):
     def __init__(self) -> None:
         self.pods: list[Pod] = []
 
-    def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:  # noqa: ARG002
+    def evict(
+        self,
+        pod: Pod,
+        reason: str = "",  # noqa: ARG002
+        may_not: Question = unasked,
+        fresh: Callable[[], bool] = always,  # noqa: ARG002
+    ) -> Eviction:
         """Records the pod."""
         if (no := forbidden(may_not)) is not None:
             return replace(no, message=f"{pod.key}: {no.message}")
@@ -225,12 +243,18 @@ class LiveEvictor(Evictor):
         self._grace = grace_seconds
         self._annotations = annotations
 
-    def evict(self, pod: Pod, reason: str = "", may_not: Question = unasked) -> Eviction:
+    def evict(
+        self,
+        pod: Pod,
+        reason: str = "",
+        may_not: Question = unasked,
+        fresh: Callable[[], bool] = always,
+    ) -> Eviction:
         """The outcome; see `Evictor`. Blocks, in the worst case for a few minutes."""
         with self._one_at_a_time:
-            return self._evict(pod, reason, may_not)
+            return self._evict(pod, reason, may_not, fresh)
 
-    def _evict(self, pod: Pod, reason: str, may_not: Question) -> Eviction:
+    def _evict(self, pod: Pod, reason: str, may_not: Question, fresh: Callable[[], bool]) -> Eviction:
         attempt = Attempt(self._backoff, self._monotonic())
         last: KubeError | None = None
         while True:
@@ -242,7 +266,7 @@ class LiveEvictor(Evictor):
             deadline = steady() + _SERVER_DEADLINE
             self._on_its_way(math.inf)
             try:
-                status = self._post(pod, reason)
+                status = self._post(pod, reason, fresh)
                 self._on_its_way(0.0)
             except KubeError as e:
                 refused = isinstance(e, StatusError) and not isinstance(e, ServerError)
@@ -278,7 +302,7 @@ class LiveEvictor(Evictor):
         say = f"{pod.key} was not evicted: {last.message}; it is not tried again: {no.message}"
         return self._earlier(pod, last, attempt) or attempt.ended(no.result, say, error, reason=no.reason)
 
-    def _post(self, pod: Pod, reason: str) -> int:
+    def _post(self, pod: Pod, reason: str, fresh: Callable[[], bool]) -> int:
         metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace}
         if annotations := {**self._annotations(), **({REASON: reason} if reason else {})}:
             metadata["annotations"] = annotations
@@ -301,6 +325,7 @@ class LiveEvictor(Evictor):
             },
             read_timeout=_READ_TIMEOUT,
             once=True,
+            fresh=fresh,
         )
         if b'"Success"' not in answer.body:
             text = f"{target}: HTTP {answer.code} with {quoted(answer.body)}"

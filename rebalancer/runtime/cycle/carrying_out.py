@@ -124,7 +124,7 @@ class Evicting:
         """
         self._observer.on_move(move)
         permission = Permission(self._look, self._clock, move, away)
-        eviction = self._evictor.evict(move.pod, move.reason, permission)
+        eviction = self._evictor.evict(move.pod, move.reason, permission, permission.fresh)
         self.obstacles.held = permission.held
         if not eviction.tried:
             return self._untried(move, eviction)

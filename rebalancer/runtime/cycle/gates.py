@@ -155,13 +155,18 @@ class Permission:
         self._move = move
         self._away = away
         self._moment = Moment.LAST_LOOK
+        self._began = 0.0
         self.held: Reason | None = None
+
+    def fresh(self) -> bool:
+        """Whether the last look began within a second: by then the request has to be on its way."""
+        return self._clock.monotonic() - self._began <= FRESH
 
     def __call__(self) -> Reason | None:
         """Why it must not be sent; None if it may. Raises KubeError."""
         moment, self._moment = self._moment, Moment.RESEND
         for _ in range(_LOOKS):
-            began = self._clock.monotonic()
+            began = self._began = self._clock.monotonic()
             reason = self._ask(moment)
             seconds = self._clock.monotonic() - began
             if reason is not None or seconds <= FRESH:

@@ -20,6 +20,7 @@ import urllib3.exceptions
 from kubernetes.client.rest import RESTClientObject
 
 from rebalancer.kube import evictor
+from rebalancer.kube.answers import Sockets
 from rebalancer.kube.config import ClusterOptions, Loaded
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
@@ -62,6 +63,7 @@ STALE = {
 }  # fmt: skip
 
 REFUSED = urllib3.exceptions.NewConnectionError(cast(Any, None), "refused")
+LONG = TimeoutError("a new connection, which took its time")
 TARDY = 1.5
 """Seconds that an API server may take to say that it does not know who asks, or a plugin to log in again: a
 look is worth nothing any more by then."""
@@ -91,6 +93,7 @@ ANSWERS = [
     Answer("nonsense", Reply(502, b"<html>bad gateway</html>")),
     Answer("a cut connection", Cut("before")),
     Answer("a refused connection", REFUSED),
+    Answer("a connection that took four seconds", LONG),
     Answer("silence", Delay(float("inf"))),
 ]
 every_answer = pytest.mark.parametrize("answer", ANSWERS, ids=str)
@@ -166,6 +169,9 @@ class Meanwhile:
         self.time = FakeTime()
         self.time.during = lambda _: self.happen() if self._asked() else None
         self.done = False
+        if answer.becomes is LONG:
+            self._asked = connects_slowly(monkeypatch, lambda: self.time.wait(4.0))
+            return
         if isinstance(answer.becomes, Exception):
             self._asked = raised_once(monkeypatch, answer.becomes)
             return
@@ -205,6 +211,27 @@ def raised_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[
 
     monkeypatch.setattr(RESTClientObject, "request", request)
     return lambda: bool(raised)
+
+
+def connects_slowly(monkeypatch: pytest.MonkeyPatch, slowly: Callable[[], object]) -> Callable[[], bool]:
+    """The first request to evict needs a new connection; whether it has been sent for."""
+    send, opened, threads = RESTClientObject.request, Sockets.opened, list[int]()
+
+    def request(self: RESTClientObject, method: str, url: str, **more: Any) -> Any:
+        if "/eviction" in url and not threads:
+            threads.append(threading.get_ident())
+            self.pool_manager.clear()
+        return send(self, method, url, **more)
+
+    def connected_slowly(self: Sockets, sock: socket.socket) -> None:
+        opened(self, sock)
+        if threads == [threading.get_ident()]:
+            threads.append(0)
+            slowly()
+
+    monkeypatch.setattr(RESTClientObject, "request", request)
+    monkeypatch.setattr(Sockets, "opened", connected_slowly)
+    return lambda: bool(threads)
 
 
 def plugin(folder: Path, token: str, seconds: float) -> dict[str, Any]:
@@ -391,9 +418,9 @@ def ages(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         began[0] = real.monotonic()
         return ask(self, moment)
 
-    def posted(self: LiveEvictor, pod: Pod, reason: str) -> int:
+    def posted(self: LiveEvictor, pod: Pod, reason: str, fresh: Callable[[], bool]) -> int:
         found.append(real.monotonic() - began[0])
-        return post(self, pod, reason)
+        return post(self, pod, reason, fresh)
 
     monkeypatch.setattr(Permission, "_ask", asked)
     monkeypatch.setattr(LiveEvictor, "_post", posted)

@@ -28,9 +28,11 @@ class Answers(Evictor):
         pod: Pod,  # noqa: ARG002
         reason: str = "",  # noqa: ARG002
         may_not: Callable[[], Reason | None] = lambda: None,
+        fresh: Callable[[], bool] = lambda: True,
     ) -> Eviction:
         if (forbidden := may_not()) is not None:
             return Eviction(result=Result.HELD, message=forbidden.message, reason=forbidden)
+        assert fresh()
         return self._eviction
 
 
