@@ -249,7 +249,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `excess`: id of each constraint that the move was to mend → its excess when the move was planned.
     `gates`: scheduling gates that the replacement had, and its template has not.
     `leaves`: the domains (key=value) that the pod left; `into`: those of the same keys where the replacement
-    landed; `removed`: when its node was first found gone or not Ready, 0 = it was not. `room`: millicores of
+    landed; `removed`: when its node was first found gone, 0 = it was not. `room`: millicores of
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
     `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom.

@@ -126,7 +126,8 @@ def waiting_owners(
         recent = [e for e in entries if now - e.at < rules.retry_after]
         if any(e.fate in _AWAY for e in recent) or len(recent) > rules.max_returns:
             # What was undone because nodes are gone counts against their domains (`undone_pairs`).
-            alike = [e for e in recent if e.cluster and e.cluster == cluster(e) and not e.removed]
+            stayed = (e for e in recent if not e.removed and not any(e.shrank))
+            alike = [e for e in stayed if e.cluster and e.cluster == cluster(e)]
             reasons += [_no_help(alike, rules, now) or _loop(alike, rules, now)]
         if known := [r for r in reasons if r is not None]:
             found[owner] = known
@@ -300,18 +301,20 @@ def room_of(nodes: Iterable[Node], keys: Iterable[str]) -> Counter[str]:
 
 
 def marked(entries: Iterable[Entry], nodes: Sequence[Node], now: float) -> tuple[Entry, ...]:
-    """The entries; those whose node is not Ready or gone say since when, and which domains shrank."""
+    """The entries; those whose node is gone or not Ready say since when, and which domains shrank."""
     every = tuple(entries)
-    ready = {n.name for n in nodes if n.ready}
+    ready = {n.name: n.ready for n in nodes}
     room = room_of(nodes, {d.partition("=")[0] for e in every for d in e.into})
     return tuple(_marked(e, ready, room, now) for e in every)
 
 
-def _marked(e: Entry, ready: set[str], room: Mapping[str, int], now: float) -> Entry:
+def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: float) -> Entry:
     # A replacement that did not become Ready may have failed with its node.
-    settled = e.fate is Fate.DONE or (e.fate is Fate.FAILED and not e.landed)
-    gone = (e.landed or e.predicted) not in ready
-    if not settled or not (gone or e.removed) or not 0 <= now - e.at <= SOON:
+    if e.fate not in (Fate.DONE, Fate.FAILED) or not 0 <= now - e.at <= SOON:
+        return e
+    down = not ready.get(e.landed or e.predicted, False)
+    gone = (e.landed or e.predicted) not in ready or (down and not e.landed)
+    if not (down or e.removed or any(e.shrank)):
         return e
     left, shrank = list(e.room), list(e.shrank or (0.0,) * len(e.room))
     for i, (domain, before, since) in enumerate(zip(e.into, e.room, shrank, strict=False)):
@@ -322,7 +325,8 @@ def _marked(e: Entry, ready: set[str], room: Mapping[str, int], now: float) -> E
             shrank[i] = since or now
         elif before and now - since < _REPLACED:
             shrank[i] = 0.0
-    return replace(e, removed=e.removed or now, room=tuple(left), shrank=tuple(shrank))
+    removed = e.removed or (now if gone else 0.0)
+    return replace(e, removed=removed, room=tuple(left), shrank=tuple(shrank))
 
 
 def account(ledger: Ledger, now: float) -> Account:

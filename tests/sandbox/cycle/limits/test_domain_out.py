@@ -159,6 +159,16 @@ def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
         assert f"{ZONE_C} is out: rebalancer.io/pause-domain-" in run.report.message
         assert run.report.reason is not None
         assert "`rebalancer resume` with the same --domain ends it" in run.report.reason.remedy
+        config = tmp_path / "config.yaml"
+        config.write_text("ledger: {namespace: default}\nbrake: {namespace: default}\n")
+        report = " ".join(
+            call(m.server, tmp_path, "report", "--summary", "--config", str(config)).stdout.split()
+        )
+        assert (
+            f"`rebalancer run` leaves default/web alone: waits for `rebalancer resume`: {ZONE_C} is out"
+            in report
+        )
+        assert "No eviction" not in report
         call(m.server, tmp_path, "resume", "--domain", "zone=c", "-n", "default")
         assert moved(m.cycle(RULES, BRAKED)) == {"web"}
 

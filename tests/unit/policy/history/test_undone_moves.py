@@ -90,6 +90,13 @@ def test_nodes_that_take_the_place_of_others_within_a_quarter_of_an_hour_undo_no
     assert any(seen(gone, *WHOLE, at=NOW + 5 * MINUTE).shrank), "a zone that was away was not replaced"
 
 
+def test_a_node_that_was_not_ready_for_a_moment_undoes_nothing_and_its_owner_may_still_be_in_a_loop() -> None:
+    blip = seen(entry(1), b(0).not_ready(), b(1))
+    assert (blip.removed, any(blip.shrank)) == (0.0, True)
+    over = seen(blip, *WHOLE, at=NOW + 2 * MINUTE)
+    assert (over.removed, any(over.shrank)) == (0.0, False)
+
+
 def test_what_was_seen_first_is_kept() -> None:
     found = seen(seen(entry(2), b(1)), b(1), at=NOW + HOUR)
     assert (found.removed, found.shrank) == (NOW, (NOW,))
