@@ -16,8 +16,9 @@ from msgspec import Struct
 from rebalancer import __version__
 from rebalancer.errors import UserError
 from rebalancer.report import text, words
-from rebalancer.report.document import SHAPES, Report
+from rebalancer.report.document import SHAPES, Report, Summary
 from rebalancer.report.exports import escape
+from rebalancer.report.failing_domains import NamespaceGrade
 from rebalancer.report.formats import API_VERSION, Format, rfc3339
 from rebalancer.report.html.page import digest, environment
 from rebalancer.report.output import members, to_builtins, to_json
@@ -40,13 +41,16 @@ class FleetSummary(Struct, frozen=True, rename="camel"):
 class ClusterReport(Struct, frozen=True, rename="camel"):
     """One cluster. `name`: its context, or the name of its file. `error`: why there is no report of it.
     `grade`: of its worst namespace, "" without any; `planned_grade`: the same after the plan. `lead`: its
-    risk in a sentence, or what its constraints come to."""
+    risk in a sentence, or what its constraints come to. `summary`: its figures; `reported_at`: when a report
+    was made that a file has: of such a cluster they are all there is, and `report` is null."""
 
     name: str
     error: str = ""
     grade: str = ""
     planned_grade: str = ""
     lead: str = ""
+    summary: Summary | None = None
+    reported_at: str = ""
     report: Report | None = None
 
 
@@ -69,13 +73,43 @@ def of_cluster(name: str, report: Report) -> ClusterReport:
         grade=max(grades, default=""),
         planned_grade=max(planned, default=""),
         lead=words.lead(report) or text.headline(report),
+        summary=report.summary,
         report=report,
+    )
+
+
+class _Told(Struct, rename="camel"):
+    """What is read of a report that was written as JSON."""
+
+    summary: Summary
+    generated_at: str
+    captured_at: str = ""
+    cluster: str = ""
+    namespaces: tuple[NamespaceGrade, ...] = ()
+
+
+def of_report(name: str, written: bytes) -> ClusterReport:
+    """The entry of a cluster of which there is a report as JSON; `name`: of the file, if the report has no
+    name of the cluster. Raises UserError."""
+    try:
+        told = msgspec.json.decode(written, type=_Told)
+    except msgspec.MsgspecError as e:
+        raise UserError(f"{name}: not a report as this version reads it: {e}", "make the report again") from e
+    s, made = told.summary, told.captured_at or told.generated_at
+    said = f"{s.violated:,} of {text.plural(s.constraints, 'constraint')} violated at {made}"
+    return ClusterReport(
+        name=told.cluster or name,
+        grade=max((n.grade for n in told.namespaces), default=""),
+        planned_grade=max((n.planned_grade for n in told.namespaces), default=""),
+        lead=f"{said}; {text.plural(s.evictions, 'eviction')} would leave an excess of {s.residual_excess:,}",
+        summary=s,
+        reported_at=made,
     )
 
 
 def build_fleet(clusters: Sequence[ClusterReport], *, generated_at: float) -> FleetReport:
     """The report of a fleet. `generated_at`: seconds since the epoch."""
-    read = [c.report.summary for c in clusters if c.report is not None]
+    read = [c.summary for c in clusters if c.summary is not None]
     return FleetReport(
         generated_at=rfc3339(generated_at),
         summary=FleetSummary(
@@ -96,7 +130,7 @@ def build_fleet(clusters: Sequence[ClusterReport], *, generated_at: float) -> Fl
 def headline(fleet: FleetReport) -> str:
     """What the fleet comes to, in a sentence."""
     s = fleet.summary
-    broken = sum(1 for c in fleet.clusters if c.report is not None and c.report.summary.violated)
+    broken = sum(1 for c in fleet.clusters if c.summary is not None and c.summary.violated)
     said = f"{broken} of {text.plural(s.clusters, 'cluster')} have violated constraints"
     if broken:
         said += (
@@ -110,9 +144,9 @@ def headline(fleet: FleetReport) -> str:
 
 def cells(c: ClusterReport) -> tuple[str, ...]:
     """What each format says of a cluster, in the order of the columns."""
-    if c.report is None:
+    if c.summary is None:
         return c.name, "?", "", "", "", "", "", c.error
-    s = c.report.summary
+    s = c.summary
     excess = f"{s.excess:,} → {s.residual_excess:,}" if s.excess != s.residual_excess else f"{s.excess:,}"
     grade = c.grade if c.grade == c.planned_grade else f"{c.grade} → {c.planned_grade}"
     figures = (f"{s.nodes:,}", f"{s.pods:,}", f"{s.violated:,} of {s.constraints:,}")
@@ -120,9 +154,9 @@ def cells(c: ClusterReport) -> tuple[str, ...]:
 
 
 def _worst_first(c: ClusterReport) -> tuple[bool, int, int, str]:
-    if c.report is None:
+    if c.summary is None:
         return False, 0, 0, c.name
-    return True, -ord(c.grade or "A"), -c.report.summary.excess, c.name
+    return True, -ord(c.grade or "A"), -c.summary.excess, c.name
 
 
 # A fleet's report as a page: a row for each cluster, without a script.

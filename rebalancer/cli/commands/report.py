@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,9 +115,14 @@ def report(
         typer.Option(
             "--fleet",
             metavar="DIR",
-            help="One report of several clusters: each file and folder in DIR is one.",
+            help="One report of several clusters: each file and folder in DIR is one, a snapshot or a report "
+            "(-o json) of it.",
         ),
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", min=1, help="With --fleet: so many clusters are planned side by side."),
+    ] = 1,
     reach: Reach = USUAL,
 ) -> None:
     """Show what is out of balance and the fewest evictions that repair it.
@@ -143,7 +149,8 @@ def report(
     form = output or (format_of(output_file.name) if output_file is not None else None) or Format.TABLE
     to_file = output_file is not None and str(output_file) != "-"
     if contexts or fleet is not None:
-        _report_fleet(settings, source, contexts, fleet, form, output_file if to_file else None, exit_code)
+        to = output_file if to_file else None
+        _report_fleet(settings, source, contexts, fleet, form, to, exit_code, jobs)
         return
     document = report_of(
         settings, source, namespace or (), drill=drill, whose="".join(whose), selector=selector
@@ -267,6 +274,7 @@ def _report_fleet(
     form: Format,
     file: Path | None,
     exit_code: bool,
+    jobs: int,
 ) -> None:
     """One report of several clusters; exits with 1 if one of them could not be read."""
     from rebalancer.output_file import output_file as written
@@ -276,7 +284,8 @@ def _report_fleet(
     if source.snapshots or source.context or (contexts and folder is not None):
         raise typer.BadParameter("--contexts, --fleet, --context and files exclude each other")
     sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
-    document = fleet_report(sources, lambda one: report_of(settings, one), generated_at=source.clock())
+    generated_at = source.clock()
+    document = fleet_report(sources, partial(report_of, settings), generated_at=generated_at, jobs=jobs)
     shown = render_fleet(document, form)
     if file is not None:
         with written(str(file)) as out:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import zlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -17,12 +23,15 @@ from rebalancer.month import Lived, Variant, play
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import Report
-from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster
+from rebalancer.report.fleet import ClusterReport, FleetReport, build_fleet, of_cluster, of_report
 from rebalancer.report.simulated import MonthReport, build_month
 from rebalancer.report.text import listing
 from rebalancer.room import LOOKED_FOR_UNASKED, Room, room
 from rebalancer.runtime.commands.source import Source, full_key
 from rebalancer.runtime.cycle.clock import check_readable
+
+_BEGINS = 200
+"""Bytes of a file by which a report is known."""
 
 
 def _some(what: str, names: Iterable[str]) -> str:
@@ -94,12 +103,13 @@ def sources_of(contexts: str, like: Source) -> list[Named]:
 
 
 def sources_in(folder: Path, like: Source) -> list[Named]:
-    """A source for each snapshot in a directory: a file, or a folder of files that are one cluster."""
+    """A source for each snapshot or report in a directory: a file, or a folder of files that are one
+    cluster."""
     try:
         entries = sorted(e for e in folder.iterdir() if not e.name.startswith("."))
     except OSError as e:
         why = e.strerror.lower() if e.strerror else str(e)
-        raise UserError(f"{folder}: {why}", "--fleet takes a directory of snapshots") from e
+        raise UserError(f"{folder}: {why}", "--fleet takes a directory of snapshots and reports") from e
     found = [e for e in entries if (manifests_in(e) if e.is_dir() else _is_manifest(e))]
     if not found:
         raise UserError(
@@ -110,16 +120,42 @@ def sources_in(folder: Path, like: Source) -> list[Named]:
 
 
 def fleet_report(
-    sources: Iterable[Named], report_of: Callable[[Source], Report], *, generated_at: float
+    sources: Iterable[Named], report_of: Callable[[Source], Report], *, generated_at: float, jobs: int = 1
 ) -> FleetReport:
-    """One cluster after the other; one that cannot be read is an entry with its error."""
-    entries = []
-    for name, source in sources:
-        try:
-            entries.append(of_cluster(name, report_of(source)))
-        except UserError as e:
-            entries.append(ClusterReport(name=name, error=str(e)))
-    return build_fleet(entries, generated_at=generated_at)
+    """`jobs` clusters side by side, each in a process; one that cannot be read is an entry with its error.
+    With more than one, `report_of` has to be a function that another process can be given."""
+    entry = partial(_entry, report_of)
+    if jobs == 1:
+        return build_fleet([entry(named) for named in sources], generated_at=generated_at)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return build_fleet(list(pool.map(entry, sources)), generated_at=generated_at)
+
+
+def _entry(report_of: Callable[[Source], Report], named: Named) -> ClusterReport:
+    name, source = named
+    try:
+        if len(source.snapshots) == 1 and (written := _report_in(Path(source.snapshots[0]))) is not None:
+            return of_report(name, written)
+        return of_cluster(name, report_of(source))
+    except UserError as e:
+        return ClusterReport(name=name, error=str(e))
+
+
+_REPORT = re.compile(rb'\s*\{\s*"apiVersion":\s*"rebalancer/v1",\s*"kind":\s*"Report"')
+"""How a report as JSON begins."""
+
+
+def _report_in(file: Path) -> bytes | None:
+    """The report that the file has; None if it has something else, a snapshot say."""
+    if not file.name.removesuffix(".gz").endswith(".json") or not file.is_file():
+        return None
+    try:
+        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as opened:
+            begins = opened.read(_BEGINS)
+            return begins + opened.read() if _REPORT.match(begins) else None
+    except (OSError, EOFError, zlib.error):
+        # What is wrong with it is said by who reads snapshots.
+        return None
 
 
 def _is_manifest(file: Path) -> bool:

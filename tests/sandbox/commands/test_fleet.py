@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from pathlib import Path
@@ -50,6 +51,40 @@ def test_each_file_and_folder_of_a_directory_is_a_cluster_the_worst_first(fleet:
     assert document["summary"]["evictions"] == document["clusters"][0]["report"]["summary"]["evictions"] == 4
     assert document["clusters"][0]["lead"].startswith("Losing zone a takes 100% of default/web")
     jsonschema.validate(document, {"$ref": "#/$defs/FleetReport", "$defs": SCHEMA["$defs"]})
+
+
+def test_a_report_stands_for_its_cluster_and_its_figures_are_the_same(fleet: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    told.mkdir()
+    assert run(fleet / "us", "-o", "json", "--output-file", told / "us.json").exit_code == 0
+    assert run(fleet / "eu.yaml", "-o", "json", "--output-file", told / "eu.json").exit_code == 0
+    (told / "eu.json.gz").write_bytes(gzip.compress((told / "eu.json").read_bytes()))
+    (told / "eu.json").unlink()
+    planned = json.loads(run("--fleet", fleet, "-o", "json").stdout)
+    read = json.loads(run("--fleet", told, "-o", "json").stdout)
+    jsonschema.validate(read, {"$ref": "#/$defs/FleetReport", "$defs": SCHEMA["$defs"]})
+    assert read["summary"] == planned["summary"]
+    for by_report, by_snapshot in zip(read["clusters"], planned["clusters"], strict=True):
+        assert (by_report["name"], by_report["grade"]) == (by_snapshot["name"], by_snapshot["grade"])
+        assert by_report["report"] is None
+        assert by_report["reportedAt"]
+    shown = run("--fleet", told).stdout
+    assert "1 of 2 clusters have violated constraints, excess 5; 4 evictions bring it down to 0" in shown
+    (told / "odd.json").write_text('{"apiVersion": "rebalancer/v1", "kind": "Report", "summary": {}}')
+    done = run("--fleet", told)
+    assert done.exit_code == 1
+    assert "make the report again" in " ".join(done.stdout.split())
+
+
+def test_side_by_side_they_are_what_they_are_one_by_one(fleet: Path) -> None:
+    documents = [
+        json.loads(run("--fleet", fleet, "-o", "json", "--now", "2026-11-01T00:00:00Z", "--jobs", n).stdout)
+        for n in (1, 2)
+    ]
+    for document in documents:
+        for cluster in document["clusters"]:
+            cluster["summary"]["seconds"] = cluster["report"]["summary"]["seconds"] = 0
+    assert documents[0] == documents[1]
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "yaml", "csv", "html"])
