@@ -228,11 +228,13 @@ class LogObserver(Observer):
             return
         last = "; no more of these for some time" if self._disagreements == _MOST_DISAGREEMENTS else ""
         unsure = "" if c.certain else " (the engine was not certain)"
+        branch = f" [{'; '.join(c.branches)}]" if c.branches else ""
         log.warning(
-            "the engine and the scheduler differ about %s/%s: %s%s%s",
+            "the engine and the scheduler differ about %s/%s: %s%s%s%s",
             c.namespace,
             c.pod,
             c.message,
+            branch,
             unsure,
             last,
             extra=fields(
@@ -242,6 +244,7 @@ class LogObserver(Observer):
                 result=c.result.value,
                 nodes=", ".join(c.nodes),
                 plugins=", ".join(c.plugins),
+                branches="; ".join(c.branches),
             ),
         )
 

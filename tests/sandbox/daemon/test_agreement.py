@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,10 +15,20 @@ import pytest
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.engine.config import parse_config
+from rebalancer.engine.version import (
+    EMPTY_SELECTORS,
+    MISSING_DRIVERS,
+    NODE_WITHOUT_LIMITS,
+    RESIZES,
+    SIDECAR_PORTS,
+    SUMS_OF_RESIZES,
+    Change,
+)
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.sandbox.controllers import scheduler
 from rebalancer.sandbox.registry import bind
+from tests.support.build import objects
 from tests.support.clusters.cluster_objects import node, template, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
 from tests.support.sandbox import ApiError, Cluster, Store
@@ -25,6 +36,7 @@ from tests.support.scheduler.plain import Json
 from tests.support.servers.api import connected
 from tests.support.servers.watching import QUICK, watching
 from tests.support.waiting import until
+from tests.unit.engine.test_found_blind import CASES
 
 ZONE = "topology.kubernetes.io/zone"
 TAINT = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
@@ -225,6 +237,45 @@ def test_a_burst_of_a_thousand_whose_bindings_come_out_of_order(
     else:
         assert results[Result.DISAGREES] == 0
         assert results[Result.AGREES] > 20 * results[Result.UNCLEAR]
+
+
+@pytest.mark.parametrize(
+    ("change", "really"),
+    [
+        (EMPTY_SELECTORS, "1.38.0"),
+        (SIDECAR_PORTS, "1.34.9"),
+        (RESIZES, "1.33.13"),
+        (SUMS_OF_RESIZES, "1.37.0"),
+        (MISSING_DRIVERS, "1.37.0"),
+        (NODE_WITHOUT_LIMITS, "1.31.14"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else v.source,
+)
+def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(
+    change: Change, really: str
+) -> None:
+    """The server says one version, its scheduler is of another: its decisions alone tell."""
+    version, things, kinds = CASES[change]()
+    chance, alive = random.Random(1), list[str]()
+    with (
+        Cluster(objects(*things), ready_after=0.02, grace=0.02, version=version.removeprefix("v")) as cluster,
+        compared(cluster) as found,
+    ):
+        cluster.scheduler.live._version = really
+        for i in range(500):
+            if any(c.result is Result.DISAGREES for c in found):
+                break
+            kind, name = chance.choice(kinds).build()[0], f"new-{i}"
+            meta = {"name": name, "namespace": "default", "labels": kind["metadata"]["labels"]}
+            new = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": kind["spec"]}
+            cluster.store.create(new)
+            alive.append(name)
+            while len(alive) > chance.choice((4, 8, 12)):
+                cluster.store.delete("Pod", alive.pop(chance.randrange(len(alive))), "default")
+            time.sleep(0.05)
+        until(lambda: any(c.result is Result.DISAGREES for c in found), 30)
+    (first, *_) = (c for c in found if c.result is Result.DISAGREES)
+    assert first.branches
 
 
 def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None:
