@@ -9,7 +9,7 @@ SHOWN  := $(VENV)/.shown
 # Twice as many as two cores: tests over HTTP wait more than they work.
 JOBS   ?= 4
 
-.PHONY: demo trace test nightly check conformance bench lint clean lock
+.PHONY: demo trace test nightly check site conformance bench lint clean lock
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -45,7 +45,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+# The pages of docs/ with a search, in dist/site; a link that leads nowhere fails.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+check: lint test site
 
 # Every recorded verdict of a real kube-scheduler beside the engine's: the table of docs/scheduler.md.
 conformance: $(STAMP)

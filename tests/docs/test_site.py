@@ -1,0 +1,57 @@
+"""The site of docs/: every page is in it, and a link that leads nowhere fails its build."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.site import ROOT, on_page_markdown
+
+LEFT_OUT = {"index.md"}
+"""Made of the README."""
+
+
+def test_every_page_has_its_place_in_the_menu() -> None:
+    parts = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    listed = [page for part in parts for pages in part.values() for page in pages]
+    assert sorted(listed) == sorted({p.name for p in (ROOT / "docs").glob("*.md")} | LEFT_OUT)
+
+
+class _Page:
+    """As much of a page as links need."""
+
+    def __init__(self, uri: str) -> None:
+        self.file = self
+        self.src_uri = uri
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "told"),
+    [
+        ("index.md", "[x](docs/faq.md#a)", "[x](faq.md#a)"),
+        ("index.md", "[x](LICENSE)", "x"),
+        ("faq.md", "[x](../README.md#install)", "[x](index.md#install)"),
+        ("faq.md", "[x](../config/rebalancer.yaml) [y](#z) [w](https://example.org)", "x [y](#z) [w](https://example.org)"),
+    ],
+)
+def test_links_out_of_the_folder_are_words(page: str, text: str, told: str) -> None:
+    assert on_page_markdown(text, _Page(page)) == told
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    for part in ("docs", "tests/docs"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    for part in ("mkdocs.yml", "README.md"):
+        shutil.copy(ROOT / part, tmp_path)
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
+    assert subprocess.run(build, cwd=tmp_path, check=False).returncode == 0
+    assert (tmp_path / "dist/site/search/search_index.json").exists()
+    with (tmp_path / "docs" / "faq.md").open("a") as page:
+        page.write("\n[gone](nowhere.md)\n")
+    assert subprocess.run(build, cwd=tmp_path, check=False).returncode != 0
