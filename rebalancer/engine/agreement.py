@@ -225,10 +225,13 @@ class Agreement:
         if decision.fits and (around.may > QUIET or not around.known):
             return self._compared(pod, Result.AGREES)
         why: dict[tuple[str, int], tuple[str, ...]] = {}
+        first_seen: list[Touched] = []
         framework = self._frameworks.of(pod.template)
 
-        def failing() -> tuple[Touched, frozenset[tuple[str, int]]]:
+        def failing() -> frozenset[tuple[str, int]]:
             """What rejects the node: the plugins, each with the number of its question."""
+            if not first_seen:
+                first_seen.append(Touched(framework, pod.template))
             numbers: Counter[str] = Counter()
             found = set()
             for question in framework.questions(pod.template):
@@ -241,19 +244,18 @@ class Agreement:
                 if rejection is not None:
                     found.add((rejection.plugin, 0))
                     why[rejection.plugin, 0] = rejection.reasons
-            return Touched(framework, pod.template), frozenset(found)
+            return frozenset(found)
 
-        orders = self._in_all_orders(pod, row, around, failing, lambda f: bool(f[1]) == decision.fits)
-        here, rows = orders[0][0], np.array([row])
+        orders = self._in_all_orders(pod, row, around, failing, lambda f: bool(f) == decision.fits)
+        here, rows = first_seen[0], np.array([row])
         unclear = self._unclear(decision)
-        if not all(found for _, found in orders):
-            sure = decision.fits and not any(found for _, found in orders)
+        if not all(orders):
+            sure = decision.fits and not any(orders)
             touched = here.takes(rows) | here.kept_out() if sure else ()
             return self._compared(
                 pod, Result.AGREES, branches=(b for b in touched if b.partition(" ")[0] not in unclear)
             )
-        shown = frozenset.intersection(*(found for _, found in orders))
-        shown = frozenset(q for q in shown if q[0] not in unclear)
+        shown = [q for q in frozenset.intersection(*orders) if q[0] not in unclear]
         if not shown or decision.fits:
             return self._compared(pod, Result.AGREES if decision.fits else Result.UNCLEAR)
         plugins = [p for p in framework.profile.filters if any(p == q[0] for q in shown)]
