@@ -47,7 +47,7 @@ lint: $(STAMP)
 
 # The pages of docs/ with a search, in dist/site; a link that leads nowhere fails.
 site: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: lint test site
 
