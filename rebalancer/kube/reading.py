@@ -29,13 +29,13 @@ from rebalancer.kube.lists import (
     malformed,
     pages,
 )
-from rebalancer.kube.resources import NAMED, RESOURCES, Resource, kinds_within
+from rebalancer.kube.resources import LIMIT_RANGES, NAMED, RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
-from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import LimitRange, PodDisruptionBudget, ResourceQuota, Workload
 
 log = logging.getLogger(__name__)
 _STREAMS = (1, 33)
@@ -242,6 +242,21 @@ class Objects:
         """All quotas of a namespace."""
         _, found = self._list("ResourceQuota", namespace)
         return tuple(o for o in found if isinstance(o, ResourceQuota))
+
+    def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
+        """All LimitRanges of a namespace; None where they may not be read."""
+        target = Target("list", LIMIT_RANGES, namespace)
+        found: list[LimitRange] = []
+        try:
+            for page in pages(
+                self._connection, LIMIT_RANGES, wait=self._wait, namespace=namespace, backoff=self._backoff
+            ):
+                found += (msgspec.json.decode(raw, type=LimitRange) for raw in page.items or ())
+        except ForbiddenError:
+            return None
+        except MALFORMED as e:
+            raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
+        return tuple(found)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes."""

@@ -121,6 +121,8 @@ NAMED = {
     )
 }
 """Kinds of which single objects are read, by the names that templates give."""
+LIMIT_RANGES = Resource("LimitRange", "", "v1", "limitranges")
+"""Read where pods are about to be evicted only, as few namespaces have one."""
 _OF_DRIVERS = frozenset({"CSIStorageCapacity"})
 """Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
 

@@ -222,3 +222,27 @@ class ResourceQuota(Struct, frozen=True, rename="camel", eq=False):
     metadata: ObjectMeta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class LimitRangeItem(Struct, frozen=True, rename="camel", eq=False):
+    """Bounds of what one container, or one pod, may ask for; quantities as written."""
+
+    type: str = ""
+    min: dict[str, str | int | float] = {}
+    max: dict[str, str | int | float] = {}
+    default: dict[str, str | int | float] = {}
+    default_request: dict[str, str | int | float] = {}
+    max_limit_request_ratio: dict[str, str | int | float] = {}
+
+
+class LimitRangeSpec(Struct, frozen=True, eq=False):
+    """All bounds of one object."""
+
+    limits: tuple[LimitRangeItem, ...] = ()
+
+
+class LimitRange(Struct, frozen=True, eq=False):
+    """v1 LimitRange."""
+
+    metadata: ObjectMeta
+    spec: LimitRangeSpec = LimitRangeSpec()

@@ -1,4 +1,6 @@
-"""ResourceQuotas: whether a replacement would be admitted while its victim still terminates.
+"""ResourceQuotas and LimitRanges: whether a replacement would be admitted.
+
+Of quotas, while its victim still terminates.
 
 Rule: kubernetes pkg/quota/v1/evaluator/core/pods.go and the ResourceQuota admission plugin. A terminating pod
 is charged until it is gone. A ReplicaSet makes its replacement at once, so the quota needs room for both. A
@@ -10,17 +12,23 @@ the quota's *status*: a limit whose usage is not known yet admits nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from rebalancer.model.pod import Container, Pod, PodTemplate, Requests, pod_requests
-from rebalancer.model.quantity import amount
+from rebalancer.model.quantity import amount, milli, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Requirement
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import ResourceQuota, ScopeSelectorRequirement, Workload
+from rebalancer.model.workload import (
+    LimitRange,
+    LimitRangeItem,
+    ResourceQuota,
+    ScopeSelectorRequirement,
+    Workload,
+)
 from rebalancer.policy.replacement import Replacements
 
 _PIECES = frozenset({"pods", "count/pods"})
@@ -220,3 +228,64 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
 def _all(template: PodTemplate) -> Iterator[Container]:
     yield from template.containers
     yield from template.init_containers
+
+
+# LimitRanges: what one container, or one pod, may ask for.
+#
+# Rule: kubernetes plugin/pkg/admission/limitranger. What a container does not state is set first.
+
+
+def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | None:
+    """Why a LimitRange would refuse a pod of this template; None if none would."""
+    every = [(r, item) for r in ranges for item in r.spec.limits]
+    containers = [_filled(c, every) for c in asked.containers]
+    inits = [_filled(c, every) for c in asked.init_containers]
+    for found, item in every:
+        judged = []
+        if item.type == "Container":
+            judged = [(f"container {c.name}", c.requests, c.limits) for c in (*containers, *inits)]
+        elif item.type == "Pod" and not asked.pod_level:  # its limits are not known then
+            whole = pod_requests(containers, inits, {}, {})
+            most = pod_requests(_by_limits(containers), _by_limits(inits), {}, {})
+            judged = [("all containers together", whole, most)]
+        for what, requests, limits in judged:
+            if broken := _broken(item, requests, limits):
+                return Reason(
+                    ReasonCode.REPLACEMENT_REFUSED,
+                    f"LimitRange {found.metadata.namespace}/{found.metadata.name} would refuse its "
+                    f"replacement: {broken}, which {what} does not keep",
+                    {},
+                    "correct the owner's template, or the LimitRange",
+                )
+    return None
+
+
+def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:
+    requests, limits = {**container.limits, **container.requests}, dict(container.limits)
+    for _, item in every:
+        if item.type == "Container":
+            # As the API server completes a LimitRange itself.
+            default = resource_list({**item.max, **item.default})
+            requests = {
+                **resource_list(item.min),
+                **default,
+                **resource_list(item.default_request),
+                **requests,
+            }
+            limits = {**default, **limits}
+    return msgspec.structs.replace(container, requests=requests, limits=limits)
+
+
+def _broken(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[str, int]) -> str:
+    """The first bound that is not kept; "" if all are."""
+    for r, least in resource_list(item.min).items():
+        if r not in requests or min(requests[r], limits.get(r, requests[r])) < least:
+            return f"{r} is at least {item.min[r]}"
+    for r, most in resource_list(item.max).items():
+        if r not in limits or max(limits[r], requests.get(r, 0)) > most:
+            return f"{r} is at most {item.max[r]}"
+    for r, ratio in item.max_limit_request_ratio.items():
+        asked, most = requests.get(r, 0), limits.get(r, 0)
+        if not asked or not most or most * 1000 > asked * milli(str(ratio)):
+            return f"the limit of {r} is at most {ratio} times the request"
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -17,14 +17,14 @@ from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
-from rebalancer.model.workload import Namespace, PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import LimitRange, Namespace, PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import failing, gone, named, queue_of
-from rebalancer.policy.quota import Quotas
+from rebalancer.policy.quota import Quotas, out_of_range
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
@@ -158,51 +158,83 @@ def _uid(pod: Pod) -> str:
     return pod.owner.uid if pod.owner is not None else ""
 
 
-# Is what an owner's template names still there? Without it the API server refuses every new pod.
+# Is what an owner's template names still there, and what it asks for within every LimitRange? If not, the API
+# server refuses every new pod.
 #
 # They are read by name, for the owners that a plan has moves of, and again before each eviction.
 # ServiceAccounts and RuntimeClasses are neither listed nor watched, as few of them matter.
-
-Exists = Callable[[str, str, str], bool | None]
-"""`rebalancer.kube.reading.Objects.exists`: by kind, namespace and name. Raises KubeError."""
-_AT_ONCE = 8
-
-
-def why_not(owner: Workload, exists: Exists) -> Reason | None:
-    """Why no new pod of the owner would be admitted; None if it would be, or if that cannot be seen."""
-    for kind, name in named(owner):
-        if exists(kind, owner.namespace, name) is False:
-            return gone(f"{owner.kind} {owner.name}", kind, name)
-    return None
-
-
-def missing(owners: Iterable[Workload], exists: Exists) -> tuple[dict[str, Reason], tuple[str, ...]]:
-    """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and the kinds that could not be
-    asked for. Each object is asked for once."""
-    owners = tuple(owners)
-    by_name = dict.fromkeys((kind, o.namespace, name) for o in owners for kind, name in named(o))
-
-    def ask(key: tuple[str, str, str]) -> bool | None:
-        try:
-            return exists(*key)
-        except KubeError:
-            return None  # before the eviction it is asked again
-
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="named") as pool:
-        found = dict(zip(by_name, pool.map(ask, by_name), strict=True))
-    refused = {
-        owner.key: reason
-        for owner in owners
-        if (reason := why_not(owner, lambda *key: found[key])) is not None
-    }
-    return refused, tuple(sorted({kind for (kind, _, _), there in found.items() if there is None}))
 
 
 T = TypeVar("T")
 
 
-class Reads(Protocol):
+class Admission(Protocol):
     """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
+
+    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        """Whether there is an object of that name; None where that cannot be seen."""
+        ...
+
+    def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
+        """All LimitRanges of a namespace; None where they cannot be seen."""
+        ...
+
+
+_AT_ONCE = 8
+
+
+def why_not(move: Move, owner: Workload, reads: Admission) -> Reason | None:
+    """Why no new pod of the owner would be admitted; None if it would be, or if that cannot be seen."""
+    for kind, name in named(owner):
+        if reads.exists(kind, owner.namespace, name) is False:
+            return gone(f"{owner.kind} {owner.name}", kind, name)
+    return out_of_range(reads.limit_ranges(owner.namespace) or (), move.replacement)
+
+
+class _Asked(Struct, frozen=True):
+    """What a plan's moves rest on, each asked for once. What could not be asked for is None: before the
+    eviction it is asked for again."""
+
+    there: Mapping[tuple[str, str, str], bool | None]
+    ranges: Mapping[str, tuple[LimitRange, ...] | None]
+
+    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+        return self.there[kind, namespace, name]
+
+    def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
+        return self.ranges[namespace]
+
+    def unseen(self) -> Iterator[str]:
+        """What a plan assumes, in sentences."""
+        if kinds := sorted({kind for (kind, _, _), there in self.there.items() if there is None}):
+            yield f"whether each {' and '.join(kinds)} that a template names exists could not be seen"
+        if None in self.ranges.values():
+            yield "LimitRanges, which may refuse replacements, could not be seen"
+
+
+def missing(moves: Iterable[Move], reads: Admission) -> tuple[dict[str, Reason], tuple[str, ...]]:
+    """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and what could not be seen."""
+    movers = {m.owner.key: m for m in moves}
+    names = {(kind, m.owner.namespace, name) for m in movers.values() for kind, name in named(m.owner)}
+
+    def ask(read: Callable[..., T], *key: str) -> T | None:
+        try:
+            return read(*key)
+        except KubeError:
+            return None
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="named") as pool:
+        there = {key: pool.submit(ask, reads.exists, *key) for key in sorted(names)}
+        ranges = {
+            n: pool.submit(ask, reads.limit_ranges, n) for n in {m.pod.namespace for m in movers.values()}
+        }
+    asked = _Asked({k: f.result() for k, f in there.items()}, {n: f.result() for n, f in ranges.items()})
+    found = {key: why_not(m, m.owner, asked) for key, m in movers.items()}
+    return {key: reason for key, reason in found.items() if reason is not None}, tuple(asked.unseen())
+
+
+class Reads(Admission, Protocol):
+    """The same, with what else a look reads. Methods raise KubeError."""
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name."""
@@ -210,10 +242,6 @@ class Reads(Protocol):
 
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         """The owner of that kind and name."""
-        ...
-
-    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Whether there is an object of that name; None where that cannot be seen."""
         ...
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
@@ -397,7 +425,7 @@ class Looking:
         return self.look.reads.workload(planned.kind, planned.namespace, planned.name)
 
     def _read_named(self) -> Reason | None:
-        return why_not(self.planned, self.look.reads.exists) if self.planned is not None else None
+        return why_not(self.move, self.planned, self.look.reads) if self.planned is not None else None
 
     def _read_storage(self) -> Reason | None:
         """The engine goes by claims and volumes as they were planned with."""
@@ -449,7 +477,7 @@ LOOK = (
     ),
     Check(
         "what the template names",
-        "ServiceAccount, RuntimeClass and PriorityClass exist; without them no new pod is admitted.",
+        "Its ServiceAccount and classes exist, and no LimitRange refuses what it asks for.",
         lambda at: at.read.named.result(),
         cost="read",
     ),

@@ -30,7 +30,7 @@ from rebalancer.runtime.cycle.gates import FreshLook, PauseCheck, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import Replacements
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
-from rebalancer.runtime.last_look.look import Exists, LastLook, missing
+from rebalancer.runtime.last_look.look import Admission, LastLook, missing
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
@@ -133,7 +133,7 @@ def live_parts(
     )
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
     if planner is None:
-        asked = objects.exists if options.execute else None
+        asked = objects if options.execute else None
         taken_out = pause.domains if pause is not None else dict
         usual = remembering(planning, memory, around.last_plan or plan_with_findings, asked, taken_out)
         planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
@@ -163,12 +163,12 @@ def remembering(
     planning: PlanOptions,
     memory: Memory | None,
     make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
-    exists: Exists | None = None,
+    reads: Admission | None = None,
     paused: Callable[[], Paused] = dict,
 ) -> Planning:
-    """The planner with the owners that memory leaves alone. `exists`: asked whether what their templates name
-    is there; None: nobody evicts, nobody is asked, and the plan says so. `paused`: the domains that somebody
-    has taken out.
+    """The planner with the owners that memory leaves alone. `reads`: asked whether what their templates name
+    is there and LimitRanges admit them; None: nobody evicts, nobody is asked. `paused`: the domains that
+    somebody has taken out.
 
     The first plan is what would be done if nobody waited: so it is known that it is waits, and not the
     cluster, which keep something from being done. If it moves pods of owners that wait, or that lack
@@ -187,18 +187,15 @@ def remembering(
         made, away, out = without(snapshot, approved, {}), dict[str, Reason](), paused()
         for _ in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
-            refused, unseen = missing(movers.values(), exists) if exists is not None else ({}, ())
+            refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
             away |= memory.waits(snapshot, made, out) | refused
             if not movers.keys() & away.keys():
                 break
             made = without(snapshot, approved, away)
-        if exists is not None:
+        if reads is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)
-            if unseen:
-                say = f"whether each {' and '.join(unseen)} that a template names exists could not be seen"
-                rests = (*rests, say)
-            made = replace(made, assumptions=rests)
+            made = replace(made, assumptions=(*rests, *unseen))
         more = [
             *undone(snapshot, made, memory.undone_moves(), memory.today),
             *out_domains(memory.out_for(ANY_POD, snapshot.nodes, out)),

@@ -219,13 +219,40 @@ def test_a_claim_or_volume_that_changes_after_the_plan_ends_the_moves_that_mount
     assert not run.story.plans[-1].moves
 
 
+LARGE = (nodes(a=1, b=1), deployment("web").spread("zone", 1).requests(cpu="1").placed({"a-0": 4}))
+SMALL = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "small", "namespace": "default"},
+    "spec": {"limits": [{"type": "Container", "max": {"cpu": "500m"}}]},
+}
+
+
+@pytest.mark.parametrize("when", ["before the plan", "after it"])
+def test_a_limit_range_that_would_refuse_the_replacement(when: str) -> None:
+    before = [SMALL] if when == "before the plan" else []
+    with ApiServer([*objects(LARGE), *before]) as server:
+        run = Run(
+            server,
+            time=later(),
+            after_plan=lambda n: server.store.create(SMALL) if n == 1 and not before else None,
+        )
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+    (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
+    assert "LimitRange default/small would refuse its replacement: cpu is at most 500m" in said
+
+
 def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
     with ApiServer(named(SKEWED)) as server:
         for resource in ("serviceaccounts", "runtimeclasses", "priorityclasses"):
             server.faults.add(Reply(403), verb="get", resource=resource)
+        server.faults.add(Reply(403), verb="list", resource="limitranges")
         run = Run(server, time=later())
     assert run.evictions() == 2
-    assert any("RuntimeClass and ServiceAccount" in a for a in run.story.plans[0].assumptions)
+    said = " ".join(run.story.plans[0].assumptions)
+    assert "RuntimeClass and ServiceAccount" in said
+    assert "LimitRanges, which may refuse replacements, could not be seen" in said
 
 
 def test_a_namespace_that_has_come_to_enforce_what_the_template_does_not_keep() -> None:

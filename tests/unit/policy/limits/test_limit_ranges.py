@@ -1,0 +1,79 @@
+"""LimitRanges: which replacements they would refuse, and what they add before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rebalancer.model.pod import Container, PodTemplate
+from rebalancer.model.workload import LimitRange
+from rebalancer.policy.quota import out_of_range
+
+
+def ranges(*limits: dict[str, Any]) -> list[LimitRange]:
+    raw = {"metadata": {"name": "l", "namespace": "default"}, "spec": {"limits": limits}}
+    return [msgspec.convert(raw, LimitRange)]
+
+
+def template(*containers: Container, init: tuple[Container, ...] = ()) -> PodTemplate:
+    return PodTemplate(
+        namespace="default", labels={}, requests={}, containers=containers, init_containers=init
+    )
+
+
+def asks(cpu: int = 0, limit: int = 0, name: str = "c") -> Container:
+    """In thousandths of a CPU; 0: says nothing."""
+    return Container(name, requests={"cpu": cpu} if cpu else {}, limits={"cpu": limit} if limit else {})
+
+
+def of(kind: str, **bounds: str | dict[str, str]) -> dict[str, Any]:
+    return {"type": kind, **{k: v if isinstance(v, dict) else {"cpu": v} for k, v in bounds.items()}}
+
+
+CASES: dict[str, tuple[dict[str, Any], PodTemplate, str]] = {
+    "within": (of("Container", min="100m", max="1"), template(asks(200, 900)), ""),
+    "requests too little": (of("Container", min="100m"), template(asks(50, 900)), "cpu is at least 100m"),
+    "limit too low": (of("Container", min="100m"), template(asks(100, 50)), "cpu is at least 100m"),
+    "limit too high": (of("Container", max="1"), template(asks(200, 1001)), "cpu is at most 1"),
+    "requests too much, with the maximum as its limit": (
+        of("Container", max="500m"), template(asks(1000)), "cpu is at most 500m",
+    ),
+    "says nothing and gets the maximum": (of("Container", max="500m"), template(asks()), ""),
+    "says nothing and gets the minimum": (of("Container", min="500m"), template(asks()), ""),
+    "says nothing and gets a default that is too high": (
+        of("Container", max="500m", default="1"), template(asks()), "cpu is at most 500m",
+    ),
+    "a limit stands for the request": (of("Container", min="500m"), template(asks(0, 600)), ""),
+    "an init container": (
+        of("Container", max="500m"), template(asks(100, 100), init=(asks(600, 600, "i"),)), "container i ",
+    ),
+    "the ratio": (of("Container", maxLimitRequestRatio="1.5"), template(asks(200, 300)), ""),
+    "above the ratio": (
+        of("Container", maxLimitRequestRatio="1.5"), template(asks(200, 301)), "at most 1.5 times",
+    ),
+    "a ratio without a limit": (of("Container", maxLimitRequestRatio="2"), template(asks(200)), "2 times"),
+    "the whole pod": (of("Pod", max="1"), template(asks(400, 500), asks(400, 500, "d")), ""),
+    "the whole pod, too much": (
+        of("Pod", max="1"), template(asks(400, 500), asks(400, 501, "d")), "all containers together",
+    ),
+    "the whole pod without limits": (of("Pod", max="1"), template(asks(400)), "cpu is at most 1"),
+    "claims": (of("PersistentVolumeClaim", max={"storage": "1Gi"}), template(asks()), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_limit_range_says_of_a_template(case: str) -> None:
+    item, asked, said = CASES[case]
+    reason = out_of_range(ranges(item), asked)
+    assert (reason is not None) is bool(said)
+    assert said in (reason.message if reason is not None else "")
+
+
+def test_what_one_range_adds_counts_for_the_others() -> None:
+    found = ranges(of("Container", default="2"), of("Pod", max="1"))
+    reason = out_of_range(found, template(asks()))
+    assert reason is not None
+    assert "LimitRange default/l would refuse its replacement: cpu is at most 1" in reason.message
+    assert out_of_range([], template(asks())) is None
