@@ -1,0 +1,1 @@
+"""The tool in outages: histories on the embedded cluster, with seeds and sizes at random."""

@@ -1,0 +1,313 @@
+"""A cluster to which things happen, and the tool beside it, on a clock that passes at once.
+
+The embedded cluster's own controllers and scheduler act; a wait of the tool lets them come to rest, and moves
+the clock. What happens is listed with its time, so that it also happens in the middle of a cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from rebalancer.errors import UserError
+from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome
+from rebalancer.planner.plan import Move
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.live.assembly import Surroundings
+from rebalancer.runtime.live.configured import LiveOptions, memory_rules
+from rebalancer.runtime.live.once import run_once
+from rebalancer.sandbox.objects import set_condition
+from rebalancer.settings.loading import plan_options
+from rebalancer.settings.settings import Settings
+from tests.support.build import deployment, node, objects, pdb
+from tests.support.runs.machine import PLACE
+from tests.support.runs.one_cycle import in_time
+from tests.support.sandbox.cluster import Cluster
+from tests.support.sandbox.faults import Reply
+from tests.support.scheduler.plain import HOSTNAME, ZONE, Json, labels_of, node_of, terminating
+from tests.support.servers.api import QUICK, FakeTime, connected
+
+EVERY = 30.0
+"""Seconds from the end of a cycle to the next one."""
+LATEST = 12 * 3600.0
+"""Seconds after the last event until which all has to be mended."""
+
+
+@dataclass
+class Figures:
+    """`mended`: seconds from the last event until nothing is left that could be mended; None: never.
+    `repair`: of them, from the first eviction on. `useless`: evictions that are to lead into a domain that is
+    at least as full as the one that is left. `pending`: pods that were Pending right after an eviction and
+    not before it. `below`: budgets that an eviction left short. `waiting`: Pending pod-seconds in all.
+    `untrue`: sentences of cycles that were not so."""
+
+    nodes: int = 0
+    workloads: int = 0
+    pods: int = 0
+    evictions: int = 0
+    useless: int = 0
+    pending: int = 0
+    below: int = 0
+    waiting: float = 0.0
+    mended: float | None = None
+    repair: float = 0.0
+    untrue: list[str] = field(default_factory=list)
+
+    @property
+    def bad(self) -> bool:
+        """Whether the tool did harm, gave up, or said what is not so."""
+        harm = self.useless or self.pending or self.below
+        return bool(harm or self.untrue or self.mended is None)
+
+
+class World(Observer):
+    """`happens`: what, in seconds from the start, in order. The last of it ends the outage."""
+
+    def __init__(self, seed: int, *, most_nodes: int = 24, most_workloads: int = 10) -> None:
+        self.rng = rng = Random(f"outage/{seed}")
+        self.zones = "abcdef"[: rng.randint(3, 6)]
+        per_zone = rng.randint(2, max(2, most_nodes // len(self.zones)))
+        machines = [
+            node(f"{z}-{i}").zone(z).room(cpu="16", pods=110) for z in self.zones for i in range(per_zone)
+        ]
+        self.apps = [f"w{i}" for i in range(rng.randint(min(4, most_workloads), most_workloads))]
+        things: list[Any] = [machines]
+        for app in self.apps:
+            number = rng.randint(len(self.zones), 3 * len(self.zones))
+            made = deployment(app).spread("zone", 1, taints_policy=rng.choice(("", "Honor", "Honor")))
+            if rng.random() < 0.3:
+                made.spread("hostname", 2, taints_policy="Honor")
+            names = [f"{self.zones[i % len(self.zones)]}-{i % per_zone}" for i in range(number)]
+            things.append(made.replicas(number).on_nodes(names))
+            if rng.random() < 0.6:
+                share = rng.choice((1, "25%", "50%"))
+                things.append(pdb(app, {"app": app}, max_unavailable=share))
+        self.time = FakeTime(at=2_000_000_000.0)
+        self.began = self.time.at
+        self.no_image: set[str] = set()
+        self.cluster = Cluster(
+            objects(*things),
+            seed=seed,
+            clock=self.time.now,
+            ready_after=self._ready_after,
+            grace=0.005,
+            patience=0.02,
+        )
+        self.store = self.cluster.store
+        self.happens: list[tuple[float, Callable[[], object]]] = []
+        self.figures = Figures(
+            nodes=len(machines), workloads=len(self.apps), pods=len(self.store.list("Pod"))
+        )
+        self.refuses_after = 0
+        """So many evictions after which the API server refuses everything for five minutes; 0: never."""
+        self._left: dict[str, tuple[str, Counter[str]]] = {}
+        self._expect: int | None = None
+        self._first: float | None = None
+        self._last_event = 0.0
+        self._number = 0
+        settings = Settings()
+        self._rules = memory_rules(settings, attended=False)
+        planning = plan_options(settings)
+        self._live = LiveOptions(
+            execute=True, planning=planning, backoff=QUICK, settle=SettleLimits(ready=300, pending=60)
+        )
+
+    # What can happen.
+
+    def nodes_of(self, zone: str) -> list[str]:
+        """Names of a zone's nodes."""
+        return [n["metadata"]["name"] for n in self.store.list("Node") if labels_of(n)[ZONE] == zone]
+
+    def silent(self, *names: str) -> None:
+        """They stop answering."""
+        for name in names:
+            self.cluster.fail_domain(HOSTNAME, name)
+
+    def answer(self, *names: str) -> None:
+        """They answer again."""
+        for name in names:
+            self.cluster.restore_domain(HOSTNAME, name)
+
+    def remove(self, *names: str) -> list[Json]:
+        """They are deleted. What they were."""
+        gone = [self.store.get("Node", name) for name in names]
+        for name in names:
+            self.cluster.remove_node(name)
+        return gone
+
+    def buy(self, gone: list[Json], suffix: str = "") -> None:
+        """Nodes like these, empty; by default of their names."""
+        for old in gone:
+            name = old["metadata"]["name"] + suffix
+            labels = {**labels_of(old), HOSTNAME: name}
+            made = {**old, "metadata": {"name": name, "labels": labels}, "spec": {}}
+            self.store.create(made)
+
+    def cordon(self, *names: str, on: bool = True) -> None:
+        """They take no new pods, or do so again."""
+        for name in names:
+            self.cluster.cordon(name, on=on)
+
+    def drain(self, *names: str) -> None:
+        """As far as budgets let it, in one go."""
+        for name in names:
+            try:
+                self.cluster.drain(name, timeout=0.4)
+            except TimeoutError:
+                continue
+
+    def registry(self, zone: str, *, up: bool) -> None:
+        """Images can be had there, or not: pods that start there are not Ready until then."""
+        if not up:
+            self.no_image.add(zone)
+            return
+        self.no_image.discard(zone)
+        here = {*self.nodes_of(zone)}
+        for p in self.store.list("Pod"):
+            if node_of(p) in here and not terminating(p):
+                self.store.modify(
+                    "Pod",
+                    p["metadata"]["name"],
+                    p["metadata"]["namespace"],
+                    self._is_ready,
+                    subresource="status",
+                )
+
+    def _is_ready(self, pod: Json) -> None:
+        pod["status"]["phase"] = "Running"
+        for kind in ("ContainersReady", "Ready"):
+            set_condition(pod, {"type": kind, "status": "True"}, self.store.now())
+
+    def _ready_after(self, pod: Json) -> float | None:
+        found = self.store.find("Node", node_of(pod))
+        return None if found is not None and labels_of(found)[ZONE] in self.no_image else 0.003
+
+    # The tool beside it.
+
+    def play(self) -> Figures:
+        """The whole history, until nothing is left to be mended."""
+        with self.cluster:
+            self.cluster.settle(20)
+            while self.happens:
+                self._cycle()
+                self._pass(min(EVERY, max(1.0, self.happens[0][0] - self.passed)) if self.happens else EVERY)
+            self._last_event = self.time.at
+            while self.time.at - self._last_event < LATEST:
+                report = self._cycle()
+                if report is not None and self._done(report):
+                    self.figures.mended = self.time.at - self._last_event
+                    break
+                self._pass(self._until(report))
+            if self._first is not None:
+                self.figures.repair = max(0.0, self.time.at - max(self._first, self._last_event))
+        return self.figures
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start."""
+        return self.time.at - self.began
+
+    def _done(self, report: CycleReport) -> bool:
+        plan = report.last or report.first
+        return (
+            report.end is End.COMPLETE
+            and not report.evicted
+            and (plan is None or not plan.moves)
+            and not any(b.reason.numbers.get("until") for b in (plan.blocked if plan is not None else ()))
+        )
+
+    def _until(self, report: CycleReport | None) -> float:
+        if report is None or report.evicted or report.reason is None:
+            return EVERY
+        until = report.reason.numbers.get("until", 0) - self.time.at
+        return min(until, LATEST) + 1 if until > EVERY else EVERY
+
+    def _cycle(self) -> CycleReport | None:
+        self._number += 1
+        term, time = self._number, self.time
+        time.during = self._during
+        writer = f"p{term}"
+        try:
+            with connected(self.cluster.server) as c:
+                store = Ledgers(c, PLACE, writer=writer, wait=time.wait, backoff=QUICK)
+                memory = Memory(time, self._rules, store=store, writer=writer, term=lambda: term)
+                with in_time(
+                    c, self.cluster.server, self._live, time, Surroundings(memory=memory), 5.0
+                ) as around:
+                    report = run_once(c, self._live, clock=time, observers=[self], around=around)
+        except UserError:
+            return None
+        finally:
+            time.during = self._during
+        plan = report.last or report.first
+        if "no eviction helps" in report.message and plan is not None and plan.moves:
+            self.figures.untrue.append(report.message)
+        return report
+
+    def _pass(self, seconds: float) -> None:
+        while seconds > 0:
+            due = self.happens[0][0] - self.passed if self.happens else seconds
+            step = min(seconds, max(due, 0.1))
+            self.time.linger(step)
+            seconds -= step
+
+    def _during(self, seconds: float) -> None:
+        happened = False
+        while self.happens and self.happens[0][0] <= self.passed + seconds:
+            self.happens.pop(0)[1]()
+            happened = True
+        self._settle()
+        waiting = self._pending()
+        if self._expect is not None and not happened:
+            self.figures.pending += max(0, waiting - self._expect)
+        self._expect = None
+        self.figures.waiting += waiting * seconds
+
+    def _settle(self) -> None:
+        self.cluster.settle(20)
+
+    def _pending(self) -> int:
+        return sum(not node_of(p) and not terminating(p) for p in self.store.list("Pod"))
+
+    def _counts(self, app: str) -> Counter[str]:
+        zone = {n["metadata"]["name"]: labels_of(n)[ZONE] for n in self.store.list("Node")}
+        return Counter(
+            zone[node_of(p)]
+            for p in self.store.list("Pod")
+            if labels_of(p).get("app") == app and node_of(p) in zone and not terminating(p)
+        )
+
+    def on_eviction(self, move: Move, eviction: Eviction) -> None:
+        """A request was answered."""
+        if not eviction.evicted:
+            return
+        self.figures.evictions += 1
+        if self._first is None or self._first < self._last_event:
+            self._first = self.time.at
+        if self.figures.evictions == self.refuses_after:
+            refusing = self.cluster.faults.add(Reply(503))
+            self.happens.insert(0, (self.passed + 300, lambda: self.cluster.faults.remove(refusing)))
+        if self._expect is None:
+            self._expect = self._pending()
+        found = self.store.find("Node", move.pod.node_name)
+        zone = labels_of(found)[ZONE] if found is not None else ""
+        app = move.pod.template.labels["app"]
+        self._left[move.pod.key] = zone, self._counts(app)
+        self.figures.below += sum(
+            b["status"].get("currentHealthy", 0) < b["status"].get("desiredHealthy", 0)
+            for b in self.store.list("PodDisruptionBudget")
+            if b["metadata"]["name"] == app
+        )
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """The replacement is on a node: whether in a zone that had as many as the one that was left."""
+        zone, counts = self._left.pop(outcome.move.pod.key, ("", Counter()))
+        found = self.store.find("Node", outcome.node) if outcome.node else None
+        there = labels_of(found)[ZONE] if found is not None else zone
+        if there != zone and counts[there] > counts[zone]:
+            self.figures.useless += 1
