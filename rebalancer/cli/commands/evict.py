@@ -391,6 +391,7 @@ def resume(
     reach: Reach = USUAL,
 ) -> None:
     """End the pause of all evictions. Creates the brake where an installation lacks it."""
+    from rebalancer.report.text import clean
     from rebalancer.runtime.commands.pausing import resume_all
 
     with _reached(config, reach) as (settings, connection):
@@ -399,6 +400,8 @@ def resume(
         typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
     elif done.brakes:
         typer.echo(f"nothing was paused: {_named(done.brakes)}")
+    for name in done.still_out:
+        typer.echo(clean(f"{name} is still out: `rebalancer resume --domain {name}` ends that"))
     _end(done)
 
 

@@ -20,7 +20,7 @@ from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import Place
-from rebalancer.policy.annotations import PAUSE, pause_of
+from rebalancer.policy.annotations import PAUSE, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
@@ -35,12 +35,13 @@ _HASTY = Backoff(tries=3, cap=2.0)
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """`brakes`: those that are as they should be; `lifted`: those of them that had been set. `seen_by`: who
-    has shown to be bound. `problems`: what is not as it should be, in words; of brakes that could not be set,
-    and of everything else."""
+    """`brakes`: those that are as they should be; `lifted`: those of them that had been set. `still_out`:
+    domains that stay out. `seen_by`: who has shown to be bound. `not_set`, `not_seen`: what is not as it
+    should be, in words; of brakes that could not be set, and of everything else."""
 
     brakes: Sequence[Place] = ()
     lifted: Sequence[Place] = ()
+    still_out: Sequence[str] = ()
     seen_by: Sequence[str] = ()
     not_set: Sequence[str] = ()
     not_seen: Sequence[str] = ()
@@ -115,8 +116,14 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         for lease in found.leases
         if not domain and lease.annotations.get(PAUSE, "").lower() not in ("", "false")
     ]
+    # Domains are lifted one by one: who took one out may not know of who paused everything.
+    now = server_time(connection) or time.time()
+    out = {d for b in found.brakes for d in paused_domains(b.annotations, now)} - {domain}
     return Done(
-        brakes=[*free, *done], lifted=[place for place, d in done.items() if d.before], not_set=not_set
+        brakes=[*free, *done],
+        lifted=[place for place, d in done.items() if d.before],
+        still_out=sorted(out),
+        not_set=not_set,
     )
 
 

@@ -169,6 +169,8 @@ def test_pause_of_a_domain_does_the_same_by_hand(tmp_path: Path) -> None:
             in report
         )
         assert "No eviction" not in report
+        other = call(m.server, tmp_path, "resume", "-n", "default").stdout
+        assert f"{ZONE_C} is still out: `rebalancer resume --domain {ZONE_C}` ends that" in other
         call(m.server, tmp_path, "resume", "--domain", "zone=c", "-n", "default")
         assert moved(m.cycle(RULES, BRAKED)) == {"web"}
 
