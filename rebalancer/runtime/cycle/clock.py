@@ -20,7 +20,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.connection import steady
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
 
@@ -116,6 +115,8 @@ class SystemClock:
         return (here, there) if there is not None and abs(here - there) > APART else (here, here)
 
     def monotonic(self) -> float:
+        from rebalancer.kube.connection import steady  # here, as a report of a file needs no client
+
         return steady()  # goes on while the machine sleeps
 
     def wait(self, seconds: float) -> bool:
