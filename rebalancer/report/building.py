@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from heapq import merge
+from itertools import groupby
 
 from msgspec import UNSET
 
@@ -15,7 +16,7 @@ from rebalancer.findings import order
 from rebalancer.model.node import Node
 from rebalancer.model.reason import Finding, Reason
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.pace import AT_ONCE, Throttle, pace
+from rebalancer.planner.pace import AT_ONCE, Throttle, chains, pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.document import DrillReport, EvictionReport, Fix, Report, Summary, Wait
 from rebalancer.report.failing_domains import domain_losses, grades, risks, workload_pods
@@ -50,7 +51,7 @@ def build_report(
     domains = _DomainsOfNodes(snapshot.nodes)
     workloads = workload_pods(plan, snapshot)
     at_risk = risks(workloads, snapshot)
-    took = pace(plan, snapshot, throttle)
+    took, first = pace(plan, snapshot, throttle), _waits_for(plan)
     in_view = [w for w in workloads if not namespaces or w.namespace in namespaces]
     return Report(
         generated_at=rfc3339(generated_at),
@@ -82,7 +83,7 @@ def build_report(
         ),
         constraints=plan.constraints,
         evictions=tuple(
-            _eviction(move, plan, domains)
+            _eviction(move, plan, domains, first.get(move.pod.key, ()))
             for move in sorted(plan.moves, key=lambda m: (m.wave, m.pod.namespace, m.pod.name))
         ),
         blocked=tuple(sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))),
@@ -134,7 +135,19 @@ class _DomainsOfNodes:
         return tuple(dict.fromkeys(map(found.__getitem__, nodes)))
 
 
-def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionReport:
+def _waits_for(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """By a pod that moves: the pods that move before it in its chain, those of the wave next to its own."""
+    found: dict[str, tuple[str, ...]] = {}
+    for chain in chains(plan, plan.moves):
+        before: tuple[str, ...] = ()
+        for _, moves in groupby(chain, key=lambda m: m.wave):
+            now = tuple(sorted(m.pod.key for m in moves))
+            found.update(dict.fromkeys(now, before))
+            before = now
+    return found
+
+
+def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes, waits_for: tuple[str, ...]) -> EvictionReport:
     keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
     landing = (move.predicted, *move.destinations)
     return EvictionReport(
@@ -143,4 +156,5 @@ def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes) -> EvictionRepor
             Fix(i, key, domains.among((move.pod.node_name,), key)[0], domains.among(landing, key))
             for i, key in keys
         ),
+        waits_for,
     )

@@ -202,10 +202,12 @@ class Fix(Struct, frozen=True, rename="camel"):
 
 
 class EvictionReport(Struct, frozen=True):
-    """A move, and the constraints that it helps."""
+    """A move, and the constraints that it helps. `waits_for`: the pods, namespace/name, whose replacements
+    have to be there first; each waits for others in its turn."""
 
     move: Move
     fixes: tuple[Fix, ...]
+    waits_for: tuple[str, ...] = ()
 
     @property
     def owner(self) -> str:
@@ -448,7 +450,8 @@ SHAPES: dict[type, Shape] = dict(
             EvictionReport,
             "EvictionReport",
             """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
-    Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does.""",
+    Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does.
+    `waitsFor`: the pods, namespace/name, whose replacements have to be there first; likewise.""",
             ("namespace", str, lambda e: e.move.pod.namespace),
             ("pod", str, lambda e: e.move.pod.name),
             ("uid", str, lambda e: e.move.pod.uid),
@@ -463,6 +466,7 @@ SHAPES: dict[type, Shape] = dict(
             "fixes",
             ("reason", str, lambda e: e.move.reason),
             ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
+            ("waitsFor", tuple[str, ...] | UnsetType, lambda e: e.waits_for or UNSET),
             ("worth", float, lambda e: round(e.move.worth, 2)),
         ),
         shape(

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.report import Report, build_report, render
 from rebalancer.report import text as words
 from rebalancer.report.exports import code, escape
 from rebalancer.report.formats import Format, format_of
+from tests.support.build import nodes, snapshot, workload
 from tests.support.clusters.hand_made import at_rest, mended, move, result, shop, stuck
 
 
@@ -226,6 +228,17 @@ def test_pods_that_are_pending_now_are_named() -> None:
     assert "Pending now: default/new; rebalancer explain POD says why." in table(told)
     assert json.loads(render(reported(told), Format.JSON))["pending"] == ["default/new"]
     assert "Pending now" not in table(at_rest())
+
+
+def test_a_move_names_what_it_waits_for() -> None:
+    web = workload("web").spread("zone").placed({"a-0": 7, "b-0": 1})
+    read = snapshot(*nodes(a=1, b=1), web, workload("db").spread("zone").placed({"a-0": 3, "b-0": 1}))
+    made = build_report(plan(read, PlanOptions()), read, generated_at=0.0, seconds=0.0)
+    evictions = json.loads(render(made, Format.JSON))["evictions"]
+    waits = {e["pod"]: e.get("waitsFor") for e in evictions}
+    first, second, third = (e["pod"] for e in evictions if e["pod"].startswith("web"))
+    assert (waits[second], waits[third]) == ([f"default/{first}"], [f"default/{second}"])
+    assert [w for pod, w in waits.items() if pod not in (second, third)] == [None, None]
 
 
 def test_the_time_of_a_plan_is_no_sum_that_does_not_add_up() -> None:
