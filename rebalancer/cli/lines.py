@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome, SteeringReport
 from rebalancer.planner.plan import Move, Plan
@@ -65,8 +65,12 @@ class Lines(Observer):
             )
         if report.last is None or report.last.moves:
             return
-        for c in report.last.constraints:
-            if c.in_scope and c.residual_excess:
-                why = "; ".join(r.message for r in c.reasons) or "no reason is known"
-                name = f"{c.constraint.namespace} {', '.join(c.workloads)} over {c.constraint.topology_key}"
-                typer.echo(clean(f"  stays: {name}: excess {c.residual_excess}: {why}"))
+        left = [c for c in report.last.constraints if c.in_scope and c.residual_excess]
+        # That a pod is not in a reviewed plan says nothing of why its constraint stays as it is.
+        if any(r.code is ReasonCode.NOT_IN_PLAN for c in left for r in c.reasons):
+            typer.echo(f"  stays: an excess of {report.last.residual_excess}; `rebalancer report` says why")
+            return
+        for c in left:
+            why = "; ".join(r.message for r in c.reasons) or "no reason is known"
+            name = f"{c.constraint.namespace} {', '.join(c.workloads)} over {c.constraint.topology_key}"
+            typer.echo(clean(f"  stays: {name}: excess {c.residual_excess}: {why}"))

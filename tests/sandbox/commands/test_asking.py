@@ -48,6 +48,7 @@ def test_the_plan_is_shown_and_a_yes_carries_it_out(
     assert done.exit_code == 0, done.output
     assert "WAVE  EVICT" in done.stderr
     assert done.stderr.count("evict these 4 pods? [y/N]") == 1
+    assert "is not in" not in done.output, "what stays has reasons of its own"
     assert "evicted 4 pods, 0 failed" in done.stdout
     assert evictions(server) == 4
 
