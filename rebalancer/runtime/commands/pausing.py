@@ -5,6 +5,7 @@ A brake that is no installation's is set as well, which harms nobody. What could
 
 from __future__ import annotations
 
+import logging
 import shlex
 import threading
 import time
@@ -19,13 +20,16 @@ from rebalancer.kube.brakes import BrakeSet, server_time, set_brake
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
-from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.policy.annotations import PAUSE, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
+log = logging.getLogger(__name__)
 PATIENCE = 16.0
 """Seconds in which each instance has to show that it saw the pause: a little more than a lease lasts."""
+ON_ITS_WAY = 30.0
+"""Seconds after which the API server has answered whatever was sent before, with a little to spare."""
 _LOOKS = 3
 """For brakes, at most: those that appear meanwhile are set as well, but some may appear without end."""
 _AT_ONCE = 16
@@ -91,7 +95,27 @@ def pause_all(
     seen_by, not_seen = _seen_by(connection, found.leases, versions, key, wait, patience)
     if "lease" in found.blind:
         not_seen.append(f"which instances run cannot be seen: {found.blind['lease']}")
+    not_seen += _without_lease(connection, found, wait)
     return Done(brakes=list(versions), seen_by=seen_by, not_set=not_set, not_seen=not_seen)
+
+
+def _without_lease(connection: Connection, found: Survey, wait: Wait) -> list[str]:
+    """Who acts on a ledger, by its claims, and has no lease on which to show what it saw."""
+    holders = {lease.holder for lease in found.leases}
+    now, said = server_time(connection) or time.time(), list[str]()
+    for place in (ledger.place for ledger in found.ledgers):
+        try:
+            ledger = Ledgers(connection, place, writer="", wait=wait, backoff=_HASTY).load()
+        except KubeError as e:
+            log.info("who acts on %s is not known: %s", place, e.message)
+            continue
+        said += [
+            f"{name} acts on {place} without a lease, or has ended: it cannot show that it saw the "
+            f"pause, and what it sent before may evict for {ON_ITS_WAY:g} s more; look at its log, or end it"
+            for name, claim in sorted(ledger.claims.items())
+            if claim.until > now and name not in holders
+        ]
+    return said
 
 
 def resume_all(settings: Settings, connection: Connection, *, domain: str = "", namespace: str = "") -> Done:

@@ -408,6 +408,21 @@ def test_a_lease_that_nobody_holds_is_waited_for_by_nobody(
     assert not done.not_seen
 
 
+def test_who_acts_without_a_lease_is_named_while_its_eviction_may_be_on_its_way(tmp_path: Path) -> None:
+    alone = BRISK.replace("leaderElection: {", "leaderElection: {enabled: false, ")
+    with ApiServer(objects(*SKEWED)) as server, moving(server):
+        server.faults.add(Delay(5.0), subresource="eviction")
+        with daemon(server, tmp_path, alone, "--execute") as process:
+            until(lambda: evictions(server))
+            done = call(server, tmp_path, "pause")
+            process.end()
+        assert done.returncode == 4
+        assert "the brake is set until `rebalancer resume`: ConfigMap default/rebalancer-brake" in done.stdout
+        assert "acts on ConfigMap default/rebalancer-ledger without a lease" in done.stderr
+        after = call(server, tmp_path, "pause")
+    assert (after.returncode, after.stderr) == (0, "")
+
+
 def test_a_brake_that_is_set_during_the_first_run_stays(tmp_path: Path) -> None:
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         server.faults.add(Delay(1.0), subresource="eviction")
