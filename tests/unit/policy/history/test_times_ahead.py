@@ -46,6 +46,7 @@ def test_what_is_in_the_future_is_now() -> None:
 
 def test_a_breaker_that_is_closed_only_in_the_future_has_not_been_closed() -> None:
     edited = as_of(Ledger(circuit=Circuit(closed=NOW + 10_800)), NOW, 60.0)
+    assert edited.circuit == Circuit()
     mine = Ledger(circuit=Circuit(until=NOW + 600, trips=1, opened=NOW - 5))
     assert merged(edited, mine).circuit == mine.circuit
 

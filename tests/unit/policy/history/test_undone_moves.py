@@ -123,6 +123,7 @@ WAITED: list[tuple[str, Ledger, Undone | None]] = [
     ("five times", outages(*((i * 30, i * 30 - 20) for i in (5, 4, 3, 2, 1))), Undone(5, NOW + 350 * MINUTE)),
     ("several moves by one outage", outages((60, 5), (50, 5), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
     ("node by node", outages((20, 9), (20, 7), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
+    ("made as the first was undone", outages((30, 20), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
     ("it went well for an hour in between", outages((100, 90), (80, 5)), Undone(1, NOW + 5 * MINUTE)),
     ("the other one was yesterday", outages((1500, 1440), (20, 5)), Undone(1, NOW + 5 * MINUTE)),
 ]  # fmt: skip
