@@ -85,7 +85,7 @@ def changes(simulation: Simulation, subject: Subject, kept: Kept, shut: tuple[Sh
 def leaving_out(state: ClusterState, subject: Subject, template: PodTemplate) -> Iterator[Change]:
     """Changes of the workload's hard constraints that have fewer domains count: the taints of nodes, what
     the pods' affinity leaves out, and `minDomains`."""
-    if len(template.spread) != len(subject.template.spread) or subject.kind not in REPLICATED:
+    if len(template.spread) != len(subject.template.spread):
         return
 
     def domains(c: TopologySpreadConstraint) -> int:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings.cannot_be_replaced import Kept, Stuck, stuck_pods
 from rebalancer.findings.codes import Proposed, as_written, changed_entry
-from rebalancer.findings.survey import Subject, Survey
+from rebalancer.findings.survey import REPLICATED, Subject, Survey
 from rebalancer.model.node import NODEPOOL, Node
 from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Remedy, Severity
@@ -139,7 +139,11 @@ class Replays:
             return None
         helping: list[tuple[Change, _Figures]] = []
         untried = 0
+        # Of a bare pod, or of a Job, no constraint can be changed.
+        fixed = subject.kind not in REPLICATED
         for change in proposed.changes:
+            if fixed and not isinstance(change.after, Node):
+                continue
             if self._effort.gone:
                 untried += 1
                 continue
