@@ -45,12 +45,17 @@ CLOSEST = {
         "tests/unit/runtime/cycle/test_evicting.py",
         "tests/sandbox/cycle/last_look/test_held.py",
     ),
-    "rebalancer/runtime/cycle/memory.py": (*_MEMORY, "tests/sandbox/cycle/limits/test_fence.py"),
+    "rebalancer/runtime/cycle/memory.py": (
+        *_MEMORY,
+        "tests/sandbox/cycle/limits/test_fence.py",
+        "tests/sandbox/cycle/limits/test_domain_out.py",
+    ),
     "rebalancer/runtime/last_look/cluster_now.py": _LOOK,
     "rebalancer/runtime/last_look/health.py": (
         "tests/unit/runtime/last_look/test_health.py",
         "tests/sandbox/cycle/limits/test_health.py",
         "tests/sandbox/cycle/limits/test_irreplaceable.py",
+        "tests/sandbox/cycle/limits/test_late.py",
     ),
     "rebalancer/runtime/last_look/look.py": (*_LOOK, "tests/sandbox/cycle/limits/test_owners.py"),
     "rebalancer/runtime/last_look/room.py": _LOOK,
@@ -73,10 +78,11 @@ EQUIVALENT: dict[str, str] = {
     "*(('july', 'august', 'september', 'october', 'december', 'november')),": _ANY_ORDER,
     ': _BESIDE = ("PodDisruptionBudget", "ResourceQuota", "VerticalPodAutoscaler")  →  '
     "_BESIDE = (('ResourceQuota', 'PodDisruptionBudget', 'VerticalPodAutoscaler'))": _ANY_ORDER,
-    'Looking.read: with ThreadPoolExecutor(max_workers=9, thread_name_prefix="look") as pool:  →  '
-    'with ThreadPoolExecutor(max_workers=(8), thread_name_prefix="look") as pool:': (
-        "the ninth read begins when one of the others has ended: the same answers, milliseconds later"
+    "late: anybody = median(times) if times else 0.0  →  anybody = median(times) if times else (1.0)": (
+        "twice a second is less than SOONEST as well"
     ),
+    'Health._read_lease: log.info("the scheduler\'s lease is not known: %s", e.message)  →  '
+    '(log.info(e.message, "the scheduler\'s lease is not known: %s"))': "a line of the log at its lowest level",
 }
 """Mistakes that change nothing, or nothing that anybody could want tested, by their key → why."""
 
