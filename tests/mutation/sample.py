@@ -82,7 +82,9 @@ EQUIVALENT: dict[str, str] = {
         "twice a second is less than SOONEST as well"
     ),
     'Health._read_lease: log.info("the scheduler\'s lease is not known: %s", e.message)  →  '
-    '(log.info(e.message, "the scheduler\'s lease is not known: %s"))': "a line of the log at its lowest level",
+    '(log.info(e.message, "the scheduler\'s lease is not known: %s"))': (
+        "a line of the log at its lowest level"
+    ),
 }
 """Mistakes that change nothing, or nothing that anybody could want tested, by their key → why."""
 

@@ -73,10 +73,12 @@ def test_names_and_units_follow_prometheus() -> None:
     assert {f"rebalancer_{name}" + ("_seconds" if unit else "") for name, unit, _, _ in GAUGES} - {
         f.name for f in families
     } <= {
+        "rebalancer_domains_out",
         "rebalancer_findings",
         "rebalancer_foreign_deletion_costs",
         "rebalancer_missing_nodes",
         "rebalancer_unread_kinds",
+        "rebalancer_wait_end_timestamp_seconds",
     }
 
 

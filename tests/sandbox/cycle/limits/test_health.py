@@ -196,6 +196,7 @@ def test_a_lease_of_the_scheduler_that_nobody_renews_stops_everything() -> None:
         assert held(run, ReasonCode.SCHEDULER_SILENT)
         says = "no scheduler works: nobody renews lease kube-system/kube-scheduler, last control-plane-1, "
         assert says in run.report.message
+        assert run.report.seconds == 5, "seen for five seconds, and no longer"
         beat = iter(range(10_000))
         m.time.during = lambda _: lease(m.server, m.time.at + next(beat))
         assert m.cycle(limits=LIMITS).report.end is End.COMPLETE
