@@ -257,10 +257,11 @@ def _kinds(problem: Problem) -> Ints | None:
         return None
     every = np.arange(simulation.state.table.size)
     single = component.start.any(axis=0) | simulation.ending | ~simulation.state.table.having([HOSTNAME])
-    for waiting in problem.judge.waiting.templates:
-        single |= simulation.has_room(waiting, every)
-    columns: list[Ints | Bools] = [np.where(single, every + 1, 0)]
+    columns: list[Ints | Bools] = []
     for group, own, base in zip(component.groups, component.own_domain, component.base, strict=True):
         columns.append(np.where(own, -2 - np.append(base, 0)[group.domain_of], group.domain_of))
-    columns += [simulation.framework(t).feasible(t, spread=False) for t in replacements]
-    return numbered(np.zeros_like(every), columns)
+    with problem.tried.after(()):
+        for waiting in problem.judge.waiting.templates:
+            single |= simulation.has_room(waiting, every)
+        columns += [simulation.framework(t).feasible(t, spread=False) for t in replacements]
+    return numbered(np.where(single, every + 1, 0), columns)

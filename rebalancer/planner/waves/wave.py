@@ -143,7 +143,9 @@ class Load:
         landings = [
             (m.replacement, nodes) for m, nodes, _ in self._landings if m.component is not move.component
         ]
-        return Others({r: a - own.get(r, self._nothing) for r, a in self._total.items()}, landings)
+        most = {r: self._nothing for r, _ in self._state.asks(move.replacement)}
+        most |= {r: a - own.get(r, self._nothing) for r, a in self._total.items()}
+        return Others(most, landings)
 
     def _all_find_room(self, landings: Sequence[MayLand], total: Amounts) -> bool:
         """Whether, in whatever order they come, each of them finds a node that the others leave room on; and
