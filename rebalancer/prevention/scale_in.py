@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from rebalancer.model.pod import Pod
+from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.annotations import SCALE_IN, SCALE_IN_WORDS
@@ -450,20 +451,25 @@ class ScaleInOptions(Struct, frozen=True, kw_only=True):
     """Whose scale-in is steered.
 
     `mode`: off = nobody's; annotated = where `SCALE_IN` says "spread"; all = where it does not say "off".
-    Never in `excluded` namespaces; only in `included` ones, if there are any: no pod of another one is
-    touched. `beside_karpenter`: also where Karpenter runs, which goes by deletion costs when it chooses nodes
-    to take away. `by`: the installation that writes, "" if none does: costs of another one are left alone.
+    Never in `excluded` namespaces; only in `included` ones, if there are any, whose labels match the
+    `selector`: no pod of another one is touched. `beside_karpenter`: also where Karpenter runs, which goes by
+    deletion costs when it chooses nodes to take away. `by`: the installation that writes, "" if none does:
+    costs of another one are left alone.
     """
 
     mode: ScaleInMode = "off"
     beside_karpenter: bool = False
     included: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ("kube-system",)
+    selector: Selector | None = None
     by: str = ""
 
-    def reaches(self, namespace: str) -> bool:
-        """Whether pods there may be touched."""
-        return namespace not in self.excluded and (not self.included or namespace in self.included)
+    def reaches(self, name: str, snapshot: Snapshot) -> bool:
+        """Whether pods of a namespace may be touched; not where its labels matter and are not known."""
+        if name in self.excluded or (self.included and name not in self.included):
+            return False
+        known = snapshot.namespaces.get(name)
+        return self.selector is None or (known is not None and self.selector.matches(known.metadata.labels))
 
     def owns(self, pod: Pod) -> bool:
         """Whether no other installation has set the pod's cost, as far as that is known."""
@@ -477,17 +483,20 @@ def held_back(snapshot: Snapshot, options: ScaleInOptions) -> str:
     return "Karpenter runs here and goes by deletion costs too; prevention.besideKarpenter: true allows both"
 
 
-def steered(snapshot: Snapshot, options: ScaleInOptions) -> Iterator[Workload]:
-    """The ReplicaSets whose scale-in is to be steered."""
+def steered(snapshot: Snapshot, options: ScaleInOptions) -> Iterator[tuple[Workload, bool]]:
+    """The ReplicaSets whose scale-in is to be steered, and whether that is known: where their namespaces may
+    not be read they could say otherwise."""
     if options.mode == "off":
         return
     for owner in snapshot.workloads:
-        if owner.kind == "ReplicaSet" and owner.replicas and _wanted(owner, snapshot, options):
-            yield owner
+        if owner.kind == "ReplicaSet" and owner.replicas:
+            wanted = _wanted(owner, snapshot, options)
+            if wanted is not False:
+                yield owner, wanted is not None
 
 
-def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> bool:
-    if not options.reaches(owner.namespace) or owner.metadata.deletion_timestamp is not None:
+def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> bool | None:
+    if not options.reaches(owner.namespace, snapshot) or owner.metadata.deletion_timestamp is not None:
         return False
     parent = snapshot.owner_of(owner.namespace, owner.owner)
     namespace = snapshot.namespaces.get(owner.namespace)
@@ -496,4 +505,6 @@ def _wanted(owner: Workload, snapshot: Snapshot, options: ScaleInOptions) -> boo
         said = said_by.metadata.annotations.get(SCALE_IN) if said_by is not None else None
         if said is not None:
             return bool(SCALE_IN_WORDS.says(said))
+    if namespace is None and "Namespace" in snapshot.refused:
+        return None
     return options.mode == "all"

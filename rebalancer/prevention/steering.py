@@ -61,10 +61,14 @@ class SteeredOwner(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Steering(Struct, frozen=True, eq=False):
-    """What is to be written. `held_back`: why nothing is, "" if nothing speaks against it."""
+    """What is to be written. `held_back`: why nothing is, "" if nothing speaks against it.
+
+    `unknown`: how many owners are left as they are, since their namespaces may not be read.
+    """
 
     owners: tuple[SteeredOwner, ...] = ()
     held_back: str = ""
+    unknown: int = 0
 
     @property
     def changes(self) -> int:
@@ -102,13 +106,15 @@ def right(costs: Iterable[tuple[int, int]]) -> int:
 def steer(snapshot: Snapshot, options: ScaleInOptions, scheduler: SchedulerConfig | None = None) -> Steering:
     """The costs for every owner in scope. Owners that are in no scope any more lose theirs."""
     why = held_back(snapshot, options)
-    wanted = [] if why else list(steered(snapshot, options))
-    stale = _stale(snapshot, {w.key for w in wanted}, options)
+    asked = [] if why else list(steered(snapshot, options))
+    wanted = [w for w, known in asked if known]
+    unknown = len(asked) - len(wanted)
+    stale = _stale(snapshot, {w.key for w, _ in asked}, options)
     if not wanted:
-        return Steering(tuple(stale), why)
+        return Steering(tuple(stale), why, unknown)
     of_owner, groups, state = _near(snapshot, wanted, scheduler)
     owners = (_owner(w, of_owner[w.key], groups, state, options) for w in wanted)
-    return Steering((*owners, *stale), why)
+    return Steering((*owners, *stale), why, unknown)
 
 
 def _near(
@@ -144,7 +150,7 @@ def _stale(snapshot: Snapshot, wanted: set[str], options: ScaleInOptions) -> Ite
         if (
             pod.own_cost is None
             or pod.terminating
-            or not (options.reaches(pod.namespace) and options.owns(pod))
+            or not (options.reaches(pod.namespace, snapshot) and options.owns(pod))
         ):
             continue
         owner = snapshot.owner_of(pod.namespace, pod.owner)

@@ -242,12 +242,19 @@ def headline(report: DrillReport) -> str:
 
 # Deletion costs as lines of text.
 
+NAMESPACES_HIDDEN = (
+    "namespaces may not be listed, and theirs could say rebalancer.io/scale-in; grant `list` on namespaces, "
+    "or annotate the Deployments"
+)
+
 
 def steering_lines(report: SteeringReport) -> Iterator[str]:
     """Each pod whose cost was to be changed, then the sums."""
     steering = report.steering
     if steering.held_back:
         yield f"scale-ins are not steered: {steering.held_back}"
+    if steering.unknown:
+        yield f"{plural(steering.unknown, 'workload')} left as they are: {NAMESPACES_HIDDEN}"
     for outcome in report.outcomes:
         yield f"  {_line(outcome)}"
     if steering.foreign:

@@ -164,7 +164,7 @@ class ScaleInSteering:
             disputed=disputed,
         )
         news = (
-            steering.held_back, steering.foreign, steering.kept, disputed,
+            steering.held_back, steering.unknown, steering.foreign, steering.kept, disputed,
             _shown(outcomes) if options.dry else None,
         )  # fmt: skip
         if news != self._told or (outcomes and not options.dry):

@@ -108,6 +108,7 @@ def scale_in_scope(settings: Settings, policy: PolicyOptions, by: str = "") -> S
         beside_karpenter=p.beside_karpenter,
         included=policy.namespaces_include,
         excluded=(*policy.namespaces_exclude, *filter(None, [policy.own_namespace])),
+        selector=policy.namespace_selector,
         by=by,
     )
 

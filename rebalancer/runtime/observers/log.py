@@ -24,6 +24,7 @@ from rebalancer.outcome import (
 )
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.text import plural
+from rebalancer.report.words import NAMESPACES_HIDDEN
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class LogObserver(Observer):
         self._disagreements = 0
         self._breaker_open = False
         self._kept: dict[str, int] = {}
+        self._unknown = 0
         self._disputed: tuple[str, ...] = ()
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
@@ -182,6 +184,10 @@ class LogObserver(Observer):
     def on_steering(self, report: SteeringReport) -> None:
         if report.steering.held_back:
             log.warning("scale-ins are not steered: %s", report.steering.held_back)
+        if report.steering.unknown != self._unknown:
+            self._unknown = report.steering.unknown
+            if self._unknown:
+                log.warning("%d owners are left as they are: %s", self._unknown, NAMESPACES_HIDDEN)
         if report.steering.kept != self._kept:
             self._kept = report.steering.kept
             for by, owners in self._kept.items():

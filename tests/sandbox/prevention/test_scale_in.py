@@ -269,6 +269,68 @@ def test_run_steers_without_evicting(server: ApiServer, tmp_path: Path) -> None:
     assert not [a for a in server.accesses if a.subresource == "eviction"]
 
 
+# -- whose namespaces
+
+SPACES = ("shop", "other")
+
+
+def spaces(**on_other: dict[str, str]) -> list[Json]:
+    """Two namespaces with three costs to write in each; shop is of the team shop. `on_other`: metadata."""
+    made = objects(
+        nodes(a=1, b=1, c=1),
+        *(
+            replica_set("web", namespace=n).spread("zone").placed({"a-0": 3, "b-0": 2, "c-0": 1})
+            for n in SPACES
+        ),
+    )
+    said: dict[str, Json] = {"shop": {"labels": {"team": "shop"}}, "other": on_other}
+    made = [o for o in made if o["kind"] != "Namespace"]
+    return made + [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, **said[n]}} for n in SPACES
+    ]
+
+
+def with_costs_in(server: ApiServer) -> list[str]:
+    """The namespace of each pod that has a cost."""
+    return sorted(
+        n
+        for n in SPACES
+        for p in server.store.list("Pod", n)
+        if COST in (p["metadata"].get("annotations") or {})
+    )
+
+
+def test_a_namespace_that_the_selector_of_the_scope_leaves_out_is_not_touched(tmp_path: Path) -> None:
+    config = tmp_path / "rebalancer.yaml"
+    selector = "scope: {namespaceSelector: {matchLabels: {team: shop}}}\n"
+    with ApiServer(spaces(labels={"team": "x"})) as server:
+        config.write_text("prevention: {scaleIn: all}\n" + selector)
+        assert call(server, tmp_path, "once", "--config", str(config)).returncode == 0
+        assert with_costs_in(server) == ["shop"] * 3
+        config.write_text("prevention: {scaleIn: all}\n")
+        assert call(server, tmp_path, "once", "--config", str(config)).returncode == 0
+        assert with_costs_in(server) == ["other"] * 3 + ["shop"] * 3
+        config.write_text("prevention: {scaleIn: annotated}\n" + selector)
+        assert call(server, tmp_path, "once", "--config", str(config)).returncode == 0
+        assert with_costs_in(server) == ["other"] * 3, "taken back in its own namespaces only"
+
+
+@pytest.mark.parametrize(("mode", "says", "before"), [("all", "off", 0), ("annotated", "spread", 3)])
+def test_where_namespaces_are_hidden_nothing_is_written_and_nothing_removed(
+    mode: str, says: str, before: int, tmp_path: Path
+) -> None:
+    config = tmp_path / "rebalancer.yaml"
+    config.write_text(f"prevention: {{scaleIn: {mode}}}\n")
+    with ApiServer(spaces(annotations={"rebalancer.io/scale-in": says})) as server:
+        if before:
+            assert call(server, tmp_path, "once", "--config", str(config)).returncode == 0
+        assert with_costs_in(server) == ["other"] * before
+        server.faults.add(Reply(403), verb="list", path="/api/v1/namespaces")
+        done = call(server, tmp_path, "once", "--config", str(config))
+        assert with_costs_in(server) == ["other"] * before
+        assert "2 workloads left as they are: namespaces may not be listed" in done.stdout, done.stderr
+
+
 # -- several that steer
 
 
