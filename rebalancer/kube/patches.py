@@ -7,7 +7,7 @@ has changed otherwise is read again, by a list of one: steering has no right to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -35,10 +35,10 @@ class CostWriter:
         self._connection = connection
         self._manager = f"{SCALE_IN_MANAGER}:{by}"[:_LONGEST] if by else SCALE_IN_MANAGER
 
-    def write(self, change: CostChange) -> CostOutcome:
-        """What became of it. Raises ForbiddenError: no other pod may be written to either."""
+    def write(self, change: CostChange, wait: Callable[[], bool] = lambda: False) -> CostOutcome:
+        """What became of it. `wait`: before a second try; True: there is none. Raises ForbiddenError."""
         outcome = self._write(change, change.pod)
-        if outcome.result is not CostResult.CHANGED:
+        if outcome.result is not CostResult.CHANGED or wait():
             return outcome
         pod = change.pod
         try:

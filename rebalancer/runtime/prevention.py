@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PER_SECOND = 20.0
 """Writes over all owners: a large cluster's API server does not notice them."""
 BARRED = 60.0
-"""Seconds for which nothing is written after a refusal, or after errors in a row."""
+"""Seconds for which an owner is left alone after a refusal, and all of them after errors in a row."""
 _ERRORS = 3
 DISPUTE = 600.0
 """Seconds for which an owner is left alone after its costs were changed back so often within that time:"""
@@ -44,8 +44,8 @@ _RECENT = 60.0
 class Writer(Protocol):
     """Writes one cost (`kube.patches.CostWriter`)."""
 
-    def write(self, change: CostChange) -> CostOutcome:
-        """What became of it. Raises ForbiddenError."""
+    def write(self, change: CostChange, wait: Callable[[], bool]) -> CostOutcome:
+        """What became of it. `wait`: before a second try; True: there is none. Raises ForbiddenError."""
         ...
 
 
@@ -79,7 +79,7 @@ class _Open:
     """An owner's changes that are still to be written, and where it stands until then."""
 
     def __init__(self, owner: SteeredOwner, changes: Iterable[CostChange], now: float) -> None:
-        self.key = owner.owner.key
+        self.key, self.namespace = owner.owner.key, owner.owner.namespace
         self._left = [*changes]
         self._left.reverse()
         self._pods = len(owner.costs)
@@ -132,6 +132,7 @@ class ScaleInSteering:
         self._newest = newest
         self._written: dict[str, _Written] = {}
         self._undone: dict[str, list[float]] = {}
+        self._refused: dict[str, float] = {}
         self._next = self._barred = float("-inf")
         self._errors = 0
         self._told: object = None
@@ -144,6 +145,8 @@ class ScaleInSteering:
         self._written = {uid: w for uid, w in self._written.items() if w.at > since}
         self._undone = {k: left for k, at in self._undone.items() if (left := [t for t in at if t > since])}
         steering = steer(snapshot, options.scope, options.scheduler)
+        there = {name for o in steering.owners for name in (o.owner.key, o.owner.namespace)}
+        self._refused = {name: at for name, at in self._refused.items() if name in there}
         outcomes: list[CostOutcome] = []
         disputed: tuple[str, ...] = ()
         waiting = 0
@@ -187,33 +190,43 @@ class ScaleInSteering:
         return found
 
     def _write(self, ready: list[_Open], outcomes: list[CostOutcome], enough: Callable[[], bool]) -> None:
-        waiting = [(owner.turn, owner) for owner in ready]
+        waiting = [(self._turn(owner), owner) for owner in ready]
         heapify(waiting)
         while waiting and self._clock.monotonic() >= self._barred and not (outcomes and enough()):
+            turn, owner = waiting[0]
+            if turn != (now := self._turn(owner)):
+                heapreplace(waiting, (now, owner))  # its namespace has refused another one since
+                continue
+            if not owner or self._clock.monotonic() < self._refused.get(owner.key, float("-inf")) + BARRED:
+                heappop(waiting)
+                continue
             if not self._may() or self._clock.wait(max(0.0, self._next - self._clock.monotonic())):
                 return
-            owner = waiting[0][1]
-            outcomes.append(self._one(owner.take()))
-            if owner:
-                heapreplace(waiting, (owner.turn, owner))
-            else:
-                heappop(waiting)
+            outcomes.append(self._one(owner, owner.take()))
 
-    def _one(self, change: CostChange) -> CostOutcome:
+    def _turn(self, owner: _Open) -> tuple[object, ...]:
+        """Who was refused comes last, and so does its namespace: a policy, or a missing Role, is theirs."""
+        never = float("-inf")
+        refused = self._refused.get(owner.namespace, never), self._refused.get(owner.key, never)
+        return *refused, *owner.turn
+
+    def _one(self, owner: _Open, change: CostChange) -> CostOutcome:
         pod = self._newest(change.pod)
         if pod is None or pod.uid != change.pod.uid or pod.terminating:
             return CostOutcome(change, CostResult.GONE)
         if not change.holds(pod):
             return CostOutcome(change, CostResult.CHANGED)
+        try:
+            outcome = self._writer.write(replace(change, pod=pod), lambda: self._clock.wait(1.0 / PER_SECOND))
+        except ForbiddenError as e:
+            outcome = CostOutcome(change, CostResult.FAILED, str(e))
+            self._refused[owner.key] = self._refused[owner.namespace] = self._clock.monotonic()
         now = self._clock.monotonic()
         self._next = now + 1.0 / PER_SECOND
-        try:
-            outcome = self._writer.write(replace(change, pod=pod))
-        except ForbiddenError as e:
-            self._barred = now + BARRED
-            return CostOutcome(change, CostResult.FAILED, str(e))
         if outcome.result is CostResult.WRITTEN:
             self._written[pod.uid] = _Written(outcome.version, change.cost, now)
+            self._refused.pop(owner.key, None)
+            self._refused.pop(owner.namespace, None)
         self._errors = self._errors + 1 if outcome.result is CostResult.FAILED else 0
         if self._errors >= _ERRORS:
             self._barred, self._errors = now + BARRED, 0
@@ -317,7 +330,8 @@ class SteeringThread:
         options, began, cpu = self._options(), self._clock.monotonic(), self._cpu()
         elector, self._more = self._elector(), False
         if not self._leading():
-            self._tally = None
+            # What ends meanwhile is the next holder's to count.
+            self._tally, self._scale_ins = None, ScaleIns()
             return
         if not (options.on or elector) or began < self._next or self._cache.not_ready() is not None:
             return

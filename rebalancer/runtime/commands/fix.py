@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ import yaml
 from msgspec import Struct
 
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.errors import ForbiddenError
 from rebalancer.kube.leases import SCALE_INS, find_one
 from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.patches import CostWriter
@@ -306,6 +307,8 @@ _PER_SECOND = 25.0
 """Somebody waits for it."""
 _ROUNDS = 5
 """A pod that has changed meanwhile is looked at again."""
+_REFUSALS = 3
+"""Pods in a row, after which the others of their namespace are not tried any more."""
 
 
 def take_back(
@@ -316,16 +319,30 @@ def take_back(
     `namespace`: "" for all. Raises KubeError.
     """
     objects, writer = Objects(connection, wait=clock.wait), CostWriter(connection)
-    removed = 0
+    removed, refused, in_a_row = 0, set[str](), Counter[str]()
     left: list[Pod] = []
+
+    def wait() -> bool:
+        return clock.wait(1.0 / _PER_SECOND)
+
     for _ in range(_ROUNDS):
         left = [p for p in objects.pods(namespace) if p.own_cost is not None]
-        if not left:
-            break
+        tried = 0
         for pod in left:
-            outcome = writer.write(CostChange(pod, 0, pod.own_cost))
+            if pod.uid in refused or in_a_row[pod.namespace] >= _REFUSALS:
+                continue
+            change, tried = CostChange(pod, 0, pod.own_cost), tried + 1
+            try:
+                outcome = writer.write(change, wait)
+                in_a_row[pod.namespace] = 0
+            except ForbiddenError as e:
+                outcome = CostOutcome(change, CostResult.FAILED, str(e))
+                refused.add(pod.uid)
+                in_a_row[pod.namespace] += 1
             removed += outcome.result is CostResult.WRITTEN
             tell(outcome)
-            if clock.wait(1.0 / _PER_SECOND):
+            if wait():
                 return removed, len(left)
+        if not tried:
+            break
     return removed, len(left)

@@ -18,7 +18,7 @@ from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.outcome import CostResult, SteeringReport
+from rebalancer.outcome import CostOutcome, CostResult, SteeringReport
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.prevention.steering import steer
 from rebalancer.report.words import steering_lines
@@ -164,6 +164,48 @@ def test_without_the_right_it_says_so_and_does_not_insist(server: ApiServer) -> 
         time.wait(BARRED)
         steered.look(seen(connection, time), ALL)
         assert sum(a.verb == "patch" for a in server.accesses) == 2
+
+
+def test_who_is_refused_does_not_keep_others_waiting() -> None:
+    """A policy, or a Role that is missing in one namespace: all of its workloads, and one of another."""
+
+    def web(namespace: str, *names: str) -> list[Any]:
+        shape = {"a-0": 3, "b-0": 2, "c-0": 1}
+        return [replica_set(n, namespace=namespace).spread("zone").placed(shape) for n in names]
+
+    alpha = web("alpha", "u", "v", "w", "x", "y")
+    time, told = FakeTime(), Told()
+    with (
+        ApiServer(objects(nodes(a=1, b=1, c=1), *alpha, *web("beta", "a", "b", "c"))) as server,
+        connected(server) as connection,
+    ):
+
+        def left() -> dict[str, int]:
+            pods = seen(connection, time).pods
+            return dict(Counter(f"{p.namespace}/{p.owner.name}" for p in pods if p.own_cost and p.owner))
+
+        server.faults.add(Reply(403), verb="patch", path="/namespaces/alpha/")
+        server.faults.add(Reply(403), verb="patch", path="/namespaces/beta/pods/a-")
+        steered = steering(connection, time, told)
+        for _ in range(30):
+            steered.look(seen(connection, time), ALL)
+            time.wait(10)
+        assert left() == {"beta/b": 3, "beta/c": 3}
+        assert len([a for a in patched(server) if a.code == 403]) <= 3 * 6, "three a minute"
+        assert {a.name[0] for a in patched(server)} >= {*"uvwxy"}, "each has its turn"
+        server.faults.clear()
+        for _ in range(3):
+            time.wait(BARRED)
+            steered.look(seen(connection, time), ALL)
+        assert len(left()) == 8
+        server.faults.add(Reply(403), verb="patch", path="/namespaces/alpha/")
+        outcomes: list[CostOutcome] = []
+        assert take_back(connection, "", time, outcomes.append) == (9, 15)
+        assert {f"{o.change.pod.namespace} {o.result.value}" for o in outcomes} == {
+            "alpha failed",
+            "beta written",
+        }
+        assert len(outcomes) == 9 + 3
 
 
 def test_a_pause_holds_the_costs_and_its_end_lets_them_go(server: ApiServer) -> None:
@@ -534,9 +576,11 @@ def test_a_pod_that_changes_all_the_time_is_read_again_and_no_storm_follows(serv
         looked = seen(connection, time)
         for pod in looked.pods:
             annotated(server, pod.name, heartbeat="1")
+        began = time.monotonic()
         steering(connection, time, told).look(looked, ALL)
         assert told.reports[0].count(CostResult.WRITTEN) == 3
         assert [a.code for a in patched(server)] == [409, 200] * 3
+        assert time.monotonic() - began >= 5 / 20, "each try has a turn of its own"
         take_back(connection, "", time, lambda _: None)
         cache = WatchCache(connection).start()
         try:
@@ -647,6 +691,45 @@ def test_what_scale_ins_have_left_is_recorded() -> None:
     steered = Leader(leader.notes)
     scaled_in(True, steered)
     assert steered.notes == {"rebalancer.io/scale-ins": "1000000 4 1 1"}, "the next holder goes on"
+
+
+def test_what_another_leader_has_counted_is_not_counted_again() -> None:
+    leader, leads, time = Leader(), [True], FakeTime()
+    with (
+        Cluster(objects(*CROWDED), ready_after=0.02, grace=0.02) as cluster,
+        connected(cluster.server) as connection,
+    ):
+        cluster.settle()
+        cache = WatchCache(connection).start()
+        try:
+            until(lambda: cache.not_ready() is None)
+            thread = SteeringThread(
+                cache,
+                steering(connection, time),
+                SteeringOptions,
+                lambda: leads[0],
+                time,
+                elector=lambda: leader,  # type: ignore[arg-type,return-value]
+            )
+
+            def looks() -> None:
+                for _ in range(3):
+                    thread.look()
+                    time.wait(20)
+
+            looks()
+            leads[0] = False
+            looks()
+            cluster.scale("default", "web", 5)
+            cluster.settle()
+            until(lambda: seen_to(cache, 5))
+            looks()
+            leader.annotations = {"rebalancer.io/scale-ins": "1000000 1 1 1"}
+            leads[0] = True
+            looks()
+        finally:
+            cache.stop()
+    assert leader.notes == {"rebalancer.io/scale-ins": "1000000 1 1 1"}
 
 
 def test_what_was_recorded_is_shown(server: ApiServer, tmp_path: Path) -> None:
