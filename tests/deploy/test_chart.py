@@ -117,7 +117,7 @@ def test_roles_follow_the_names_of_ledger_brake_and_lease() -> None:
         role: sorted(n for rule in rules for n in rule.get("resourceNames", ()))
         for role, rules in roles.items()
     }
-    assert named == {"rebalancer-memory": ["l"], "rebalancer-record": ["b", "l"], "rebalancer-lease": ["e"]}
+    assert named == {"rebalancer-memory": ["b", "l"], "rebalancer-record": ["l"], "rebalancer-lease": ["e"]}
     assert {group: yaml.safe_load(settings_in(made))[group] for group in names} == names
     assert [o for o in made if o["kind"] == "ConfigMap" and o["metadata"]["name"] == "b"]
 
