@@ -2,8 +2,8 @@
 
 A branch is a plugin, its verdict, and what it read of the pod, of the pods that are there, and of the nodes:
 "NodeResourcesFit takes: overhead, beside resized pods". A verdict on a pod touches what took a node, and what
-alone keeps it from another. Where decisions of the scheduler that touch a branch were all as the engine said,
-the engine's rule is this scheduler's rule; where one was not, nothing that touches the branch is certain.
+alone keeps it from another. Decisions of the scheduler that were as the engine said are counted by branch,
+and make nothing certain; where one was not, nothing that touches the branch is certain.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class Framework(Protocol):
 
 
 Verdict = Literal["takes", "rejects"]
-VERDICTS: tuple[Verdict, ...] = ("takes", "rejects")
 UNKNOWN = "unknown"
 """Stands for the plugin of a reason that no known plugin gives: it may concern every pod."""
 
@@ -236,7 +235,7 @@ def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 
 def doubts(framework: Framework, template: PodTemplate, witness: Witness | None = None) -> Iterator[str]:
     """Why the verdict on the pod may not be the scheduler's, in sentences: by its own decisions, and where
-    only these can tell. `witness`: a newer one than the state has."""
+    nothing was recorded. `witness`: a newer one than the state has."""
     state, name = framework.state, framework.profile.scheduler_name
     witness = state.witness if witness is None else witness
     waits = state.version.minor >= (1, 37) and WAITING_RESIZES in state.requested
@@ -244,28 +243,19 @@ def doubts(framework: Framework, template: PodTemplate, witness: Witness | None 
     if not here and not waits:
         return
     every, read = np.arange(state.table.size), features(state, template)
-    cleared: dict[str, set[str]] = {}
-    for profile, which in witness.covered if here else ():
-        if profile == name:
-            plugin, known = _parts(which)
-            cleared.setdefault(plugin, set()).update(known)
     for which, why in here.items():
         plugin, wrong = _parts(which)
-        # What is read elsewhere, too, where enough went well, is not at fault.
-        suspects = wrong - cleared.get(plugin, set())
         own = frozenset(read.get(plugin, ()))
         touched = (own.union(beside) for beside in _beside(state, plugin, every))
-        if plugin == UNKNOWN or any(t == wrong or t & suspects for t in touched):
+        # Which of the things that it read is at fault is not known. Where it read none, the rule itself is.
+        if plugin == UNKNOWN or any(not wrong or t & wrong for t in touched):
             yield why
     if waits:
         # From 1.37 on resizes that wait have a queue (#140000), of which nothing was recorded.
         open_ = state.requested[WAITING_RESIZES] > 0
         for resource, amount in state.asks(template):
             open_ = open_ & (state.allocatable(resource) - state.requested[resource] >= amount)
-        plugin, rows = "NodeResourcesFit", np.flatnonzero(open_)
-        both = ((*read[plugin], *beside) for beside in _beside(state, plugin, rows))
-        wanted = {(name, branch(plugin, verdict, found)) for found in both for verdict in VERDICTS}
-        if not wanted <= witness.covered:
+        if open_.any():
             node = state.table.names[int(open_.argmax())]
             yield f"a resize waits on {node}, which has room for the pod: who gets it first is not modelled"
 
@@ -274,16 +264,6 @@ def _parts(which: str) -> tuple[str, frozenset[str]]:
     """The plugin of a branch, and what it reads."""
     head, _, read = which.partition(": ")
     return head.split(" ")[0], frozenset(read.split(", ") if read else ())
-
-
-def covers(framework: Framework, template: PodTemplate, rows: Rows) -> bool:
-    """Whether enough is known of each branch by which these nodes, and no others, take the pod."""
-    covered = framework.state.witness.covered
-    if not covered:
-        return False
-    here = Touched(framework, template)
-    wanted = here.takes(rows) | here.kept_out()
-    return all((framework.profile.scheduler_name, which) in covered for which in wanted)
 
 
 def blamed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:

@@ -106,8 +106,7 @@ def newer(version: ServerVersion) -> str:
         return ""
     return (
         f"server version {version.text} is newer than {version.followed}, the last whose rules are known: "
-        "what has changed since is not known, so that only such moves are certain as the scheduler's own "
-        "decisions have shown to go by these rules"
+        "what has changed since is not known, so that no move is certain"
     )
 
 

@@ -122,14 +122,9 @@ DEFAULT_CONFIG = SchedulerConfig()
 
 
 class Witness(Struct, frozen=True):
-    """What the scheduler's own decisions have shown of its rules: branches (`engine/branches.py`) with the
-    name of the profile.
+    """What the scheduler's own decisions have shown to be in doubt. `doubted`: the name of the profile and a
+    branch (`engine/branches.py`) in which one was not as the engine said, with a sentence on it."""
 
-    `covered`: those in which enough decisions were as the engine said. `doubted`: those in which one was not,
-    with a sentence on it.
-    """
-
-    covered: frozenset[tuple[str, str]] = frozenset()
     doubted: Mapping[tuple[str, str], str] = {}
 
 

@@ -150,9 +150,8 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         moves=whole,
         blocked=_blocked(moves, results),
         lower_bound=lower_bound,
-        optimal=(bool(whole) or not view.simulation.state.version.newer_by)
+        optimal=not view.simulation.state.version.newer_by
         and all(m.certain for m in moves)
-        and all(m.certain for m in whole)
         and not late
         and (fewest or searched)
         and not any(c.residual_excess for r in results[1:] for c in r.constraints),

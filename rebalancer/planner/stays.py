@@ -10,7 +10,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.branches import covers
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike
@@ -311,11 +310,7 @@ def shown_move(
         replacement=move.replacement,
         destinations=simulation.named(move.destinations),
         predicted=table.names[move.landed],
-        certain=move.certain
-        and (
-            not simulation.state.version.newer_by
-            or covers(simulation.framework(move.replacement), move.replacement, move.destinations)
-        ),
+        certain=move.certain and not simulation.state.version.newer_by,
         wave=wave,
         fixes=tuple(position[id(g)] for g in move.fixes),
         reason=reason,

@@ -25,7 +25,6 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.policy.ledger import COVERED
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.text import clean, columns, listing, plural, short_key
@@ -352,14 +351,13 @@ def histogram(domains: Mapping[str, int]) -> str:
 
 
 class BranchEvidence(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the decisions say of one branch of a plugin's rule; `enough`: they cover it."""
+    """What the decisions say of one branch of a plugin's rule."""
 
     version: str
     profile: str
     branch: str
     agrees: int
     disagrees: int
-    enough: bool
 
 
 class AgreementReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -395,7 +393,6 @@ def agreement_report(comparisons: Iterable[Comparison]) -> AgreementReport:
             branch=branch,
             agrees=n[Result.AGREES],
             disagrees=n[Result.DISAGREES],
-            enough=n[Result.AGREES] >= COVERED and not n[Result.DISAGREES],
         )
         for (version, profile, branch), n in sorted(by_branch.items())
     )
@@ -410,20 +407,17 @@ def agreement_report(comparisons: Iterable[Comparison]) -> AgreementReport:
 
 def _verdict(counts: Counter[Result], evidence: Sequence[BranchEvidence]) -> str:
     wrong = [e.branch for e in evidence if e.disagrees]
-    enough = sum(e.enough for e in evidence)
     if counts[Result.DISAGREES]:
         where = f" in {'; '.join(wrong)}" if wrong else ""
         return (
             f"the scheduler does otherwise than predicted{where}: give its configuration as "
-            "planner.schedulerConfig; a move that rests on this is likely at most"
+            "planner.schedulerConfig"
         )
     if not evidence:
         return "nothing can be said of the scheduler's rules yet: watch it for longer"
-    return (
-        f"the scheduler does as predicted: {plural(len(evidence), 'branch', 'branches')} of its rules seen, "
-        f"{enough} of them in {COVERED} decisions or more, which is enough for moves to be certain on a "
-        "version whose rules are not known"
-    )
+    others = counts[Result.OTHER_REASONS]
+    told = f"; {plural(others, 'pod')} refused for other reasons than predicted" if others else ""
+    return f"no decision disagrees; {plural(len(evidence), 'branch', 'branches')} of the rules seen{told}"
 
 
 def line(c: Comparison) -> str:

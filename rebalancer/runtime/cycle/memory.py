@@ -593,7 +593,6 @@ class Memory(SharedLedger):
         )
         here = {(profile, branch): s for (_, profile, branch), s in own}
         return Witness(
-            covered=frozenset(key for key, s in here.items() if s.agrees == COVERED),
             doubted={
                 (
                     profile,

@@ -88,7 +88,6 @@ def test_a_refusal_that_the_engine_does_not_understand_is_told_and_fails(tmp_pat
         "branch": "unknown takes",
         "agrees": 0,
         "disagrees": 1,
-        "enough": False,
     }
     assert report["results"] == {"agrees": 0, "disagrees": 1, "other-reasons": 0, "unclear": 0}
     (found,) = report["comparisons"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import Witness
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
@@ -15,7 +13,7 @@ from rebalancer.findings import plan_with_findings
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from tests.support.build import nodes, snapshot, workload
+from tests.support.build import nodes, pod, snapshot, workload
 
 LIKELY, REFUSE = PlanOptions(), PlanOptions(newer_versions="refuse")
 
@@ -83,43 +81,53 @@ def test_a_known_version_has_no_such_finding() -> None:
     assert "server version v1.36.0: rules of kube-scheduler 1.36" in plan.assumptions
 
 
-def witnessed(version: str, *, without: str = "", doubted: str = "") -> PlanOptions:
-    """As after enough decisions on everything that the moves rest on, but for one branch."""
-    things: tuple[Any, ...] = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
-    state = ClusterState.of(snapshot(*things, server_version=version))
-    here = Touched(Framework(state), state.snapshot.pods[0].template)
-    branches = here.takes(np.array([1])) | here.kept_out()
-    assert not without or without in branches
-    covered = frozenset(("default-scheduler", b) for b in branches if b != without)
-    return PlanOptions(
-        witness=Witness(covered, {("default-scheduler", doubted): "it did otherwise"} if doubted else {})
-    )
+def doubting(branch: str) -> PlanOptions:
+    """As after a decision that was not as predicted."""
+    return PlanOptions(witness=Witness({("default-scheduler", branch): "it did otherwise"}))
 
 
 SPREADS = "PodTopologySpread rejects: In"
 
 
 @pytest.mark.parametrize(
-    ("version", "options", "moves", "certain"),
+    ("version", "branch", "moves", "certain"),
     [
-        ("v1.38.0", witnessed("v1.38.0"), 2, True),
-        ("v1.38.0", witnessed("v1.38.0", without=SPREADS), 2, False),
-        ("v1.38.0", witnessed("v1.38.0", without=SPREADS, doubted=SPREADS), 0, None),
-        ("v1.36.2", witnessed("v1.36.2", doubted="NodePorts rejects: ports of sidecars"), 2, True),
-        ("v1.36.2", witnessed("v1.36.2", without=SPREADS, doubted=SPREADS), 0, None),
+        ("v1.38.0", "NodePorts rejects: ports of sidecars", 2, False),
+        ("v1.38.0", SPREADS, 0, None),
+        ("v1.36.2", "NodePorts rejects: ports of sidecars", 2, True),
+        ("v1.36.2", SPREADS, 0, None),
+        ("v1.36.2", "PodTopologySpread rejects: In, several keys", 0, None),
+        ("v1.36.2", "TaintToleration rejects", 0, None),
     ],
     ids=[
-        "every branch is covered",
-        "one is not",
-        "in one a decision was not as predicted",
-        "on a known version, elsewhere",
-        "on a known version",
+        "elsewhere, newer",
+        "here, newer",
+        "elsewhere",
+        "here",
+        "where one more thing was read",
+        "where nothing of the pod was read",
     ],
 )
-def test_the_schedulers_own_decisions_make_moves_certain_or_doubtful(
-    version: str, options: PlanOptions, moves: int, certain: bool | None
+def test_a_decision_that_was_not_as_predicted_makes_what_rests_on_it_likely(
+    version: str, branch: str, moves: int, certain: bool | None
 ) -> None:
-    plan = planned(version, options)
+    plan = planned(version, doubting(branch))
     assert {m.certain for m in plan.moves} == ({certain} if moves else set())
     assert len(plan.moves) == moves
     assert plan.optimal is (certain is True)
+
+
+@pytest.mark.parametrize("branch", [SPREADS, "PodTopologySpread takes: In"])
+def test_what_reads_more_than_a_decision_that_was_not_as_predicted_rests_on_it_too(branch: str) -> None:
+    web = workload("web").spread("zone", 1).spread("hostname", 9).placed({"a-0": 4})
+    cluster = snapshot(*nodes(a=1, b=1), web, server_version="v1.36.2")
+    assert len(plan_with_findings(cluster).moves) == 2
+    assert not plan_with_findings(cluster, doubting(branch)).moves
+
+
+def test_a_rule_that_reads_nothing_of_the_pod_is_in_doubt_for_all_of_them() -> None:
+    new = pod("new")
+    new._spec["tolerations"] = [{"key": "x", "operator": "Exists"}]
+    state = ClusterState.of(snapshot(*nodes(a=1), new))
+    state.witness = doubting("TaintToleration rejects").witness
+    assert "it did otherwise" in Framework(state).uncertainties(state.snapshot.pods[0].template)
