@@ -180,13 +180,14 @@ _ROLES = ("-read", "-evict")
 
 class Found(Struct, frozen=True):
     """An object as it was found. `holder`: of a lease, who holds it; "" = nobody. `old`: by the holder's own
-    clock, which may be wrong, it was last renewed long ago."""
+    clock, which may be wrong, it was last `renewed` long ago."""
 
     place: Place
     version: str
     annotations: dict[str, str] = {}
     holder: str = ""
     old: bool = False
+    renewed: str = ""
 
 
 class _FoundMeta(Struct, frozen=True, rename="camel"):
@@ -307,4 +308,6 @@ def _found(item: _Item, connection: Connection) -> Found:
         now = connection.time() or time.time()
         old = now - datetime.fromisoformat(spec.renew_time).timestamp() > _LONG_AGO
     place = Place(meta.namespace, meta.name)
-    return Found(place, meta.resource_version, meta.annotations or {}, spec.holder_identity, old)
+    return Found(
+        place, meta.resource_version, meta.annotations or {}, spec.holder_identity, old, spec.renew_time
+    )

@@ -177,9 +177,10 @@ def test_releases_of_other_names_do_not_collide() -> None:
     assert not one & other
 
 
-WIDE: Object = {**ON, "prevention": {"scaleIn": "all"}}
+APPROVAL: Object = {"config": {"approval": {"mode": "required", "namespaces": ["shop"]}}}
+WIDE: Object = {**ON, **APPROVAL, "prevention": {"scaleIn": "all"}}
 NARROW: Object = {**WIDE, "rbac": {"namespaces": ["shop", "pay"]}}
-BOUND: Object = {"evictions": {"enabled": True, "namespaces": ["shop"]}}
+BOUND: Object = {**WIDE, "evictions": {"enabled": True, "namespaces": ["shop"]}}
 
 
 def whole_names(objects: list[Object]) -> set[tuple[str, str, str]]:
@@ -205,6 +206,38 @@ def test_every_binding_names_a_role_that_is_there(values: Object) -> None:
             kind = o["roleRef"]["kind"]
             where = o["metadata"]["namespace"] if kind == "Role" else ""
             assert (kind, where, o["roleRef"]["name"]) in roles
+
+
+def test_where_evictions_are_narrowed_pods_are_patched_there_only() -> None:
+    made = chart(BOUND, namespace="shop-tools")
+    bound = [
+        (o["kind"], o["metadata"].get("namespace"))
+        for o in made
+        if "roleRef" in o and o["roleRef"]["name"].endswith("rebalancer-prevent")
+    ]
+    assert bound == [("RoleBinding", "shop")]
+
+
+def test_two_releases_of_one_namespace_that_only_steer_have_a_lease_each() -> None:
+    leases = []
+    for team in ("shop", "pay"):
+        values = {"rbac": {"namespaces": [team]}, "prevention": {"scaleIn": "all"}}
+        made = chart(values, namespace="tools", name=f"rebalancer-{team}")
+        settings = yaml.safe_load(settings_in(made))
+        leases += [
+            rule["resourceNames"]
+            for o in made
+            if o["kind"] == "Role" and o["metadata"]["name"].endswith("-prevent-brake")
+            for rule in o["rules"]
+            if rule["resources"] == ["leases"] and "resourceNames" in rule
+        ]
+        assert leases[-1] == [f"{settings['brake']['name']}-scale-in"]
+    assert leases[0] != leases[1]
+
+
+def test_scale_ins_are_steered_by_the_value_that_grants_the_right() -> None:
+    made = chart({"config": {"prevention": {"scaleIn": "all", "dryRun": True}}})
+    assert yaml.safe_load(settings_in(made))["prevention"] == {"scaleIn": "off", "dryRun": True}
 
 
 def test_an_upgrade_from_the_names_without_a_namespace_leaves_no_minute_without_rights(

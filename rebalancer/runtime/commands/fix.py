@@ -15,7 +15,6 @@ from msgspec import Struct
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.kube.leases import SCALE_INS, find_one
-from rebalancer.kube.ledger_store import Place
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.reading import Objects
 from rebalancer.manifests.documents import Text, manifests_in
@@ -292,15 +291,18 @@ def apply(live: Live, found: Wanted, clock: Clock) -> Iterator[str]:
 def recorded(settings: Settings, connection: Connection, clock: Clock) -> Tally | None:
     """What a daemon has seen of scale-ins, by its lease: the one for evictions, or for deletion costs alone.
 
-    None where there is none. Raises KubeError, UserError.
+    The one that is held, or was last. None where there is none. Raises KubeError, UserError.
     """
-    lease = places_of(settings, connection, wait=clock.wait).lease
-    for name in (lease.name, f"{lease.name}-scale-in"):
-        found = find_one(connection, "lease", Place(lease.namespace, name), wait=clock.wait)
-        tally = Tally.read(found.annotations.get(SCALE_INS, "")) if found is not None else None
-        if tally is not None:
-            return tally
-    return None
+    places = places_of(settings, connection, wait=clock.wait)
+    leases = [
+        find_one(connection, "lease", p, wait=clock.wait) for p in (places.lease, places.steering_lease)
+    ]
+    told = [
+        (x.holder != "" and not x.old, x.renewed, tally)
+        for x in leases
+        if x is not None and (tally := Tally.read(x.annotations.get(SCALE_INS, ""))) is not None
+    ]
+    return max(told, key=lambda t: t[:2])[2] if told else None
 
 
 _PER_SECOND = 25.0

@@ -45,6 +45,11 @@ class Places(Struct, frozen=True, kw_only=True):
     none_yet: bool = False
 
     @property
+    def steering_lease(self) -> Place:
+        """Of who writes deletion costs without evictions: each installation has its own, as its costs are."""
+        return Place(self.lease.namespace, f"{self.brake.name}-scale-in")
+
+    @property
     def installation(self) -> str:
         """What deletion costs are marked with, as each release has a brake of its own; "" without one."""
         return "" if self.none_yet else f"{self.brake.namespace}/{self.brake.name}"
@@ -310,7 +315,8 @@ def elector_of(
     component: Component = "lease",
 ) -> Elector:
     """An elector that has not been started. `component`: "scale-in" for who writes deletion costs only."""
-    wanted, lease = settings.leader_election, places.lease
+    wanted = settings.leader_election
+    lease = places.lease if component == "lease" else places.steering_lease
 
     def claimed() -> int:
         """The latest term in which somebody acted, by the ledger; -1 where that cannot be told."""
@@ -326,7 +332,7 @@ def elector_of(
     return Elector(
         connection,
         lease.namespace,
-        lease.name if component == "lease" else f"{lease.name}-{component}",
+        lease.name,
         identity=identity,
         options=ElectionOptions(
             duration=wanted.lease_duration, renew_deadline=wanted.renew_deadline, retry=wanted.retry_period

@@ -621,7 +621,7 @@ def test_of_two_replicas_that_only_steer_one_leads_and_nobody_is_kept_from_evict
     )
 
     def holder() -> str:
-        lease = server.store.find("Lease", "rebalancer-scale-in", "default")
+        lease = server.store.find("Lease", "rebalancer-brake-scale-in", "default")
         return str(lease["spec"].get("holderIdentity") or "") if lease is not None else ""
 
     with daemon(server, tmp_path / "a", settings) as a:
@@ -639,6 +639,21 @@ def test_of_two_replicas_that_only_steer_one_leads_and_nobody_is_kept_from_evict
             until(lambda: len(costs(server)) == 3)
             assert b.end() == 0
     assert server.store.find("Lease", "rebalancer", "default") is None
+
+
+def test_two_installations_of_one_namespace_each_steer_their_own(tmp_path: Path) -> None:
+    settings = (
+        "prevention: {scaleIn: all}\nschedule: {interval: 1h}\n"
+        "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 200ms}\n"
+    )
+
+    def own(name: str) -> str:
+        return f"{settings}brake: {{name: {name}-brake}}\nscope: {{namespaces: {{include: [{name}]}}}}\n"
+
+    with ApiServer(spaces()) as server, daemon(server, tmp_path / "a", own("shop")):
+        until(lambda: with_costs_in(server) == ["shop"] * 3)
+        with daemon(server, tmp_path / "b", own("other")):
+            until(lambda: with_costs_in(server) == ["other"] * 3 + ["shop"] * 3)
 
 
 # -- what scale-ins have left
@@ -741,13 +756,19 @@ def test_what_was_recorded_is_shown(server: ApiServer, tmp_path: Path) -> None:
     assert "no daemon that evicts, or has prevention.scaleIn on, has recorded scale-ins yet" in before.stdout
 
     def noted() -> bool:
-        lease = server.store.find("Lease", "rebalancer-scale-in", "default") or {"metadata": {}}
+        lease = server.store.find("Lease", "rebalancer-brake-scale-in", "default") or {"metadata": {}}
         return "rebalancer.io/scale-ins" in (lease["metadata"].get("annotations") or {})
 
     with daemon(server, tmp_path / "a", settings) as d:
         until(noted)
         assert d.end() == 0
     assert not costs(server)
+    # Left from a time with evictions.
+    before_it: Json = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}, "spec": {}}
+    before_it["metadata"] = {"name": "rebalancer", "namespace": "default"}
+    before_it["metadata"]["annotations"] = {"rebalancer.io/scale-ins": "1700000000 9 9 9"}
+    before_it["spec"]["renewTime"] = "2023-11-14T22:13:20.000000Z"
+    server.store.create(before_it)
     shown = call(server, tmp_path, "prevent", "show")
     assert re.match(
         r"since \d{4}-\d\d-\d\d \d\d:\d\d UTC: 0 scale-ins, 0 ended with an excess, ", shown.stdout

@@ -86,7 +86,7 @@ labels:
 {{- $settings := .Files.Get (printf "profiles/%s.yaml" $profile) | fromYaml -}}
 {{- $settings = mergeOverwrite $settings (deepCopy .Values.config) -}}
 {{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
-{{- if ne .Values.prevention.scaleIn "off" -}}
+{{- if or (ne .Values.prevention.scaleIn "off") .Values.config.prevention -}}
 {{- $settings = mergeOverwrite $settings (dict "prevention" (dict "scaleIn" .Values.prevention.scaleIn)) -}}
 {{- end -}}
 {{- if ne (int .Values.daemon.port) 8080 -}}
@@ -132,6 +132,21 @@ rules:
 {{ include "rebalancer.clusterRole" . }}
 ---
 {{ include "rebalancer.clusterBinding" . }}
+{{- end }}
+{{- end -}}
+
+{{/* Gives rules like rebalancer.grant, and in evictions.namespaces only where these are set: the scope includes no other. */}}
+{{- define "rebalancer.grantInScope" -}}
+{{- $part := . -}}
+{{- if and .root.Values.evictions.namespaces (not .root.Values.rbac.namespaces) }}
+---
+{{ include "rebalancer.clusterRole" $part }}
+{{- range .root.Values.evictions.namespaces }}
+---
+{{ include "rebalancer.binding" (dict "root" $part.root "suffix" $part.suffix "namespace" .) }}
+{{- end }}
+{{- else }}
+{{- include "rebalancer.grant" $part }}
 {{- end }}
 {{- end -}}
 
