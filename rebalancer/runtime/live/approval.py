@@ -98,6 +98,8 @@ class Approvals:
         self._shown: dict[Place, str] = {}
         self._said: dict[Place, Mapping[str, str]] = {}
         self._consents: dict[str, Consent] = {}
+        self._refused: dict[Place, Held] = {}
+        self._made = 0
         self._looked = 0.0
 
     # -- planning
@@ -119,12 +121,11 @@ class Approvals:
             except KubeError as e:
                 self._not_shown(place, e)
         every = {s.uid: s for s in _steps(snapshot, plan, rules)}
-        waiting = {u: s for u, s in every.items() if not self._holds(s)}
         new = []
         for place in there:
-            mine = waiting if place == self._home else _of(waiting, place.namespace)
-            if every and not mine:
-                continue  # all of it is approved: what was shown stays
+            mine = every if place == self._home else _of(every, place.namespace)
+            if mine and all(map(self._holds, mine.values())):
+                continue  # what was shown stays
             try:
                 new += self._show(place, there[place], mine, plan, now + rules.lasts)
             except ConflictError:
@@ -153,6 +154,9 @@ class Approvals:
     def waits(self, plan: Plan, say: str = "evictions wait for approval") -> Plan:
         """The plan, all of which waits for approval."""
         held = self._held.get(self._shown.get(self._home, ""))
+        if (no := self._refused.get(self._home)) is not None and held is None:
+            say = f"{plural(len(no.steps), 'eviction')} were refused, and are not shown again before "
+            say += f"{rfc3339(no.until)} unless the plan changes"
         if held is not None and held.steps:
             say = f"{plural(len(held.steps), 'eviction')} wait for approval until {rfc3339(held.until)}"
         reason = Reason(
@@ -179,7 +183,9 @@ class Approvals:
         until: float,
     ) -> list[Proposal]:
         """Writes down what is not there yet."""
-        if not steps and there is None:
+        no = self._refused.get(place)
+        refused = no is not None and no.steps == steps and self._clock.latest() < no.until
+        if refused or (not steps and there is None):
             return []
         held = before = self._held.get(self._shown.get(place, ""))
         if held is None or held.steps != steps or self._clock.latest() >= held.until:
@@ -204,7 +210,8 @@ class Approvals:
 
     def _hold(self, place: Place, steps: Mapping[str, Step], until: float) -> Held:
         """The plan under a revision that tells nobody else's from it."""
-        said = [str(place), until, sorted((s.uid, s.node, sorted(s.to)) for s in steps.values())]
+        self._made += 1
+        said = [self._made, str(place), until, sorted((s.uid, s.node, sorted(s.to)) for s in steps.values())]
         revision = sha256(self._secret + json.dumps(said).encode()).hexdigest()[:12]
         self._held[revision] = held = Held(place, revision, steps, until)
         for old in list(self._held)[:-_MOST_HELD]:
@@ -248,18 +255,26 @@ class Approvals:
             there = None
         said = self._said[place] = _said(there)
         refused = said.get(REFUSE, "").split()
+        refused = said.get(REFUSE, "").split()
+        if not refused:
+            self._refused.pop(place, None)
+        shown = [h for h in self._held.values() if h.place == place]
+        for i, held in enumerate(shown):
+            if held.revision in refused:
+                # What was shown is off the table for good, and so is all that was shown before it.
+                self._refused[place] = held
+                for old in shown[: i + 1]:
+                    self._held.pop(old.revision, None)
+        # What the annotation names now is all that is approved here.
+        self._consents = {u: c for u, c in self._consents.items() if c.held.place != place}
         revision, *only = said.get(APPROVE, "").replace(",", " ").split() or [""]
-        held = self._held.get(revision)
-        for uid, c in list(self._consents.items()):
-            if c.held.place == place and (not revision or c.held.revision in refused):
-                del self._consents[uid]
-        late = held is None or self._clock.latest() >= held.until
-        if held is None or late or held.place != place or revision in refused:
+        named = self._held.get(revision)
+        if named is None or named.place != place or self._clock.latest() >= named.until:
             return there
         by = _by(there or {})
-        for uid, step in held.steps.items():
+        for uid, step in named.steps.items():
             if not only or step.pod in only or step.owner in only:
-                self._consents[uid] = Consent(step, held, by)
+                self._consents[uid] = Consent(step, named, by)
         return there
 
 
@@ -398,6 +413,8 @@ def answer(connection: Connection, namespace: str, revision: str, only: Iterable
             annotations[APPROVE] = " ".join([revision, *only])
             annotations[APPROVED_BY] = name
         else:
+            annotations.pop(APPROVE, None)
+            annotations.pop(APPROVED_BY, None)
             annotations[REFUSE] = revision
 
     edit_annotations(connection, place, change, create=None)
