@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -126,6 +127,8 @@ def _fixed(text: Text, items: Iterable[Located | Unreadable], bases: Mapping[str
     return Fixed(text, before, after, tuple(names))
 
 
+_CONSTRAINTS = re.compile(r"/topologySpreadConstraints(/(\d+|-))?$")
+"""Where an operation sets whole constraints."""
 _NO_BASE = "what it patches is not among these files; name its base, too"
 
 
@@ -146,7 +149,8 @@ def _missing(kind: str, value: Json, bases: Mapping[str, list[Json]]) -> list[Ad
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, Mapping) else None
     listed = inner.get("topologySpreadConstraints") if isinstance(inner, Mapping) else None
-    if not isinstance(listed, list) or all(HASH in (c.get("matchLabelKeys") or ()) for c in listed):
+    constraints = [c for c in listed if isinstance(c, Mapping)] if isinstance(listed, list) else []
+    if all(HASH in (c.get("matchLabelKeys") or ()) for c in constraints):
         return []
     known = bases.get(value["metadata"]["name"], ())
     found = [list(additions(kind, _merged(base["spec"], spec))) for base in known]
@@ -177,7 +181,9 @@ def _patches_within(text: Text, bases: Mapping[str, list[Json]]) -> Iterator[str
                 added = [
                     c
                     for op in patch
-                    if isinstance(op, dict) and "/topologySpreadConstraints" in str(op.get("path"))
+                    if isinstance(op, dict)
+                    and op.get("op") in ("add", "replace")
+                    and _CONSTRAINTS.search(str(op.get("path")))
                     for c in (op["value"] if isinstance(op.get("value"), list) else [op.get("value")])
                 ]
                 template = {"spec": {"topologySpreadConstraints": added}}

@@ -267,6 +267,35 @@ def test_a_patch_within_a_kustomization_is_named(case: str, patch: Json, tmp_pat
     assert CliRunner().invoke(app, ["fix", folder]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "replace", "path": "/spec/template/spec/topologySpreadConstraints/0/maxSkew", "value": 2},
+        {"op": "remove", "path": "/spec/template/spec/topologySpreadConstraints"},
+        {
+            "op": "add",
+            "path": "/spec/template/spec/topologySpreadConstraints/0/matchLabelKeys",
+            "value": ["pod-template-hash"],
+        },
+        {"op": "add", "path": "/spec/template/spec/topologySpreadConstraints", "value": [None]},
+    ],
+    ids=["one field", "remove", "the cure", "null"],
+)
+def test_an_operation_that_sets_no_constraint_lacks_nothing(operation: Json, tmp_path: Path) -> None:
+    patch = {"patch": json.dumps([operation]), "target": {"kind": "Deployment", "name": "web"}}
+    text = yaml.safe_dump({"resources": ["base/web.yaml"], "patches": [patch]})
+    done = CliRunner().invoke(app, ["fix", written(tmp_path, base__web=BASE, kustomization=text)])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_patch_that_lists_null_lacks_nothing(tmp_path: Path) -> None:
+    made = yaml.safe_load(PATCH)
+    made["spec"]["template"]["spec"]["topologySpreadConstraints"] = [None]
+    folder = written(tmp_path, base__web=BASE, prod__spread=yaml.safe_dump(made))
+    done = CliRunner().invoke(app, ["fix", folder])
+    assert done.exit_code == 0, done.output
+
+
 def test_templates_of_a_chart_are_one_line(tmp_path: Path) -> None:
     folder = written(
         tmp_path, web=COMMENTED, shop__Chart="name: shop\nversion: 1.0.0\n",
