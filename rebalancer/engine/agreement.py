@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_of
-from rebalancer.engine.certainty import uncertainties
+from rebalancer.engine.certainty import older, uncertainties
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
@@ -258,9 +258,11 @@ class Agreement:
         shown = [q for q in frozenset.intersection(*orders) if q[0] not in unclear]
         if not shown or decision.fits:
             return self._compared(pod, Result.AGREES if decision.fits else Result.UNCLEAR)
-        plugins = [p for p in framework.profile.filters if any(p == q[0] for q in shown)]
+        # A plugin may ask before the filters only.
+        order = (*framework.profile.filters, *sorted(q[0] for q in shown))
+        plugins = [p for p in dict.fromkeys(order) if any(p == q[0] for q in shown)]
         first = min(q for q in shown if q[0] == plugins[0])
-        return self._compared(
+        found = self._compared(
             pod,
             Result.DISAGREES,
             nodes=(pod.node_name,),
@@ -269,6 +271,17 @@ class Agreement:
             message=f"the scheduler put it on {pod.node_name}, which the engine rejects: {plugins[0]} "
             f"({', '.join(why[first])})",
         )
+        plain = [p for p in plugins if p in self._plain(pod)]
+        if found.certain or not plain:
+            return found
+        return replace(found, certain=True, branches=tuple(sorted(here.rejects(rows, plain))))
+
+    def _plain(self, pod: Pod) -> tuple[str, ...]:
+        """The plugins whose rejection holds, whatever else the engine is unsure of."""
+        if older(self.state.version):
+            return ()
+        gated = any(t.operator in ("Lt", "Gt") for t in pod.template.tolerations)
+        return ("NodeUnschedulable", "NodeAffinity", *([] if gated else ["TaintToleration"]))
 
     def _refused(self, decision: _Decision) -> Comparison:
         pod, around = decision.pod, self._around(decision)

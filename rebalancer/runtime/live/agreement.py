@@ -78,7 +78,7 @@ class AgreementWatch:
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
         self._disagreements: deque[tuple[float, Comparison]] = deque()
-        self._built_from: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] = ((), (), None)
+        self._built_from: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] | None = None
         self._next_build = 0.0
         self._busy_at = 0.0
 
@@ -193,14 +193,16 @@ class AgreementWatch:
         self._next_build = ended + max(_REBUILD_AFTER, _REBUILD_SHARE * (ended - began))
 
     def _stale(self) -> bool:
+        """Whether what the state was built from has changed since; also if it has changed back."""
+        if self._built_from is None:
+            return True
         nodes, generations, config = self._built_from
-        if config is not self._config() or generations != self._generations(config):
-            return True
         current = self._cache.nodes()
-        if not _alike(nodes, current):
-            return True
-        self._built_from = current, generations, config
-        return False
+        same = (
+            config is self._config() and generations == self._generations(config) and _alike(nodes, current)
+        )
+        self._built_from = (current, generations, config) if same else None
+        return not same
 
     def _generations(self, config: SchedulerConfig | None) -> tuple[object, ...]:
         hard_defaults = config is not None and any(

@@ -21,8 +21,8 @@ NO_ROOM = (
 class Watched:
     """A cluster that is followed; the pod `new` waits in it."""
 
-    def __init__(self, *things: Any, config: SchedulerConfig | None = None) -> None:
-        cluster = snapshot(*things)
+    def __init__(self, *things: Any, config: SchedulerConfig | None = None, **fields: Any) -> None:
+        cluster = snapshot(*things, **fields)
         self.new = next(p for p in cluster.pods if p.name == "new")
         others = tuple(p for p in cluster.pods if p is not self.new)
         self.agreement = Agreement(msgspec.structs.replace(cluster, pods=others), config)
@@ -183,3 +183,38 @@ def test_another_configuration_than_the_schedulers_shows() -> None:
         found = watched.changes(node_name="a")
         assert found is not None
         assert found.result is result
+
+
+def test_a_rule_that_asks_before_the_filters_only_is_told_of_too() -> None:
+    new = pod("new")
+    field = {"key": "metadata.name", "operator": "In", "values": ["b"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    new._spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    filters = tuple(n for n in Profile().filters if n != "NodeAffinity")
+    watched = Watched(node("a"), node("b"), new, config=SchedulerConfig(profiles=(Profile(filters=filters),)))
+    watched.appears()
+    found = watched.changes(node_name="a")
+    assert found is not None
+    assert (found.result, found.plugins) == (Result.DISAGREES, ("NodeAffinity",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "certain"),
+    [
+        ({"resourceClaims": [{"name": "gpu"}]}, "v1.36.2", True),
+        ({"tolerations": [{"key": "x", "operator": "Gt", "value": "5"}]}, "v1.36.2", False),
+        ({}, "v1.28.3", False),
+    ],
+    ids=["of something else", "of its tolerations", "of the version"],
+)
+def test_a_node_that_a_rule_rejects_is_not_taken_whatever_else_the_engine_is_unsure_of(
+    fields: dict[str, Any], version: str, certain: bool
+) -> None:
+    new = pod("new")
+    new._spec.update(fields)
+    watched = Watched(node("a").taint("dedicated"), node("b"), new, server_version=version)
+    watched.appears()
+    found = watched.changes(node_name="a")
+    assert found is not None
+    assert (found.result, found.certain) == (Result.DISAGREES, certain)
+    assert found.plugins == ("TaintToleration",)

@@ -1,0 +1,82 @@
+"""What is compared while nodes change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.model.pod import Pod
+from rebalancer.model.snapshot import Snapshot
+from rebalancer.runtime.live.agreement import AgreementWatch
+from tests.support.build import node, pod, snapshot
+
+
+class Cache:
+    """One that is told by hand."""
+
+    server_version = "v1.36.2"
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self.cluster = cluster
+        self.changes: list[Any] = []
+
+    def follow_pods(self) -> Cache:
+        return self
+
+    def take(self) -> tuple[list[Any], bool]:
+        found, self.changes = self.changes, []
+        return found, False
+
+    def not_ready(self) -> None:
+        return None
+
+    def generation(self, _: str) -> int:
+        return 0
+
+    def nodes(self) -> Any:
+        return self.cluster.nodes
+
+    def snapshot(self, _: float) -> Snapshot:
+        return self.cluster
+
+    def see(self, pod: Pod) -> None:
+        others = (p for p in self.cluster.pods if p.key != pod.key)
+        self.cluster = replace(self.cluster, pods=(*others, pod))
+        self.changes.append((("default", pod.name), pod, None))
+
+
+def test_a_node_that_changed_and_changed_back_makes_what_was_decided_unclear() -> None:
+    def cluster(a: bool, z: bool) -> Snapshot:
+        nodes = (node(n).cordoned() if out else node(n) for n, out in (("a", a), ("z", z)))
+        return snapshot(*nodes, pod("new"), pod("first"))
+
+    new, first = (next(p for p in cluster(False, False).pods if p.name == n) for n in ("new", "first"))
+    cache: Any = Cache(replace(cluster(False, False), pods=()))
+    now, told = 0.0, list[Comparison]()
+    watch = AgreementWatch(cache, lambda: None, told.append, now=lambda: now, monotonic=lambda: now)
+    refused = "0/2 nodes are available: 2 node(s) were unschedulable. preemption: not helpful."
+    events: dict[float, Callable[[], None]] = {
+        0.0: lambda: cache.see(first),
+        0.5: lambda: cache.see(replace(first, node_name="a")),
+        12.0: lambda: cordon(False, True),
+        14.0: lambda: cordon(True, True),
+        14.5: lambda: cache.see(new),
+        15.0: lambda: cache.see(replace(new, unschedulable=refused)),
+        17.0: lambda: cordon(False, True),
+        17.5: lambda: cache.see(replace(new, node_name="a")),
+    }
+
+    def cordon(a: bool, z: bool) -> None:
+        cache.cluster = replace(cache.cluster, nodes=cluster(a, z).nodes)
+
+    while now < 40:
+        if now in events:
+            events[now]()
+        watch.look()
+        now += 0.5
+    assert [c.result for c in told if c.pod == "first"] == [Result.AGREES]
+    assert {c.result for c in told if c.pod == "new"} <= {Result.AGREES, Result.UNCLEAR}
+    assert not any(c.branches for c in told if c.pod == "new")
