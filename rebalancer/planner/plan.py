@@ -222,7 +222,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     `certainty`: "certain" plans only moves that hold on every node the filter leaves, "likely" also those
     that hold on the best-scored nodes. `soft`: whether ScheduleAnyway constraints are balanced as well.
     `newer_versions`: what is done where the scheduler is a minor release newer than all known rules.
-    `witness`: what the scheduler's own decisions have shown of its rules.
+    `witness`: what the scheduler's own decisions have put in doubt.
     `effort`: candidate moves that the search tries per component
     before it settles for less. `on_progress` is called again and again while a plan is made, many times a
     second; what it raises ends the planning.

@@ -96,7 +96,7 @@ _FEW = 100
 class ClusterState(PodsForAWhile):
     """Pods on nodes as the scheduler's cache holds them, under a scheduler's configuration.
 
-    `witness`: what is known of its rules from its own decisions.
+    `witness`: what its own decisions have put in doubt.
     """
 
     witness: Witness = NO_WITNESS

@@ -73,7 +73,7 @@ class Room:
     """Answers for the moves of one plan, made from `snapshot`.
 
     `config`: the scheduler's, None for its defaults. `certainty`: the plan's. `witness`: what the
-    scheduler's own decisions have shown by now.
+    scheduler's own decisions have put in doubt by now.
     """
 
     def __init__(
