@@ -75,9 +75,12 @@ class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
 def what_is_shown(constraints: Iterable[ConstraintResult]) -> str:
     """What a plan without moves has shown of the excess that stays, or why none of it may be touched."""
     stays = [c for c in constraints if c.in_scope and c.residual_excess]
-    forbidden = [r.code.value for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP]
+    forbidden = dict.fromkeys(r.code for c in stays for r in c.reasons if r.code not in WOULD_NOT_HELP)
+    if forbidden.keys() == {ReasonCode.NOT_IN_PLAN}:
+        return "what was to be evicted has been"
     if forbidden:
-        return f"nothing more may be evicted ({', '.join(dict.fromkeys(forbidden))})"
+        codes = (code.value for code in forbidden if code is not ReasonCode.NOT_IN_PLAN)
+        return f"nothing more may be evicted ({', '.join(codes)})"
     if any(c.least_excess is not None and c.least_excess < c.residual_excess for c in stays):
         return "no eviction was found that helps"
     return "no eviction helps"

@@ -183,7 +183,13 @@ def next_steps(report: Report, command: Command = AS_CALLED) -> list[str]:
     """A sentence each. The plan of a file is carried out as a reviewed one, which knows its cluster."""
     steps = []
     context = "" if report.cluster == IN_CLUSTER else report.cluster
-    if report.evictions and report.cluster:
+    if report.evictions and report.selection:
+        carry = command.line("once", "--plan", "plan.json", "--execute", context=context or "CONTEXT")
+        steps.append(
+            "Nothing was changed. `once --execute` carries out the whole plan; this part of it: "
+            f"-o json --output-file plan.json, then {carry}"
+        )
+    elif report.evictions and report.cluster:
         steps.append(
             f"Nothing was changed. To carry it out: {command.line('once', '--execute', context=context)}"
         )

@@ -294,6 +294,7 @@ def snapshot(
 # `rebalancer bug-report`: what somebody needs who is to find a mistake.
 
 
+@reaches_a_cluster
 def bug_report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; compressed if it ends with .gz.")

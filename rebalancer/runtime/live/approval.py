@@ -349,7 +349,8 @@ def _by(there: Mapping[str, Any]) -> str:
     for entry in metadata.get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:metadata", {}).get("f:annotations", {})
         if f"f:{APPROVE}" in fields:
-            by = f"{entry.get('manager', '')} at {entry.get('time', '')}"
+            at = entry.get("time")
+            by = f"{entry.get('manager', '')} at {at}" if at else str(entry.get("manager", ""))
     return clean(f"{by}, which says it is {said}" if said else by)
 
 
