@@ -260,6 +260,23 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
     return None
 
 
+def added(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | None:
+    """Why a LimitRange would make the replacement larger than it is planned with; None if none would. Pods
+    that were made before it know nothing of its defaults."""
+    every = [(r, item) for r in ranges for item in r.spec.limits]
+    for c in (*asked.containers, *asked.init_containers):
+        known = {**c.limits, **c.requests}
+        if more := sorted(r for r, n in _filled(c, every).requests.items() if n > known.get(r, 0)):
+            return Reason(
+                ReasonCode.REPLACEMENT_REFUSED,
+                f"a LimitRange of namespace {asked.namespace} would have container {c.name} of its "
+                f"replacement ask for {', '.join(more)}, and the pod does not",
+                {},
+                "state these requests in the owner's template",
+            )
+    return None
+
+
 def _filled(container: Container, every: Iterable[tuple[LimitRange, LimitRangeItem]]) -> Container:
     requests, limits = {**container.limits, **container.requests}, dict(container.limits)
     for _, item in every:

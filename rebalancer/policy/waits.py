@@ -450,15 +450,23 @@ def out_for(
     found: dict[str, Reason] = {}
     if "" in paused:
         found[""] = _by_hand("every domain", *paused[""], now)
+        paused = {d: said for d, said in paused.items() if d}
     shut = {d: at for d in doors if 0 <= now - (at := _shut(doors[d], template)) < out_wait}
-    if not shut and not paused.keys() - {""}:
+    if not shut and not paused:
         return found
-    keys = {d.partition("=")[0] for d in (*shut, *paused)} - {""}
-    size: Counter[str] = Counter()
+    keys = {d.partition("=")[0] for d in (*shut, *paused)}
+    size, there = Counter[str](), set(doors)
     for node in nodes:
-        if keys & node.labels.keys() and selects(template, node):
-            size.update(f"{key}={node.labels[key]}" for key in keys & node.labels.keys())
-    found |= {d: _by_hand(d, *said, now) for d, said in paused.items() if size[d]}
+        its = [f"{key}={node.labels[key]}" for key in keys & node.labels.keys()]
+        there.update(its)
+        if its and selects(template, node):
+            size.update(its)
+    for d, (say, until) in paused.items():
+        if d not in there:
+            # A slip of the hand: somebody wanted a pause.
+            found[d] = _by_hand("every domain", f"{say}, and no node has been in {d}", until, now)
+        elif size[d]:
+            found[d] = _by_hand(d, say, until, now)
     for domain, at in shut.items():
         if size[domain] >= _FEWEST and domain not in found:
             why = f"{domain} is out: none of its nodes has been open since {moment(at, now)}"

@@ -126,8 +126,10 @@ def once(
 
     def options_of(settings: Settings) -> LiveOptions:
         live = live_options(settings, connection, places, ask_server=dry_run == "server")
-        policy = msgspec.structs.replace(live.planning.policy, approval=ApprovalRules())
-        planning = msgspec.structs.replace(live.planning, policy=policy)  # who hands over a plan approves it
+        planning = live.planning
+        if reviewed is not None:  # who hands over a plan approves it
+            policy = msgspec.structs.replace(planning.policy, approval=ApprovalRules())
+            planning = msgspec.structs.replace(planning, policy=policy)
         return msgspec.structs.replace(live, must_exist=tuple(namespace or ()), planning=planning)
 
     live = options_of(settings)

@@ -24,7 +24,7 @@ from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import failing, gone, named, queue_of
-from rebalancer.policy.quota import Quotas, out_of_range
+from rebalancer.policy.quota import Quotas, added, out_of_range
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
@@ -188,7 +188,8 @@ def why_not(move: Move, owner: Workload, reads: Admission) -> Reason | None:
     for kind, name in named(owner):
         if reads.exists(kind, owner.namespace, name) is False:
             return gone(f"{owner.kind} {owner.name}", kind, name)
-    return out_of_range(reads.limit_ranges(owner.namespace) or (), move.replacement)
+    ranges = reads.limit_ranges(owner.namespace) or ()
+    return out_of_range(ranges, move.replacement) or added(ranges, move.replacement)
 
 
 class _Asked(Struct, frozen=True):

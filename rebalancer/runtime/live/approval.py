@@ -66,11 +66,12 @@ class Step(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True, eq=False):
-    """A plan that is shown, or was; it can be approved until then (epoch seconds)."""
+    """A plan that is shown, or was: since when, and until when it can be approved (epoch seconds)."""
 
     place: Place
     revision: str
     steps: Mapping[str, Step]
+    since: float
     until: float
 
 
@@ -172,7 +173,7 @@ class Approvals:
         if consent is None:
             return False
         c = consent.step
-        return (step.pod, step.node) == (c.pod, c.node) and step.to <= c.to
+        return (step.pod, step.node) == (c.pod, c.node) and _within(step.to, c.to)
 
     def _show(
         self,
@@ -213,7 +214,7 @@ class Approvals:
         self._made += 1
         said = [self._made, str(place), until, sorted((s.uid, s.node, sorted(s.to)) for s in steps.values())]
         revision = sha256(self._secret + json.dumps(said).encode()).hexdigest()[:12]
-        self._held[revision] = held = Held(place, revision, steps, until)
+        self._held[revision] = held = Held(place, revision, steps, self._clock.latest(), until)
         for old in list(self._held)[:-_MOST_HELD]:
             del self._held[old]
         return held
@@ -233,18 +234,24 @@ class Approvals:
                     return True
         return False
 
-    def why_not(self, move: Move) -> Reason | None:
-        """Why the move must not be made now; reads what people say. Raises KubeError."""
+    def why_not(self, move: Move, to: frozenset[str], rules: Iterable[ApprovalRules]) -> Reason | None:
+        """Why the move must not be made now, into these domains; reads what people say. `rules`: those that
+        are in force. Raises KubeError."""
         consent = self._consents.get(move.pod.uid)
         if consent is not None:
             self._read(consent.held.place)
             consent = self._consents.get(move.pod.uid)
-        if consent is not None and consent.step.node != move.pod.node_name:
-            consent = None
-        if consent is None:
-            return Reason(ReasonCode.NOT_APPROVED, f"the eviction of {move.pod.key} is not approved")
-        if self._clock.latest() >= consent.held.until:
-            return Reason(ReasonCode.NOT_APPROVED, f"the approval for {move.pod.key} has expired")
+        key = move.pod.key
+        if consent is None or consent.step.node != move.pod.node_name:
+            return Reason(ReasonCode.NOT_APPROVED, f"the eviction of {key} is not approved")
+        if not _within(to, consent.step.to):
+            return Reason(ReasonCode.NOT_APPROVED, f"{key}'s replacement may go elsewhere than was approved")
+        held = consent.held
+        for each in rules:
+            if self._clock.latest() >= min(held.until, held.since + each.lasts):
+                return Reason(ReasonCode.NOT_APPROVED, f"the approval for {key} has expired")
+            if held.place != self._home and held.place.namespace not in each.namespaces:
+                return Reason(ReasonCode.NOT_APPROVED, f"who approved the eviction of {key} may not any more")
         return None
 
     def _read(self, place: Place) -> dict[str, Any] | None:
@@ -324,11 +331,23 @@ def _steps(snapshot: Snapshot, plan: Plan, rules: ApprovalRules) -> list[Step]:
     for m in plan.moves:
         if not rules.ask(m.pod.namespace):
             continue
-        keys = {plan.constraints[i].constraint.topology_key for i in m.fixes}
-        to = frozenset(f"{key}={labels[node].get(key, '')}" for key in keys for node in m.destinations)
+        to = into(plan, labels, m, m.destinations)
         owner = f"{m.owner.namespace}/{m.owner.name}"
         found.append(Step(m.pod.uid, m.pod.key, owner, m.pod.node_name, to))
     return found
+
+
+def into(
+    plan: Plan, labels: Mapping[str, Mapping[str, str]], move: Move, nodes: Iterable[str]
+) -> frozenset[str]:
+    """The domains (key=value) of the constraints that the move mends, on these nodes."""
+    keys = {plan.constraints[i].constraint.topology_key for i in move.fixes}
+    return frozenset(f"{key}={labels.get(node, {}).get(key, '')}" for key in keys for node in nodes)
+
+
+def _within(to: frozenset[str], approved: frozenset[str]) -> bool:
+    """Whether it is nowhere else; what names no domain is within nothing but the same."""
+    return to <= approved if to else not approved
 
 
 def _of(steps: Mapping[str, Step], namespace: str) -> dict[str, Step]:
@@ -402,7 +421,9 @@ def waiting(connection: Connection, namespace: str) -> Mapping[str, str]:
 
 def answer(connection: Connection, namespace: str, revision: str, only: Iterable[str], *, yes: bool) -> None:
     """Approves or refuses the plan of this revision. Raises UserError if it is not shown."""
-    place = Place(namespace, PLAN)
+    only, place = tuple(only), Place(namespace, PLAN)
+    if any(not name or set(name) & set(" ,\t\n") for name in only):
+        raise UserError("--only wants namespace/name", "leave it out to approve the whole plan")
     if (now := waiting(connection, namespace).get("revision")) != revision:
         raise UserError(
             f"the plan has changed: its revision is {now} now, not {revision}", "look at it again"

@@ -192,6 +192,11 @@ def remembering(
             if not movers.keys() & away.keys():
                 break
             made = without(snapshot, approved, away)
+        else:
+            # Who moves in the last of them, and waits, waits all the same.
+            late = memory.waits(snapshot, made, out)
+            moves = (replace(m, waits=late.get(m.owner.key, m.waits)) for m in made.moves)
+            made = replace(made, moves=tuple(moves))
         if reads is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)

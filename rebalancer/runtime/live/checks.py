@@ -32,7 +32,7 @@ from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
-from rebalancer.runtime.live.approval import Approvals
+from rebalancer.runtime.live.approval import Approvals, into
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.observers.neighbours import held_by_descheduler
 
@@ -93,6 +93,8 @@ class PlanChecks(FreshLook):
         self.cycle = cycle
         self.snapshot = snapshot
         self.look = look
+        self.plan = plan
+        self.labels = {n.name: n.labels for n in snapshot.nodes}
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
         self._version = ServerVersion.parse(snapshot.server_version)
@@ -223,11 +225,14 @@ def _share(judged: Evictable, a: AskedOfMove) -> Reason | None:
 
 
 def _approved(a: AskedOfMove) -> Reason | None:
-    if not any(o.planning.policy.approval.ask(a.move.pod.namespace) for o in a.cycle.in_force()):
+    rules = [o.planning.policy.approval for o in a.cycle.in_force()]
+    rules = [r for r in rules if r.ask(a.move.pod.namespace)]
+    if not rules:
         return None
     if a.cycle.approvals is None:
         return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
-    return a.cycle.approvals.why_not(a.move)
+    to = into(a.plan.plan, a.plan.labels, a.move, a.plan.destinations(a.move))
+    return a.cycle.approvals.why_not(a.move, to, rules)
 
 
 def _cycle(name: str, says: str, ask: Callable[[Any], Reason | None], **more: Any) -> Check:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.errors import UserError
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.outcome import CycleReport, End, Proposal
@@ -236,6 +237,35 @@ def test_what_the_annotation_names_now_is_all_that_is_approved(said: str) -> Non
         t.meanwhile = narrow
         t.cycle()
         assert [e.namespace for e in t.ledger().entries].count("shop") == 1
+
+
+@pytest.mark.parametrize(
+    "stricter",
+    [ApprovalRules(required=True, namespaces=("shop", "data"), lasts=1.0), ALL],
+    ids=["it expires sooner", "its team may not any more"],
+)
+def test_what_became_stricter_binds_what_was_approved_before(stricter: ApprovalRules) -> None:
+    with team(ApprovalRules(required=True, namespaces=("shop", "data"))) as t:
+        t.cycle()
+        t.annotate("shop", approve=t.shown("shop")["revision"])
+        newest = [t.options]
+
+        def change() -> None:
+            if t.evicted():
+                newest[0] = with_rules(t.options, stricter)
+
+        t.time.during = lambda _: change()
+        around = Surroundings(approvals=t.approvals, newest=lambda: newest[0])
+        assert Run(t.server, t.options, time=t.time, around=around).report.evicted == 1
+
+
+@pytest.mark.parametrize("only", ["", "shop/web,data/etl"])
+def test_a_name_that_is_none_approves_nothing(only: str) -> None:
+    with team() as t, connected(t.server) as person:
+        t.cycle()
+        with pytest.raises(UserError, match="--only wants namespace/name"):
+            answer(person, "default", t.shown()["revision"], [only], yes=True)
+        assert t.cycle().evicted == 0
 
 
 def test_only_the_workloads_that_were_named_go() -> None:

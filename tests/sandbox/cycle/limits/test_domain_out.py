@@ -193,3 +193,14 @@ def test_pause_of_a_domain_binds_within_one_eviction_and_ends_by_itself() -> Non
         assert run.report.message.startswith("waits until 06:00:00Z: ")
         m.time.at += 3 * HOUR
         assert m.cycle(RULES, BRAKED).report.evicted > 1
+
+
+@pytest.mark.parametrize("slip", ["zone=C", "topologi.kubernetes.io/zone=c"])
+def test_pause_of_a_domain_that_no_node_is_in_pauses_everything(slip: str, tmp_path: Path) -> None:
+    with Machine(THINGS) as m:
+        done = call(m.server, tmp_path, "pause", "--domain", slip, "-n", "default")
+        assert done.returncode == 0, done.stderr
+        run = m.cycle(RULES, BRAKED)
+        assert run.report.evicted == 0
+        assert "every domain is out" in run.report.message
+        assert "and no node has been in" in run.report.message

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.model.pod import Container, PodTemplate
 from rebalancer.model.workload import LimitRange
-from rebalancer.policy.quota import out_of_range
+from rebalancer.policy.quota import added, out_of_range
 
 
 def ranges(*limits: dict[str, Any]) -> list[LimitRange]:
@@ -77,3 +77,22 @@ def test_what_one_range_adds_counts_for_the_others() -> None:
     assert reason is not None
     assert "LimitRange default/l would refuse its replacement: cpu is at most 1" in reason.message
     assert out_of_range([], template(asks())) is None
+
+
+ADDED: dict[str, tuple[dict[str, Any], PodTemplate, bool]] = {
+    "a default, and the pod asks for nothing": (of("Container", defaultRequest="2"), template(asks()), True),
+    "a default, and the pod asks for as much": (
+        of("Container", defaultRequest="2"),
+        template(asks(2000)),
+        False,
+    ),
+    "of an init container": (of("Container", default="2"), template(asks(9), init=(asks(0, 0, "i"),)), True),
+    "only bounds of the whole pod": (of("Pod", max="2"), template(asks()), False),
+}
+
+
+@pytest.mark.parametrize(("limits", "asked", "more"), ADDED.values(), ids=ADDED)
+def test_what_a_range_would_add_to_a_replacement(
+    limits: dict[str, Any], asked: PodTemplate, more: bool
+) -> None:
+    assert (added(ranges(limits), asked) is not None) is more
