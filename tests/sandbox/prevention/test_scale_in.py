@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -673,30 +674,46 @@ def seen_to(cache: WatchCache, left: int) -> bool:
     return owner is not None and owner.replicas == left == len(there)
 
 
-def scaled_in(steered: bool, leader: Any) -> None:
-    """Six pods, three of them in zone a, the oldest; then five, then three, by a ReplicaSet controller."""
+@contextmanager
+def followed(
+    options: SteeringOptions, leads: Callable[[], bool], leader: Any
+) -> Iterator[tuple[Callable[[], None], Callable[[int], None]]]:
+    """Six pods, three of them in zone a, the oldest; some looks at them, and a scale-in that is seen."""
     time = FakeTime()
-    options = ALL if steered else SteeringOptions()
     with (
         Cluster(objects(*CROWDED), ready_after=0.02, grace=0.02) as cluster,
         connected(cluster.server) as connection,
     ):
         cluster.settle()
         cache = WatchCache(connection).start()
+
+        def scale_in(left: int) -> None:
+            cluster.scale("default", "web", left)
+            cluster.settle()
+            until(lambda: seen_to(cache, left))
+
+        def looks() -> None:
+            for _ in range(3):
+                thread.look()
+                time.wait(20)
+
         try:
             until(lambda: cache.not_ready() is None)
             thread = SteeringThread(
-                cache, steering(connection, time), lambda: options, lambda: True, time, elector=lambda: leader
+                cache, steering(connection, time), lambda: options, leads, time, elector=lambda: leader
             )
-            for left in (6, 5, 3):
-                cluster.scale("default", "web", left)
-                cluster.settle()
-                until(lambda: seen_to(cache, left))  # noqa: B023
-                for _ in range(3):
-                    thread.look()
-                    time.wait(20)
+            yield looks, scale_in
         finally:
             cache.stop()
+
+
+def scaled_in(steered: bool, leader: Any) -> None:
+    """Then five, then three, by a ReplicaSet controller."""
+    options = ALL if steered else SteeringOptions()
+    with followed(options, lambda: True, leader) as (looks, scale_in):
+        for left in (6, 5, 3):
+            scale_in(left)
+            looks()
 
 
 def test_what_scale_ins_have_left_is_recorded() -> None:
@@ -709,41 +726,16 @@ def test_what_scale_ins_have_left_is_recorded() -> None:
 
 
 def test_what_another_leader_has_counted_is_not_counted_again() -> None:
-    leader, leads, time = Leader(), [True], FakeTime()
-    with (
-        Cluster(objects(*CROWDED), ready_after=0.02, grace=0.02) as cluster,
-        connected(cluster.server) as connection,
-    ):
-        cluster.settle()
-        cache = WatchCache(connection).start()
-        try:
-            until(lambda: cache.not_ready() is None)
-            thread = SteeringThread(
-                cache,
-                steering(connection, time),
-                SteeringOptions,
-                lambda: leads[0],
-                time,
-                elector=lambda: leader,  # type: ignore[arg-type,return-value]
-            )
-
-            def looks() -> None:
-                for _ in range(3):
-                    thread.look()
-                    time.wait(20)
-
-            looks()
-            leads[0] = False
-            looks()
-            cluster.scale("default", "web", 5)
-            cluster.settle()
-            until(lambda: seen_to(cache, 5))
-            looks()
-            leader.annotations = {"rebalancer.io/scale-ins": "1000000 1 1 1"}
-            leads[0] = True
-            looks()
-        finally:
-            cache.stop()
+    leader, leads = Leader(), [True]
+    with followed(SteeringOptions(), lambda: leads[0], leader) as (looks, scale_in):
+        looks()
+        leads[0] = False
+        looks()
+        scale_in(5)
+        looks()
+        leader.annotations = {"rebalancer.io/scale-ins": "1000000 1 1 1"}
+        leads[0] = True
+        looks()
     assert leader.notes == {"rebalancer.io/scale-ins": "1000000 1 1 1"}
 
 
