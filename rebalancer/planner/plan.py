@@ -13,7 +13,7 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.effort import OnProgress, unwatched
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.spread.constraint import Constraint
 
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
@@ -28,6 +28,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
     that leaves the move to a later cycle, None if it may be made in this one. `approved`: by whom, if anybody
     had to. `worth`: how many pods fewer go with the fullest domain, for each eviction of its owner.
+    `release_label`: the label whose loss makes the ReplicaSet let go of the pod; "" unless it is replaced
+    first.
     """
 
     pod: Pod
@@ -42,6 +44,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     waits: Reason | None = None
     approved: str = ""
     worth: float = 0.0
+    method: Method = Method.EVICT
+    release_label: str = ""
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):

@@ -29,6 +29,9 @@ PAUSE_DOMAIN = "rebalancer.io/pause-domain"
 in PAUSE."""
 SCALE_IN = "rebalancer.io/scale-in"
 """On a Deployment, a ReplicaSet or a namespace: "spread" has its scale-ins steered, "off" has them not."""
+METHOD = "rebalancer.io/method"
+"""On a Deployment or a ReplicaSet: how its pods are moved, in the words of `evictions.method`. "replaceFirst"
+also says that the workload bears a pod too many."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
@@ -74,10 +77,11 @@ EVICTION_WORDS = (
 )
 """What is said of evictions, in order of precedence."""
 _PREFIX = "rebalancer.io/"
-_OURS = frozenset({EVICT, PAUSE, SCALE_IN})
+_OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD})
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
+METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
 
-STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST)
+STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST, METHOD)
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
@@ -123,7 +127,7 @@ def verdict(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> tuple[b
 
 def unclear(annotations: Mapping[str, str], foreign: tuple[str, ...]) -> Iterator[tuple[Words, str]]:
     """Annotations whose value is no word that is known, with the value."""
-    for words, value in _written(annotations, foreign, (*EVICTION_WORDS, SCALE_IN_WORDS)):
+    for words, value in _written(annotations, foreign, (*EVICTION_WORDS, SCALE_IN_WORDS, METHOD_WORDS)):
         if not words.clear(value):
             yield words, value
 

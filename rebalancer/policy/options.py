@@ -4,12 +4,21 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
+
+
+class Method(StrEnum):
+    """How a pod is moved: it is evicted, and its owner makes another; or (replace first) its owner lets go of
+    it and makes another, and it is evicted when that one is available."""
+
+    EVICT = "evict"
+    REPLACE_FIRST = "replaceFirst"
 
 
 class Limit(Struct, frozen=True):
@@ -91,7 +100,9 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     to go with the fullest domain, for each eviction. `waiting_owners`: owners that are left
     alone for now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment,
     not its ReplicaSet), and why. `held`: why no pod may be evicted at all. `approval`: which evictions wait
-    for somebody; `approved`: what may go of them.
+    for somebody; `approved`: what may go of them. `method`: how pods are moved whose workload says nothing of
+    it; auto: replace first where its budget allows no disruption. `max_released`: how many pods may be
+    released together.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -130,6 +141,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     max_per_owner_per_day: Limit | None = Limit(percent=100)
     earlier: Earlier = Earlier()
     in_flight_per_owner: Limit = Limit(percent=10)
+    method: Literal["evict", "replaceFirst", "auto"] = "evict"
+    max_released: int = 5
     min_worth: float = 0.0
 
     waiting_owners: Mapping[str, Reason] = {}

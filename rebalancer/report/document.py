@@ -20,6 +20,7 @@ from rebalancer.findings.codes import shown
 from rebalancer.model.reason import Finding, Reason, Remedy
 from rebalancer.planner.pace import WavePace
 from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal
+from rebalancer.policy.options import Method
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
 from rebalancer.report.formats import API_VERSION, quantities, rfc3339
 from rebalancer.room.search import Enlarged, ForPods, NewNodes, Room
@@ -451,7 +452,8 @@ SHAPES: dict[type, Shape] = dict(
             "EvictionReport",
             """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
     Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does.
-    `waitsFor`: the pods, namespace/name, whose replacements have to be there first; likewise.""",
+    `waitsFor`: the pods, namespace/name, whose replacements have to be there first; likewise. `method`:
+    "replaceFirst" where the replacement comes before the eviction; absent otherwise.""",
             ("namespace", str, lambda e: e.move.pod.namespace),
             ("pod", str, lambda e: e.move.pod.name),
             ("uid", str, lambda e: e.move.pod.uid),
@@ -468,6 +470,11 @@ SHAPES: dict[type, Shape] = dict(
             ("waits", Reason | UnsetType, lambda e: e.move.waits or UNSET),
             ("waitsFor", tuple[str, ...] | UnsetType, lambda e: e.waits_for or UNSET),
             ("worth", float, lambda e: round(e.move.worth, 2)),
+            (
+                "method",
+                Method | UnsetType,
+                lambda e: UNSET if e.move.method is Method.EVICT else e.move.method,
+            ),
         ),
         shape(
             Refusal,

@@ -421,6 +421,15 @@ class Evictions(Group):
     workload with or without a budget should not feel it. Budgets and a Deployment's maxUnavailable (0 counts
     as one) hold too. Pods that are unavailable already count: a Ready pod stays while there are as many as
     maxUnavailable allows, or without a Deployment this setting, and so does the last Ready one."""
+    method: Literal["evict", "replaceFirst", "auto"] = "evict"
+    """How a pod is moved. evict: by the Eviction API; its owner then makes another. replaceFirst: its
+    ReplicaSet lets go of it and makes another, and it is evicted when that one is available; pods whose
+    workload does not bear that are evicted. auto: replaceFirst where a budget allows no disruption, else
+    evict. A Deployment's annotation rebalancer.io/method has precedence. evict, because replaceFirst needs
+    the right to patch pods."""
+    max_released: int = Field(default=5, ge=1)
+    """How many pods may be released by replaceFirst and not yet be evicted, in the whole cluster. 5, because
+    each of them runs beside its replacement and takes room."""
     per_second: float = Field(default=1.0, ge=0)
     """How many pods are evicted per second. 1.0, because people can follow that, and faster gains
     nothing. 0 = as fast as the API server answers."""

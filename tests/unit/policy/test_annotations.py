@@ -12,6 +12,7 @@ from rebalancer.model.pod import DELETION_COST, ROOM
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import (
     EVICTION_WORDS,
+    METHOD,
     PAUSE,
     PAUSE_DOMAIN,
     SCALE_IN,
@@ -216,7 +217,9 @@ def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
     keys -= {PAUSE_DOMAIN, SCALE_IN, ROOM}
     assert len(keys) > 5
     assert keys == set(STEERING), "a paused domain and scale-in are asked for by themselves, not of pods"
-    assert keys - {DELETION_COST, PAUSE} == {w.key for w in EVICTION_WORDS}, "what is no word of each forbids"
+    assert keys - {DELETION_COST, PAUSE, METHOD} == {w.key for w in EVICTION_WORDS}, (
+        "what is no word of each forbids"
+    )
 
 
 def test_what_no_rule_reads_steers_nothing() -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from rebalancer.policy.options import Method
 from rebalancer.report import build_report, render
 from rebalancer.report.document import Report
 from rebalancer.report.fleet import to_schema
@@ -78,3 +79,11 @@ def test_objects_of_openreports() -> None:
     assert constraint["resources"] == [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "namespace": "default"}
     ]
+
+
+def test_a_move_that_is_replaced_first_says_so_and_no_other_does() -> None:
+    plan, cluster = mended()
+    first = replace(plan.moves[0], method=Method.REPLACE_FIRST, release_label="pod-template-hash")
+    made = (replace(plan, moves=(first, *plan.moves[1:])), cluster)
+    document = json.loads(render(reported(made), Format.JSON))
+    assert [e.get("method") for e in document["evictions"]] == ["replaceFirst", None]

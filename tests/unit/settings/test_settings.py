@@ -337,6 +337,8 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "maxTotalPerHour": 50,
             "maxPerOwnerPerDay": "40%",
             "inFlightPerOwner": "25%",
+            "method": "auto",
+            "maxReleased": 3,
             "minWorth": 0.5,
         },
         "planner": {
