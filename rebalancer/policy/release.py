@@ -1,0 +1,273 @@
+"""Replace first: what to do next with a pod that was released from its ReplicaSet.
+
+Such a move takes away the label that only the ReplicaSet selects by. The controller lets the pod go and makes
+a replacement; when that one is there, the old pod is evicted. Until then the label can be given back.
+
+`step` says what comes next, from what is seen alone: the pod with its mark, the owner, its own pods, and
+whether the ledger knows the release. It has no memory. So a process that was killed between any two requests
+goes on where the next one looks, and each request is only sent after everything was read anew:
+
+    release ─► the controller lets go ─► replacement Available, settled ─► evict ─► the pod is gone
+                  └──────────────────────────┴── anything else: [cost] ─► label back ─► [cost restored]
+
+What holds in every state: a request of ours takes a Ready pod only if the smaller of the owner's replicas now
+and its Ready pods at the release is left. The pod is evicted only while as many of the owner's own pods are
+Available as it wants. Where neither can be, nothing is done until something changes.
+
+Rule: kubernetes pkg/controller/controller_ref_manager.go (release and adoption by selector), and
+replica_set.go: a set with a pod too many deletes those that are not Ready first, then by deletion cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+MARK = "rebalancer.io/released"
+"""Annotation of a pod that was released, and its only mark: `Mark` as JSON."""
+COST_BEFORE = "rebalancer.io/cost-before-undo"
+"""Annotation of a pod that shall go when another one's label is given back: the deletion cost that it had, ""
+if none. Both change with the cost, by one patch."""
+
+LET_GO = 10.0
+"""Seconds in which the controller has to let go, and to make a replacement; then the label goes back."""
+SETTLE = 5.0
+"""Seconds for which a replacement has to be Available before the old pod goes: endpoints and proxies follow
+within them."""
+FOREIGN = 3600.0
+"""Seconds after which a release of an installation that is not this one is given back."""
+_LOWEST = -(1 << 31)
+
+
+class Mark(Struct, frozen=True, rename="camel"):
+    """What the annotation says: the removed label with its value, the uids of ReplicaSet and pod, when it was
+    released (epoch seconds, whole) and by which installation. In this order: the admission policy reads it as
+    text."""
+
+    label: str
+    value: str
+    replica_set: str
+    pod: str
+    at: int
+    by: str = ""
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def mark_of(annotations: Mapping[str, str], uid: str) -> Mark | None:
+    """The mark of the pod of that uid; None where there is none, it cannot be read, or is another pod's."""
+    if (text := annotations.get(MARK)) is None:
+        return None
+    try:
+        mark = msgspec.json.decode(text, type=Mark)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return mark if mark.pod == uid and mark.label and mark.replica_set else None
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """A pod that the owner has, the released one apart. Those that end or have ended are left out.
+
+    `mine`: of the ReplicaSet that the mark names; else of another one of the same Deployment. `available`:
+    Ready for as long as its owner asks. `made`: since the release. `cost`: its deletion cost now; `before`:
+    the one that an undo replaced, None if none has.
+    """
+
+    uid: str
+    mine: bool = True
+    ready: bool = False
+    available: bool = False
+    made: bool = False
+    cost: int = 0
+    before: str | None = None
+
+
+class Held(StrEnum):
+    """What the last look says of the eviction of the released pod, as far as it was asked."""
+
+    NO = ""
+    LATER = "later"
+    """Nothing may be evicted at present: a brake, the breaker, a window, the settings."""
+    NEVER = "never"
+    """The move is not right any more."""
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """All that was read of one release, within a second.
+
+    `there`, `ending`, `finished`, `ready`: of the pod. `controller`: the uid of its controller, "" for none;
+    `label`: the value that it has of the label, None without it. `mark`: None without one that is its own.
+    `known`: the ledger has the release. `ours`: this installation's mark. `ready_before`: the owner's Ready
+    pods at the release, the old one counted; None: not known.
+
+    `replicas`: what the Deployment wants now, or the ReplicaSet that has none; None if neither is there.
+    `wanted`: what the ReplicaSet of the mark wants, None if that one is gone. `selects`: it would select the
+    pod with its label. `moved_on`: the owner was scaled or rolled out. `own`: its other pods. `settled`: as
+    many as it wants have been Available for a while. `failed`: why the replacement does not do, "" if it may.
+    `late`: the time for it is over. `seconds`: since the release. `held`, `stopping`: whether nothing new is
+    to begin.
+    """
+
+    there: bool = True
+    ending: bool = False
+    finished: bool = False
+    ready: bool = True
+    controller: str = ""
+    label: str | None = None
+    mark: Mark | None = None
+    known: bool = False
+    ours: bool = True
+    ready_before: int | None = None
+    replicas: int | None = None
+    wanted: int | None = None
+    selects: bool = True
+    moved_on: bool = False
+    own: tuple[Own, ...] = ()
+    settled: bool = False
+    failed: str = ""
+    late: bool = False
+    seconds: float = 0.0
+    held: Held = Held.NO
+    stopping: bool = False
+
+
+class Do(StrEnum):
+    """The next request, or what there is to do instead."""
+
+    WAIT = "wait"
+    """Nothing now: look again."""
+    HOLD = "hold"
+    """The replacement is there too, and nothing may be evicted now: both stay until that is over."""
+    COST = "cost"
+    """The pod `of` gets the deletion cost `cost`, lower than all others', so that it goes and no other."""
+    GIVE_BACK = "give-back"
+    """The label goes back; mark and reference of ours go, by the same patch."""
+    EVICT = "evict"
+    """The old pod is evicted, after a last look."""
+    LEAVE = "leave"
+    """It is none of ours, or no more: nothing is sent, and it is said why."""
+    OVER = "over"
+    """The pod is gone."""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What comes next and why. `takes_ready`: giving back costs a Ready pod, so the method is turned off."""
+
+    do: Do
+    why: str = ""
+    of: str = ""
+    cost: int = 0
+    takes_ready: bool = False
+
+
+def step(s: Seen) -> Step:
+    """What to do next with a pod that was released, by what is seen."""
+    if not s.there:
+        return Step(do=Do.OVER, why="the pod is gone")
+    if s.ending:
+        return Step(do=Do.WAIT, why="it is being deleted")
+    if s.mark is None or (why := _not_ours(s, s.mark)):
+        return Step(do=Do.LEAVE, why=why if s.mark is not None else "it has no mark, or one of another pod")
+    if s.label is not None:
+        return Step(do=Do.GIVE_BACK, why="its label is there already: only the mark is left")
+    if s.controller:
+        return _not_let_go(s)
+    if s.wanted is None:
+        return _without_set(s)
+    if s.finished:
+        why = "it has ended while it was released"
+        return Step(do=Do.EVICT if s.known and not s.held else Do.GIVE_BACK, why=why)
+    if why := _undo(s):
+        return _back(s, why)
+    if not _enough(s):
+        return Step(do=Do.WAIT, why="its replacement is not Available yet")
+    if s.held:
+        return Step(do=Do.HOLD, why="nothing may be evicted now, and both pods are Ready")
+    if not s.settled:
+        return Step(do=Do.WAIT, why="its replacement has only just become Available")
+    return Step(do=Do.EVICT, why="as many other pods are Available as its owner wants")
+
+
+def _not_ours(s: Seen, mark: Mark) -> str:
+    """Why nothing may be done with it; "" if something may."""
+    if s.controller not in ("", mark.replica_set):
+        return "another controller has adopted it: it is that one's now"
+    if s.label not in (None, mark.value):
+        return f"it has another value of {mark.label} by now"
+    if not s.ours and not s.known and s.seconds < FOREIGN:
+        return f"{mark.by or 'another installation'} has released it"
+    if s.wanted is not None and not s.selects:
+        return "its ReplicaSet would not select it with its label: see to it by hand"
+    return ""
+
+
+def _not_let_go(s: Seen) -> Step:
+    """Its controller still has it. To give the label back changes nothing for anybody."""
+    if s.known and s.seconds < LET_GO and not (s.held or s.stopping or s.failed or s.moved_on):
+        return Step(do=Do.WAIT, why="its controller has not let it go yet")
+    return Step(do=Do.GIVE_BACK, why=f"its controller has not let it go within {LET_GO:.0f} s")
+
+
+def _without_set(s: Seen) -> Step:
+    """Its ReplicaSet is gone: nobody would adopt it."""
+    if s.replicas is None:
+        return Step(do=Do.LEAVE, why="its owner is gone: garbage collection takes it, or it is nobody's")
+    if not s.known:
+        return Step(
+            do=Do.LEAVE, why="its ReplicaSet is gone, and the ledger does not know it: see to it by hand"
+        )
+    if not (s.settled and _enough(s)):
+        return Step(do=Do.WAIT, why="its ReplicaSet is gone, and the new pods are not all Available yet")
+    if s.held:
+        return Step(do=Do.HOLD, why="nothing may be evicted now")
+    return Step(do=Do.EVICT, why="its ReplicaSet is gone, and the new pods are there")
+
+
+def _enough(s: Seen) -> bool:
+    """Whether as many of the owner's other pods are Available as it wants."""
+    return s.replicas is not None and sum(o.available for o in s.own) >= s.replicas
+
+
+def _undo(s: Seen) -> str:
+    """Why the label is given back; "" while the move may still succeed."""
+    if not s.known:
+        return "the ledger does not know the release"
+    if s.held is Held.NEVER:
+        return "the move is not right any more"
+    if s.failed:
+        return s.failed
+    if _enough(s):
+        return ""
+    if s.held or s.stopping:
+        return "nothing more may be evicted, and its replacement is not Available"
+    if s.moved_on:
+        return "its owner was scaled or rolled out"
+    missing = s.wanted is not None and sum(o.mine for o in s.own) < s.wanted
+    if missing and s.seconds >= LET_GO:
+        return f"no replacement was made within {LET_GO:.0f} s"
+    return "its replacement was not Available in time" if s.late else ""
+
+
+def _back(s: Seen, why: str) -> Step:
+    """The label goes back, if that leaves enough Ready pods. The ReplicaSet then deletes as many as are too
+    many: those that are not Ready, then the one that costs least."""
+    mine = [o for o in s.own if o.mine]
+    surplus = len(mine) + 1 - (s.wanted or 0)
+    unready = sum(not o.ready for o in mine) + (not s.ready)
+    taken = surplus - unready
+    if taken <= 0:
+        return Step(do=Do.GIVE_BACK, why=why)
+    replicas = s.replicas or 0
+    least = replicas if s.ready_before is None else min(replicas, s.ready_before)
+    if sum(o.ready for o in s.own) + s.ready - taken < least:
+        return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {least} Ready pods")
+    cheapest = min((o.cost for o in mine), default=0)
+    # Of those made since, the one that is cheapest already: the second look finds the one of the first.
+    new = min((o for o in mine if o.made), key=lambda o: (o.cost, o.uid), default=None)
+    if new is not None and new.before is None and cheapest > _LOWEST:
+        return Step(do=Do.COST, why=why, of=new.uid, cost=cheapest - 1)
+    return Step(do=Do.GIVE_BACK, why=why, takes_ready=True)

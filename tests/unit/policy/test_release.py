@@ -1,0 +1,130 @@
+"""What comes next for a pod that was released, state by state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.policy.release import (
+    FOREIGN,
+    LET_GO,
+    MARK,
+    Do,
+    Held,
+    Mark,
+    Own,
+    Seen,
+    mark_of,
+    step,
+)
+
+OURS = Mark(label="pod-template-hash", value="abc", replica_set="rs", pod="old", at=1000, by="here")
+
+
+def own(ready: int, starting: int = 0, **more: Any) -> tuple[Own, ...]:
+    there = [Own(uid=f"r{i}", ready=True, available=True, **more) for i in range(ready)]
+    return (*there, *(Own(uid=f"s{i}", made=True, **more) for i in range(starting)))
+
+
+BASE = Seen(mark=OURS, known=True, replicas=3, wanted=3, seconds=30.0, ready_before=3)
+BOTH = replace(BASE, own=own(3), settled=True)
+STARTING = replace(BASE, own=own(2, 1))
+ALONE = replace(BASE, own=own(2))
+NEW = (*own(2), Own(uid="new", ready=True, available=True, made=True))
+CHEAP = (*own(2), Own(uid="new", ready=True, available=True, made=True, cost=-1, before=""))
+
+CASES: list[tuple[str, Seen, Do]] = [
+    ("it is gone", replace(BOTH, there=False), Do.OVER),
+    ("it ends", replace(BOTH, ending=True), Do.WAIT),
+    ("it has no mark", replace(BOTH, mark=None), Do.LEAVE),
+    ("somebody else's ReplicaSet has adopted it", replace(BOTH, controller="other"), Do.LEAVE),
+    ("somebody gave it another value", replace(BOTH, label="xyz"), Do.LEAVE),
+    ("its label is there, with the mark", replace(BOTH, label="abc"), Do.GIVE_BACK),
+    ("not let go for a moment", replace(ALONE, controller="rs", seconds=2), Do.WAIT),
+    ("not let go in time", replace(ALONE, controller="rs", seconds=LET_GO), Do.GIVE_BACK),
+    (
+        "not let go, and a brake",
+        replace(ALONE, controller="rs", seconds=2, held=Held.LATER),
+        Do.GIVE_BACK,
+    ),
+    ("let go, no replacement for a moment", replace(ALONE, seconds=2), Do.WAIT),
+    ("no replacement in time", ALONE, Do.GIVE_BACK),
+    ("the replacement starts", STARTING, Do.WAIT),
+    ("it takes too long", replace(STARTING, late=True), Do.GIVE_BACK),
+    ("it cannot be scheduled", replace(STARTING, failed="it is Pending"), Do.GIVE_BACK),
+    ("a brake while it starts", replace(STARTING, held=Held.LATER), Do.GIVE_BACK),
+    ("a stop while it starts", replace(STARTING, stopping=True), Do.GIVE_BACK),
+    ("both are there, just now", replace(BOTH, settled=False), Do.WAIT),
+    ("both are there", BOTH, Do.EVICT),
+    ("both are there, and a stop", replace(BOTH, stopping=True), Do.EVICT),
+    ("both are there, and a brake", replace(BOTH, held=Held.LATER), Do.HOLD),
+    ("Ready, and not Available", replace(BASE, own=(*own(2), Own(uid="n", ready=True))), Do.WAIT),
+    ("scaled to fewer, enough are there", replace(BOTH, replicas=2, wanted=2, moved_on=True), Do.EVICT),
+    ("scaled to more, not all there", replace(STARTING, replicas=5, wanted=5, moved_on=True), Do.GIVE_BACK),
+    (
+        "rolled out: its set wants none, others are not there yet",
+        replace(BASE, wanted=0, own=(Own(uid="n", mine=False, ready=True, available=True),), moved_on=True),
+        Do.WAIT,
+    ),
+    (
+        "rolled out, and the new ones are there",
+        replace(BASE, wanted=0, own=own(3, mine=False), moved_on=True, settled=True),
+        Do.EVICT,
+    ),
+    ("the check says no, and the new one is not marked", replace(BASE, own=NEW, held=Held.NEVER), Do.COST),
+    ("it is marked", replace(BASE, own=CHEAP, held=Held.NEVER), Do.GIVE_BACK),
+    ("it landed astray", replace(BASE, own=NEW, failed="astray"), Do.COST),
+    (
+        "a Ready pod would go, and too few are Ready",
+        replace(BASE, own=own(2), wanted=2, failed="astray"),
+        Do.WAIT,
+    ),
+    (
+        "the same, where fewer were Ready at the release",
+        replace(BASE, own=own(2), wanted=2, failed="astray", ready_before=2),
+        Do.GIVE_BACK,
+    ),
+    (
+        "the old one is not Ready: it is the one that goes",
+        replace(BASE, own=NEW, failed="x", ready=False),
+        Do.GIVE_BACK,
+    ),
+    ("a mark alone, both there", replace(BOTH, own=CHEAP, known=False), Do.GIVE_BACK),
+    ("another installation's mark", replace(BOTH, known=False, ours=False), Do.LEAVE),
+    (
+        "another installation's mark, of long ago",
+        replace(BOTH, own=CHEAP, known=False, ours=False, seconds=FOREIGN),
+        Do.GIVE_BACK,
+    ),
+    ("a mark that names a set which does not select it", replace(BOTH, known=False, selects=False), Do.LEAVE),
+    ("its ReplicaSet is gone, new ones start", replace(STARTING, wanted=None), Do.WAIT),
+    ("its ReplicaSet is gone, new ones are there", replace(BOTH, wanted=None), Do.EVICT),
+    ("the same by a mark alone", replace(BOTH, wanted=None, known=False), Do.LEAVE),
+    ("its owner is gone", replace(BOTH, wanted=None, replicas=None), Do.LEAVE),
+    ("it has ended", replace(STARTING, finished=True), Do.EVICT),
+    ("it has ended, by a mark alone", replace(STARTING, finished=True, known=False), Do.GIVE_BACK),
+]
+
+
+@pytest.mark.parametrize(("case", "seen", "do"), CASES, ids=[c[0] for c in CASES])
+def test_what_comes_next(case: str, seen: Seen, do: Do) -> None:
+    found = step(seen)
+    assert (found.do, bool(found.why)) == (do, True), (case, found)
+
+
+def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_ready_pod() -> None:
+    users = (Own(uid="u", ready=True, available=True, cost=-7), *NEW[1:])
+    found = step(replace(BASE, own=users, held=Held.NEVER))
+    assert (found.do, found.of, found.cost) == (Do.COST, "new", -8)
+    assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
+    assert not step(replace(STARTING, late=True)).takes_ready
+
+
+def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:
+    assert mark_of({MARK: str(OURS)}, "old") == OURS
+    assert mark_of({MARK: str(OURS)}, "copy") is None
+    for text in ("", "{}", "[]", '{"label": 3}', str(replace(OURS, label=""))):
+        assert mark_of({MARK: text}, "old") is None
+    assert str(OURS).startswith('{"label":"pod-template-hash","value":"abc","replicaSet":"rs","pod":"old"')
