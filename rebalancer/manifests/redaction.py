@@ -19,14 +19,14 @@ from typing import Any
 from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.manifests.documents import is_read
 from rebalancer.manifests.redacted_fields import KINDS, Naming
-from rebalancer.model.pod import without_own_cost
-from rebalancer.planner.cluster.simulation import (
+from rebalancer.model.node import (
     CANDIDATE_TAINT,
     INITIALIZED,
     LEAVING_TAINTS,
     STARTING_PREFIXES,
     STARTING_TAINTS,
 )
+from rebalancer.model.pod import without_own_cost
 from rebalancer.policy import owners
 from rebalancer.policy.owners import QUEUES
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from rebalancer.model.kinds import ADD_ONS, DECIDING, Object
-from rebalancer.model.node import DeviceClass, Node, NodeClaim, ObjectMeta, OwnerReference
+from rebalancer.model.node import CANDIDATE_TAINT, DeviceClass, Node, NodeClaim, ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.storage import (
     CSIDriver,
@@ -274,3 +274,13 @@ def identity(o: Object) -> Identity:
         return (o.namespace, o.name, o.kind)
     meta = o if isinstance(o, ObjectMeta) else o.metadata
     return (meta.namespace, meta.name)
+
+
+def candidates(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that an autoscaler may remove unless pods come: the last choice among equal ones.
+
+    cluster-autoscaler taints them, Karpenter says so in their NodeClaims. That a node is empty says nothing:
+    the nodes of a zone that came back are empty, and pods end the candidacy.
+    """
+    tainted = {n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints)}
+    return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))

@@ -14,7 +14,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
 
     Fields that a kind does not have keep their default. `replicas` is spec.replicas (1 if absent). `template`
     is the template that the next pod is built from; for a StatefulSet that of the update revision.
-    `max_unavailable`: of a Deployment's rolling update, as written.
+    `max_unavailable`, `max_surge`: of a Deployment's rolling update, as written.
 
     What of the template decides whether the API server makes a pod of it, and the scheduler does not read:
     `service_account` and `runtime_class` ("" = none is named), `node` where it names one, and `security`, the
@@ -32,6 +32,7 @@ class Workload(Struct, frozen=True, eq=False, kw_only=True):
     min_ready_seconds: int = 0
     update_strategy: str = ""
     max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
     partition: int = 0
     parallel: bool = False
     current_revision: str = ""

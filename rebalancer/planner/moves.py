@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.model.node import is_leaving
 from rebalancer.model.pod import DELETION_COST, Pod, PodTemplate, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -17,7 +18,7 @@ from rebalancer.planner import objective
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
-from rebalancer.planner.cluster.simulation import Landing, Simulation, is_leaving, key_of
+from rebalancer.planner.cluster.simulation import Landing, Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting
 from rebalancer.planner.plan import Certainty, Refusal, refused
 from rebalancer.policy.annotations import preference

@@ -15,19 +15,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import PODS
-from rebalancer.model.node import Node, NodeSpec
+from rebalancer.model.node import (
+    CANDIDATE_TAINT,
+    LEAVING_TAINTS,
+    STARTING_PREFIXES,
+    STARTING_TAINTS,
+    Node,
+    NodeSpec,
+)
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component, components, concerned
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
-from rebalancer.planner.cluster.simulation import (
-    CANDIDATE_TAINT,
-    LEAVING_TAINTS,
-    STARTING_PREFIXES,
-    STARTING_TAINTS,
-    Simulation,
-)
+from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.constraints import View
 from rebalancer.planner.moves import victim_order
 from rebalancer.planner.plan import PlanOptions

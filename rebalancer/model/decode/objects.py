@@ -65,6 +65,7 @@ otherwise anybody who may create a pod could keep all other pods from being read
 class _RollingUpdate(Struct, frozen=True, rename="camel"):
     partition: int = 0
     max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
 
 
 class _UpdateStrategy(Struct, frozen=True, rename="camel"):
@@ -198,6 +199,7 @@ class Decoder:
             min_ready_seconds=spec.min_ready_seconds,
             update_strategy=strategy.type,
             max_unavailable=rolling.max_unavailable if kind == "Deployment" else None,
+            max_surge=rolling.max_surge if kind == "Deployment" else None,
             partition=rolling.partition,
             parallel=spec.pod_management_policy == "Parallel",
             current_revision=status.current_revision,

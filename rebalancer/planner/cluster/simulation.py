@@ -19,10 +19,10 @@ from msgspec import Struct
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
-from rebalancer.model.node import FAILING_CONDITIONS, LEAVING_CONDITIONS, NODEPOOL, Node
+from rebalancer.model.node import is_failing, is_leaving, is_starting
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
-from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.effort import OnProgress, Spent, unwatched
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
@@ -79,67 +79,6 @@ class Terminating:
                 self._state.add(key, placed.template, placed.row)
             else:
                 self._state.restore(key)
-
-
-# Nodes that come and go: cordoned or about to be removed, not ready for pods yet, or candidates for
-# removal.
-#
-# The taints, labels and conditions are those of Karpenter (pkg/apis/v1), of cluster-autoscaler (its FAQ,
-# utils/taints) and of Kubernetes' cloud providers.
-
-KARPENTER_TAINTS = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
-"""What Karpenter puts on a node that it is about to take away; the second until its v1."""
-LEAVING_TAINTS = KARPENTER_TAINTS | {"ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
-"""Taints of nodes that are about to go."""
-STARTING_TAINTS = frozenset({"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"})
-"""Taints of nodes that are being set up, …"""
-STARTING_PREFIXES = (
-    "readiness.k8s.io/",
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "status-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-)
-"""… and what the keys of others begin with."""
-CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
-"""A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
-INITIALIZED = "karpenter.sh/initialized"
-
-
-def is_leaving(node: Node) -> bool:
-    """Whether the node is cordoned, drained or about to go: a good place to evict from, none to land on."""
-    return (
-        node.spec.unschedulable
-        or node.metadata.deletion_timestamp is not None
-        or any(t.key in LEAVING_TAINTS for t in node.spec.taints)
-        or any(c.type in LEAVING_CONDITIONS and c.status == "True" for c in node.status.conditions)
-    )
-
-
-def is_failing(node: Node) -> bool:
-    """Whether no pod starts on the node at present: who tolerates everything may land there all the same."""
-    return not node.ready or any(
-        c.type in FAILING_CONDITIONS and c.status == "True" for c in node.status.conditions
-    )
-
-
-def is_starting(node: Node) -> bool:
-    """Whether the node is still being set up: who tolerates everything may land there, and should not.
-
-    Karpenter labels its nodes as initialized once their startup taints are gone and their devices are there.
-    """
-    if NODEPOOL in node.labels and node.labels.get(INITIALIZED) != "true":
-        return True
-    return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
-
-
-def candidates(snapshot: Snapshot) -> frozenset[str]:
-    """The nodes that an autoscaler may remove unless pods come: the last choice among equal ones.
-
-    cluster-autoscaler taints them, Karpenter says so in their NodeClaims. That a node is empty says nothing:
-    the nodes of a zone that came back are empty, and pods end the candidacy.
-    """
-    tainted = {n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints)}
-    return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))
 
 
 class Landing(Struct, frozen=True, eq=False):

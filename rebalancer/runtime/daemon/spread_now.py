@@ -17,10 +17,9 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.store import Change
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, is_leaving
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.simulation import is_leaving
 from rebalancer.spread.constraint import SELECTING, Constraint
 from rebalancer.spread.index import SpreadIndex
 

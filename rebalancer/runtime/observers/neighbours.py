@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 
 from rebalancer.findings.codes import FindingCode
-from rebalancer.model.node import NODEPOOL
+from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Observer
-from rebalancer.planner.cluster.simulation import KARPENTER_TAINTS, is_leaving
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.caps import PER_DAY
 from rebalancer.policy.ledger import DAY, Entry

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from rebalancer.model.node import is_failing, is_leaving, is_starting
+from rebalancer.model.snapshot import candidates
 from rebalancer.planner import plan
-from rebalancer.planner.cluster.simulation import candidates, is_failing, is_leaving, is_starting
 from tests.support.build import node, node_claim, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")
