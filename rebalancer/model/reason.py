@@ -56,6 +56,7 @@ class ReasonCode(StrEnum):
     MULTIPLE_PDBS = "multiple-pdbs"
     PDB_EXHAUSTED = "pdb-exhausted"
     PDB_STALE = "pdb-stale"
+    NOT_REPLACED_FIRST = "not-replaced-first"
     CAP = "cap-reached"
     QUOTA = "quota"
     WINDOW = "maintenance-window"

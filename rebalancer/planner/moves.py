@@ -24,6 +24,7 @@ from rebalancer.planner.plan import Certainty, Refusal, refused
 from rebalancer.policy.annotations import preference
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.quota import unseen
+from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
 
 
@@ -86,6 +87,11 @@ class JudgedMove(Struct, frozen=True, eq=False):
         return self.candidate.component
 
     @property
+    def release(self) -> Release | None:
+        """How the pod is released, if it is replaced first."""
+        return self.landing.release
+
+    @property
     def late(self) -> bool:
         """Whether the replacement is made only once the pod is gone."""
         return self.candidate.members.stateful
@@ -139,7 +145,12 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
 
 
 class Judge:
-    """What moves for hard and for soft constraints are judged by alike, on the simulation's present state."""
+    """What moves for hard and for soft constraints are judged by alike, on the simulation's present state.
+
+    `releases`: whether a pod may be replaced first.
+    """
+
+    releases = True
 
     def __init__(
         self,
@@ -172,8 +183,12 @@ class Judge:
     def landing(self, candidate: Candidate) -> tuple[PodTemplate, Landing]:
         """The replacement, and where the filter lets it go."""
         replacement = self._classes.replacement(candidate.pod, candidate.members)
-        after_gone = candidate.members.stateful
-        return replacement, self.simulation.landing(candidate.pod, replacement, after_gone=after_gone)
+        return replacement, self.simulation.landing(
+            candidate.pod,
+            replacement,
+            after_gone=candidate.members.stateful,
+            release=self._classes.release(candidate.pod) if self.releases else None,
+        )
 
     def foreseeable(self, replacement: PodTemplate) -> bool:
         """Whether what the filter says of the replacement can be relied on (contract, clause 10)."""

@@ -14,6 +14,7 @@ from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.planner.effort import OnProgress, unwatched
 from rebalancer.policy.options import Method, PolicyOptions
+from rebalancer.policy.replace_first import Release
 from rebalancer.spread.constraint import Constraint
 
 Status = Literal["balanced", "fixable", "partly-fixable", "unfixable"]
@@ -28,8 +29,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     state counts with. `fixes` are indices into the plan's `constraints`. Waves count from 1. `waits`: the cap
     that leaves the move to a later cycle, None if it may be made in this one. `approved`: by whom, if anybody
     had to. `worth`: how many pods fewer go with the fullest domain, for each eviction of its owner.
-    `release_label`: the label whose loss makes the ReplicaSet let go of the pod; "" unless it is replaced
-    first.
+    `release_label`: the label whose loss makes the ReplicaSet let go of the pod, "" unless it is replaced
+    first; `released`: as it runs on then.
     """
 
     pod: Pod
@@ -46,6 +47,12 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     worth: float = 0.0
     method: Method = Method.EVICT
     release_label: str = ""
+    released: PodTemplate | None = None
+
+    @property
+    def release(self) -> Release | None:
+        """How the pod is released, if it is replaced first."""
+        return Release(self.release_label, self.released) if self.released is not None else None
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):

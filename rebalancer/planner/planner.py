@@ -184,12 +184,12 @@ def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:
 
 def _moves(view: View, options: PlanOptions, waves: list[Wave], results: list[Results]) -> tuple[Move, ...]:
     position = {id(g): i for i, g in enumerate(g for r in results for g in r.groups)}
-    owners = view.evictable.owners
+    owners, first = view.evictable.owners, view.evictable.replace_first
     numbered = [(number, move) for number, wave in enumerate(waves, 1) for move in wave]
     caps = Caps(options.policy, view.snapshot, owners)
     waits = waiting_moves(caps, owners, (move for _, move in numbered))
     return tuple(
-        shown_move(view.simulation, owners, move, number, position, waits.get(i))
+        shown_move(view.simulation, owners, move, number, position, waits.get(i), first.of(move.pod))
         for i, (number, move) in enumerate(numbered)
     )
 

@@ -184,8 +184,10 @@ class _Useful(Struct, frozen=True, eq=False):
 class SoftJudge(Judge):
     """Judges moves for soft constraints on the simulation's present state.
 
-    `groups`, `classes`: of hard and soft constraints.
+    `groups`, `classes`: of hard and soft constraints. No pod is replaced first for them: scores are guesses.
     """
+
+    releases = False
 
     def __init__(
         self,
@@ -218,6 +220,8 @@ class SoftJudge(Judge):
         `also`: nodes that come into question beside those that the filter leaves by itself.
         """
         pod, members = candidate.pod, candidate.members
+        if (kept := self._classes.kept(pod)) is not None:
+            return Refusal(pod, kept)
         useful = self._useful(needs, candidate)
         if not (useful.serves & members.static).any():
             harms = bool((useful.gains & members.static).any())

@@ -18,7 +18,9 @@ from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.moves import JudgedMove
 from rebalancer.planner.plan import ConstraintResult, Move, Refusal, Status, reason
+from rebalancer.policy.options import Method
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Shared, first_places, narrow
 from rebalancer.spread.skew import PerDomain
 
@@ -286,9 +288,10 @@ def shown_move(
     wave: int,
     position: Mapping[int, int],
     waits: Reason | None,
+    first: Release | Reason | None,
 ) -> Move:
     """One move, with what it does for each constraint. `position`: of each group, by `id`, in the plan.
-    `waits`: why it is left to a later cycle."""
+    `waits`: why it is left to a later cycle. `first`: what is said of replacing the pod first."""
     table, node = simulation.state.table, move.candidate.node
     owner = move.candidate.members.owner
     assert owner is not None, "a pod without an owner is never evicted"
@@ -304,6 +307,8 @@ def shown_move(
         reason += "; rests on the scheduler's scores, as the constraint is soft"
     elif not move.certain:
         reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
+    if isinstance(first, Reason):
+        reason += f"; not replaced first: {first.message}"
     return Move(
         pod=move.pod,
         owner=owners.top(owner),
@@ -315,6 +320,9 @@ def shown_move(
         fixes=tuple(position[id(g)] for g in move.fixes),
         reason=reason,
         waits=waits,
+        method=Method.EVICT if move.release is None else Method.REPLACE_FIRST,
+        release_label=move.release.label if move.release is not None else "",
+        released=move.release.template if move.release is not None else None,
     )
 
 

@@ -17,6 +17,7 @@ from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
 from rebalancer.policy.quota import Quotas
+from rebalancer.policy.replace_first import Release, ReplaceFirst
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 
 # Pods on nodes that are not Ready, where an evicted pod may stay Terminating for a long time.
@@ -72,9 +73,9 @@ class SingleAttachVolumes:
 
         A claim that is not in the snapshot is not judged here: the scheduler's own rules reject such a pod.
         """
-        for claim in sorted(_claims(pod)):
+        for claim in self._attached(pod):
             others = self._users[claim] - 1
-            if others > 0 and self._one_node(claim):
+            if others > 0:
                 who = "another pod" if others == 1 else f"{others} other pods"
                 return Reason(
                     ReasonCode.PINNED_BY_VOLUME,
@@ -84,6 +85,13 @@ class SingleAttachVolumes:
                     "use a ReadWriteMany volume, or give each pod its own (volumeClaimTemplates)",
                 )
         return None
+
+    def attached(self, pod: Pod) -> str:
+        """The first of its claims that keeps a second pod from running beside it, "" if there is none."""
+        return next(self._attached(pod), "")
+
+    def _attached(self, pod: Pod) -> Iterator[str]:
+        return filter(self._one_node, sorted(_claims(pod)))
 
     def _one_node(self, claim: str) -> bool:
         """Whether the claim's volume can be attached to one node only; without a volume, the claim's modes
@@ -126,6 +134,8 @@ class Evictable:
         self.shares = Shares(snapshot, options, self.owners)
         self._queues = AdmissionQueues(snapshot, self.owners)
         self._single_attach_volumes = SingleAttachVolumes(snapshot)
+        attached = self._single_attach_volumes.attached
+        self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self._not_ready_nodes = NotReadyNodes(snapshot)
         self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}
         self._own_templates: dict[int, tuple[Pod, bool]] = {}
@@ -322,7 +332,7 @@ class Evictable:
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template
         if self._allowed_itself(pod):
-            return self.budgets.why_not(pod)
+            return self._by_budget(pod)
         if not o.evict_system_critical_pods and (
             t.priority >= SYSTEM_CRITICAL or t.priority_class.startswith("system-")
         ):
@@ -368,7 +378,18 @@ class Evictable:
                 f"is {age:.0f} s old, policy.minPodAge is {o.min_pod_age:.0f} s",
                 {"age": int(age)},
             )
-        return self.budgets.why_not(pod)
+        return self._by_budget(pod)
+
+    def _by_budget(self, pod: Pod) -> Reason | None:
+        """What its budget keeps may go after its replacement has come."""
+        kept = self.budgets.why_not(pod)
+        how = self.replace_first.of(pod) if kept is not None else None
+        if kept is None or how is None:
+            return kept
+        if isinstance(how, Release):
+            return None
+        message = f"{kept.message}; not replaced first: {how.message}"
+        return Reason(how.code, message, kept.numbers, how.remedy or kept.remedy)
 
 
 def _protection(name: str, says: str, ask: Callable[[Evictable, Pod], Reason | None]) -> Check:

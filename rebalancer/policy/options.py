@@ -21,6 +21,23 @@ class Method(StrEnum):
     REPLACE_FIRST = "replaceFirst"
 
 
+class LabelUser(Struct, frozen=True):
+    """An object that selects pods by labels and is in no snapshot: a NetworkPolicy, say. `namespace` "": it
+    is about all of them. `spec`: as JSON."""
+
+    kind: str
+    namespace: str
+    name: str
+    spec: str
+
+
+class LabelUsers(Struct, frozen=True):
+    """All of them, and the kinds, as plural.group, that are served and may not be read."""
+
+    found: tuple[LabelUser, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
 class Limit(Struct, frozen=True):
     """A cap: a number of pods, or a percentage of the pods it is about, rounded up (1 % of 3 is 1)."""
 
@@ -102,7 +119,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     not its ReplicaSet), and why. `held`: why no pod may be evicted at all. `approval`: which evictions wait
     for somebody; `approved`: what may go of them. `method`: how pods are moved whose workload says nothing of
     it; auto: replace first where its budget allows no disruption. `max_released`: how many pods may be
-    released together.
+    released together. `no_release`: why none may be. `label_users`: None where nobody has looked.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -143,6 +160,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     in_flight_per_owner: Limit = Limit(percent=10)
     method: Literal["evict", "replaceFirst", "auto"] = "evict"
     max_released: int = 5
+    no_release: Reason | None = None
+    label_users: LabelUsers | None = None
     min_worth: float = 0.0
 
     waiting_owners: Mapping[str, Reason] = {}

@@ -57,6 +57,7 @@ def _share(r: Risk) -> str:
 
 _KEEPS = {
     ReasonCode.PDB_EXHAUSTED: "which its budget keeps",
+    ReasonCode.NOT_REPLACED_FIRST: "which its budget keeps",
     ReasonCode.PINNED_BY_VOLUME: "which its volumes keep",
     ReasonCode.NO_FEASIBLE_NODE: "which has no room elsewhere",
 }

@@ -22,6 +22,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.replace_first import Release
 from rebalancer.policy.replacement import edited
 from rebalancer.spread.arrays import Bools, Ints
 
@@ -160,6 +161,7 @@ class Classes:
     ) -> None:
         self.all: list[PodClass] = []
         self._replacements = evictable.replacements
+        self._budgets, self._replace_first = evictable.budgets, evictable.replace_first
         self._index: dict[tuple[object, ...], PodClass] = {}
         self._simulation, self._groups = simulation, groups
         self._single = _SinglePods(simulation, groups, evictable, order)
@@ -224,6 +226,15 @@ class Classes:
     def why_not(self, pod: Pod) -> Reason | None:
         """Why policy keeps one of these pods where it is; None if it may be evicted."""
         return self._single.why_not(pod)
+
+    def release(self, pod: Pod) -> Release | None:
+        """How the pod is released, if it is replaced first."""
+        found = self._replace_first.of(pod)
+        return found if isinstance(found, Release) else None
+
+    def kept(self, pod: Pod) -> Reason | None:
+        """Why its budget keeps a pod that policy lets go, unless it is replaced first."""
+        return self._budgets.why_not(pod)
 
     def replacement(self, pod: Pod, pod_class: PodClass) -> PodTemplate:
         """What takes this very pod's place."""

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import Framework, Frameworks
@@ -25,9 +26,10 @@ from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
 from rebalancer.planner.effort import OnProgress, Spent, unwatched
+from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
 
-# Pods that terminate in a simulated state: they hold their room, and may then let go of it.
+# Pods that go in a simulated state: they hold their room, and may then let go of it.
 
 
 def key_of(pod: Pod) -> Hashable:
@@ -36,18 +38,22 @@ def key_of(pod: Pod) -> Hashable:
 
 
 class Terminating:
-    """The victims that terminate in a state; it can be put back as it was."""
+    """The victims that terminate in a state, or are released and run on; it can be put back as it was."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self.placed: dict[Hashable, Placed] = {}
         self._gone: set[Hashable] = set()
 
-    def take(self, victim: Pod) -> None:
-        """One more pod terminates."""
+    def take(self, victim: Pod, release: Release | None = None) -> None:
+        """One more pod terminates, or is released."""
         key = key_of(victim)
-        self.placed[key] = self._state.pods[key]
-        self._state.terminate(key)
+        self.placed[key] = placed = self._state.pods[key]
+        if release is None:
+            self._state.terminate(key)
+        else:
+            self._state.remove(key)
+            self._state.add(key, release.template, placed.row)
 
     def let_go(self, *victims: Pod) -> None:
         """These victims are gone; without a name, all of them."""
@@ -64,33 +70,38 @@ class Terminating:
         self._state.terminate(key)
 
     @contextmanager
-    def back(self, victims: Sequence[Pod]) -> Iterator[None]:
-        """The state as if these victims, who are gone, had not been evicted; as it was afterwards."""
-        were = {key_of(v): self.placed[key_of(v)] for v in victims}
-        with self._state.also([(key, placed.template, placed.row) for key, placed in were.items()]):
+    def back(self, victims: Iterable[tuple[Pod, Release | None]]) -> Iterator[None]:
+        """The state as if these victims, who are gone, had not been evicted, or were released and no more; as
+        it was afterwards."""
+        were = [(key_of(v), self.placed[key_of(v)], release) for v, release in victims]
+        with self._state.also([(key, r.template if r else p.template, p.row) for key, p, r in were]):
             yield
 
     def undo(self, *victims: Pod) -> None:
         """These victims are as they were; without a name, all of them."""
         for key in [key_of(v) for v in victims] or list(self.placed):
             placed = self.placed.pop(key)
-            if key in self._gone:
-                self._gone.remove(key)
-                self._state.add(key, placed.template, placed.row)
-            else:
+            if key not in self._gone and self._state.pods[key].terminating:
                 self._state.restore(key)
+                continue
+            if key not in self._gone:
+                self._state.remove(key)
+            self._gone.discard(key)
+            self._state.add(key, placed.template, placed.row)
 
 
 class Landing(Struct, frozen=True, eq=False):
     """Where the filter lets a replacement go, bool[N].
 
     `held`: while the victims still hold their room. `freed`: once they are gone. `later`: nodes that open
-    only when pods end that somebody else deletes.
+    only when pods end that somebody else deletes. `release`: how the victim is released, if it is: it stays
+    until the replacement is there, and `freed` is as `held`.
     """
 
     held: Bools
     freed: Bools
     later: Bools
+    release: Release | None = None
 
     @property
     def anywhere(self) -> Bools:
@@ -246,22 +257,26 @@ class Simulation:
             fits &= state.allocatable(resource)[rows] - state.requested[resource][rows] >= amount
         return fits
 
-    def landing(self, victim: Pod, replacement: PodTemplate, *, after_gone: bool) -> Landing:
-        """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end."""
+    def landing(
+        self, victim: Pod, replacement: PodTemplate, *, after_gone: bool, release: Release | None = None
+    ) -> Landing:
+        """Where one victim's replacement can go; `after_gone`: its owner waits for the victim's end;
+        `release`: the victim goes after it."""
         framework = self.framework(replacement)
         if replacement.migrates:
             # The target is placed while the source runs and counts; KubeVirt keeps it off the source's node.
             there = framework.feasible(replacement).copy()
             there[self.state.table.index[victim.node_name]] = False
             return Landing(self.shared.of(there), self.shared.of(there), self.state.table.none)
-        with self.without(victim) as leaving:
+        with self.without(victim, release=release) as leaving:
             held = None if after_gone else framework.feasible(replacement)
-            leaving.let_go()
-            freed = framework.feasible(replacement)
+            if release is None:
+                leaving.let_go()
+            freed = framework.feasible(replacement) if release is None or held is None else held
             held = freed if held is None else held
             if self._ending:
-                return self._with_ends(replacement, held, freed)
-        return Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none)
+                return replace(self._with_ends(replacement, held, freed), release=release)
+        return Landing(self.shared.of(held), self.shared.of(freed), self.state.table.none, release)
 
     def named(self, rows: Rows) -> tuple[str, ...]:
         """The names of the nodes with these numbers, one tuple for equal rows."""
@@ -301,12 +316,12 @@ class Simulation:
         return Landing(held, freed, later & ~held & ~freed)
 
     @contextmanager
-    def without(self, *victims: Pod) -> Iterator[Terminating]:
-        """The state with pods terminating; as it was afterwards."""
+    def without(self, *victims: Pod, release: Release | None = None) -> Iterator[Terminating]:
+        """The state with pods terminating, or released; as it was afterwards."""
         leaving = Terminating(self.state)
         try:
             for victim in victims:
-                leaving.take(victim)
+                leaving.take(victim, release)
             yield leaving
         finally:
             leaving.undo()
@@ -342,9 +357,9 @@ class Simulation:
     def preferred(self, victim: Pod, replacement: PodTemplate, landing: Landing) -> Rows:
         """The best-scored nodes, by number: while the victim holds its room, and once it is gone."""
         best = self.state.table.none
-        with self.without(victim) as leaving:
+        with self.without(victim, release=landing.release) as leaving:
             framework = self.framework(replacement)
-            for mask in (landing.held, landing.freed):
+            for mask in (landing.held, landing.freed)[: 1 if landing.release else 2]:
                 if mask.any():
                     totals = framework.score(replacement, mask).totals
                     best = best | (mask & (totals == totals[mask].max()))
@@ -358,7 +373,7 @@ class Simulation:
         """
         if np.count_nonzero(landing.held) == 1:
             return np.flatnonzero(landing.held)
-        with self.without(victim) as leaving:
+        with self.without(victim, release=landing.release) as leaving:
             if after_gone:
                 leaving.let_go()
             totals = self.framework(replacement).score(replacement, landing.held).totals

@@ -42,7 +42,8 @@ from rebalancer.policy.owners import Owners
 class Queue:
     """The moves of a sequence, in their order. `at_most`: how many of them limits let go together.
 
-    `unsure`: one that is in a wave may end otherwise than predicted, so that what follows may, too.
+    `unsure`: one that is in a wave may end otherwise than predicted, so that what follows may, too. Where one
+    is replaced first each goes by itself: its victim counts on, which no other rule here expects.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class Queue:
         kind = moves[0].candidate.pod_class
         same = list(takewhile(lambda m: m.candidate.pod_class == kind, moves[: comparable(moves)]))
         self._same = len(same)
-        self._apart = together(moves)
+        self._by_itself = any(m.release is not None for m in moves)
+        self._apart = alone(moves[0]) if self._by_itself else together(moves)
         # Asked only where moves are not seen to hold together without them.
-        more = self._apart.length < len(same)
+        more = self._apart.length < len(same) and not self._by_itself
         self._interleavings = Interleavings(simulation, same) if more else None
         self._known: tuple[int, Together] | None = None
 
@@ -77,7 +79,7 @@ class Queue:
 
     def _found(self) -> Together:
         head = self.moves[0]
-        if self.unsure:
+        if self.unsure or self._by_itself:
             return alone(head)
         most = min(len(self.moves), self._at_most(head))
         kind = head.candidate.pod_class
@@ -221,11 +223,13 @@ def _demands(moves: Sequence[JudgedMove], evictable: Evictable, limits: Limits) 
         owner = evictable.shares.top(m.pod)
         by_owner[owner.key if owner is not None else ""].append(m)
         by_component[id(m.component)].append(m)
-        for b in evictable.budgets.of(m.pod):
+        for b in evictable.budgets.of(m.pod) if m.release is None else ():
             if b.costs(m.pod):
                 by_budget[b.key].append(m)
     if moves:
         yield Demand(-(-len(moves) // LARGEST), "", f"{LARGEST} evictions at a time")
+    released = sum(m.release is not None for m in moves)
+    yield Demand(-(-released // limits.most_released), "", f"{limits.most_released} released pods at a time")
     for key, own in by_budget.items():
         budget = next(b for b in evictable.budgets.of(own[0].pod) if b.key == key)
         most = max(1, limits.of_budget(budget))
@@ -240,6 +244,9 @@ def _demands(moves: Sequence[JudgedMove], evictable: Evictable, limits: Limits) 
             f"{_owner(own, evictable).rpartition('/')[2]} with {most} of its pods away at a time",
         )
     for own in by_component.values():
+        if any(m.release is not None for m in own):
+            name = _owner(own, evictable)
+            yield Demand(len(own), name, f"{name.rpartition('/')[2]}, replaced first one pod at a time")
         likely = sum(not m.certain for m in own)
         if likely > 1:
             name = _owner(own, evictable).rpartition("/")[2]

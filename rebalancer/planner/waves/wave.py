@@ -26,6 +26,7 @@ from rebalancer.planner.waves.interleavings import Amounts, Elsewhere, Others, T
 from rebalancer.policy.budgets import Allowance, Budget, Budgets, InFlight
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.quota import Charged
+from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, among, members, numbered
 
 # What bounds the moves of one wave by number: budgets, shares of owners, quotas.
@@ -42,11 +43,13 @@ class Limits:
         self._allowance = Allowance(evictable.budgets, draining)
         self._in_flight = InFlight(evictable.shares)
         self._charged = Charged(evictable.quotas)
+        self._released, self.most_released = 0, evictable.options.max_released
 
-    def fits(self, pod: Pod, owner: Workload | None) -> bool:
-        """Whether the pod may go in this wave as well."""
+    def fits(self, pod: Pod, owner: Workload | None, release: Release | None = None) -> bool:
+        """Whether the pod may go in this wave as well. One that is replaced first costs no budget."""
         shared = not self._shares or self._in_flight.fits(pod)
-        return shared and self._allowance.fits(pod) and self._charged.fits(pod, owner)
+        bounded = self._allowance.fits(pod) if release is None else self._released < self.most_released
+        return shared and bounded and self._charged.fits(pod, owner)
 
     def at_most(self, pod: Pod) -> int:
         """How many pods like this one may go together, in a wave without others."""
@@ -60,9 +63,11 @@ class Limits:
         """How many pods of the pod's owner may go together."""
         return self._in_flight.at_most(pod)
 
-    def spend(self, pod: Pod, owner: Workload | None) -> None:
+    def spend(self, pod: Pod, owner: Workload | None, release: Release | None = None) -> None:
         """Adds the pod to the wave."""
-        self._allowance.spend(pod)
+        if release is None:
+            self._allowance.spend(pod)
+        self._released += release is not None
         self._in_flight.spend(pod)
         self._charged.spend(pod, owner)
 
@@ -219,11 +224,11 @@ class WaveInTheMaking:
         pod, replacement, members = move.pod, move.replacement, move.candidate.members
         if members.ordered and members.owner in self._in_order:
             return False
-        if self._conflicts.any_with(replacement) or not self._limits.fits(pod, members.owner):
+        if self._conflicts.any_with(replacement) or not self._limits.fits(pod, members.owner, move.release):
             return False
         self._together[id(move.component)] = together
         own = self._own(move)
-        self._terminating.take(pod)
+        self._terminating.take(pod, move.release)
         if move.late:
             # Its owner makes the replacement once it is gone: its own room is free by then.
             self._terminating.let_go(pod)
@@ -237,7 +242,7 @@ class WaveInTheMaking:
         if awaited or not held.any() or not self._fits(move, held, held, own, free):
             self._terminating.undo(pod)
             return False
-        self._limits.spend(pod, members.owner)
+        self._limits.spend(pod, members.owner, move.release)
         self._conflicts.add(replacement)
         if members.ordered:
             self._in_order.append(members.owner)
@@ -333,10 +338,13 @@ class WaveInTheMaking:
 
     @contextmanager
     def _one_by_one(self, move: JudgedMove) -> Iterator[None]:
-        """The state with other components' victims gone, and the moves of its own one after the other."""
+        """The state with other components' victims gone, and the moves of its own one after the other. The
+        victim of one that is replaced first is there."""
         own = self._own(move)
         now = own.index(move)
-        with self._terminating.back([m.pod for m in own[now + 1 :]]), self._arrived(own[:now]):
+        there = [(m.pod, None) for m in own[now + 1 :]]
+        released = [(move.pod, move.release)] if move.release is not None else []
+        with self._terminating.back([*there, *released]), self._arrived(own[:now]):
             yield
 
     @contextmanager

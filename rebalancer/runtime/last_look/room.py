@@ -121,7 +121,8 @@ class Room:
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:
             return True  # `why_not` says so
-        landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
+        after_gone = move.owner.kind == "StatefulSet"
+        landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any():
             return False  # one of the others may make room for it
         return may_fly(simulation, move, others, unplaced)
@@ -148,7 +149,8 @@ class Room:
         framework = simulation.framework(move.replacement)
         if move.certain and (why := next(doubts(framework, move.replacement, self._witness()), "")):
             return _changed(f"since the plan, {why}")
-        landing = simulation.landing(pod, move.replacement, after_gone=move.owner.kind == "StatefulSet")
+        after_gone = move.owner.kind == "StatefulSet"
+        landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any() or not landing.freed.any():
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
