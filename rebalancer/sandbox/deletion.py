@@ -159,7 +159,7 @@ def _before(store: Storage, resource: Resource, record: Record, propagation: str
     uid = record.obj["metadata"].get("uid", "")
     if propagation == "Orphan":
         for inner, obj in store.owned(uid):
-            _disown(store, inner, obj, uid)
+            disown(store, inner, obj, uid)
         return
     blocking = [pair for pair in store.owned(uid) if _blocks(pair[1], uid)]
     if blocking and FOREGROUND not in (record.obj["metadata"].get("finalizers") or ()):
@@ -189,13 +189,14 @@ def _collect(store: Storage, resource: Resource, obj: Object, uid: str, propagat
     metadata = obj["metadata"]
     others = [o for o in metadata.get("ownerReferences") or () if o.get("uid") != uid]
     if others:
-        _disown(store, resource, obj, uid)
+        disown(store, resource, obj, uid)
         return
     record = store.record(resource, metadata["name"], metadata.get("namespace"))
     delete(store, resource, record, Deletion(propagation=propagation))
 
 
-def _disown(store: Storage, resource: Resource, obj: Object, uid: str) -> None:
+def disown(store: Storage, resource: Resource, obj: Object, uid: str) -> None:
+    """Take the reference to the owner of that uid away. The lock is held."""
     record = store.record(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"))
     new = copied(record.obj)
     _keep(new["metadata"], "ownerReferences", lambda owner: owner.get("uid") != uid)

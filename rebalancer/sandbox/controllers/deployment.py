@@ -15,7 +15,17 @@ from rebalancer.model.pod import DELETION_COST, cost_of
 from rebalancer.sandbox.controllers import kubelet
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.creation import defaulted_spec
-from rebalancer.sandbox.objects import Object, condition, copied, is_ready, seconds_of, set_condition
+from rebalancer.sandbox.deletion import disown
+from rebalancer.sandbox.objects import (
+    Object,
+    condition,
+    copied,
+    from_object,
+    is_ready,
+    matches,
+    seconds_of,
+    set_condition,
+)
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import PODS, ApiError, Resource, resolve
 from rebalancer.sandbox.storage import Event
@@ -36,6 +46,16 @@ class OwnerController(Controller):
         elif event.resource is self.owned:
             for key in kubelet.owner_keys(event, self.resource.kind):
                 self.loop.add(self, key)
+
+    def sync(self, key: str) -> None:
+        with self.store.lock:  # the owner must not end meanwhile: nobody would collect what is made for it
+            owner = self.owner(key)
+            if owner is not None:
+                self.manage(key, owner)
+
+    def manage(self, key: str, owner: Object) -> None:
+        """Brings in order what is the owner's. The lock is held."""
+        raise NotImplementedError
 
     def owner(self, key: str) -> Object | None:
         """The owner of that key, if it is still there."""
@@ -62,11 +82,27 @@ class ReplicaSets(OwnerController):
     def __init__(self, store: Store, loop: Loop, kind: str = "ReplicaSet") -> None:
         super().__init__(store, loop)
         self.resource = resolve(kind)
+        self._bare: dict[str, None] = {}
+        """Keys of pods that nobody controls."""
 
-    def sync(self, key: str) -> None:
-        owner = self.owner(key)
-        if owner is None:
+    def notice(self, event: Event) -> None:
+        super().notice(event)
+        if event.resource is not PODS:
             return
+        if event.type == "DELETED" or kubelet.controller_of(event.obj) is not None:
+            self._bare.pop(event.record.key, None)
+            return
+        self._bare[event.record.key] = None
+        for record in self.store.collection(self.resource).scan(event.obj["metadata"]["namespace"]):
+            if self._selects(record.obj, event.obj):
+                self.loop.add(self, record.key)
+
+    def _selects(self, owner: Object, pod: Object) -> bool:
+        selector = owner["spec"].get("selector")
+        found = from_object(selector if self.resource is REPLICA_SETS else {"matchLabels": selector})
+        return found is not None and found != () and matches(found, pod["metadata"].get("labels"))
+
+    def manage(self, key: str, owner: Object) -> None:
         trouble: ApiError | None = None
         if not kubelet.terminating(owner):
             try:
@@ -77,8 +113,31 @@ class ReplicaSets(OwnerController):
         if trouble is not None:
             raise trouble
 
+    def _claimed(self, owner: Object) -> list[Object]:
+        """Its active pods, after it has let go what it does not select and adopted what is nobody's.
+
+        Rule: pkg/controller/controller_ref_manager.go (ClaimPods).
+        """
+        namespace = owner["metadata"]["namespace"]
+        own = filter(kubelet.active, kubelet.owned_pods(self.store, owner))
+        for pod in own if owner["spec"].get("selector") else ():
+            if not self._selects(owner, pod):
+                disown(self.store, PODS, pod, owner["metadata"]["uid"])
+
+        def adopt(new: Object) -> None:
+            new["metadata"].setdefault("ownerReferences", []).insert(0, kubelet.reference(owner))
+
+        for key in self._bare:
+            space, name = kubelet.split(key)
+            found = self.store.find(PODS, name, namespace) if space == namespace else None
+            if found is None or kubelet.controller_of(found) is not None or not kubelet.active(found):
+                continue
+            if self._selects(owner, found):
+                self.store.modify(PODS, name, namespace, adopt)
+        return [p for p in kubelet.owned_pods(self.store, owner) if kubelet.active(p)]
+
     def _scale(self, owner: Object) -> None:
-        live = [p for p in kubelet.owned_pods(self.store, owner) if kubelet.active(p)]
+        live = self._claimed(owner)
         missing = kubelet.replicas_of(owner) - len(live)
         name, namespace = owner["metadata"]["name"], owner["metadata"]["namespace"]
         template = owner["spec"].get("template") or {}
@@ -200,10 +259,7 @@ class Deployments(OwnerController):
     resource = DEPLOYMENTS
     owned = REPLICA_SETS
 
-    def sync(self, key: str) -> None:
-        owner = self.owner(key)
-        if owner is None:
-            return
+    def manage(self, key: str, owner: Object) -> None:
         if not kubelet.terminating(owner):
             new, old = self._sets(owner)
             paused = bool(owner["spec"].get("paused"))
@@ -256,7 +312,7 @@ class Deployments(OwnerController):
     def _scale(self, owner: Object, new: Object, old: list[Object], *, paused: bool) -> None:
         wanted = kubelet.replicas_of(owner)
         busy = [s for s in old if kubelet.replicas_of(s)]
-        recreates = (owner["spec"].get("strategy") or {}).get("type") == "Recreate"
+        recreates = _recreates(owner)
         if recreates and not paused:
             for found in busy:
                 self._resize(found, 0)
@@ -325,7 +381,8 @@ class Deployments(OwnerController):
             "availableReplicas": available,
             "unavailableReplicas": max(sum(map(kubelet.replicas_of, every)) - available, 0),
         }
-        enough = available >= wanted - _limits(owner, wanted)[1]
+        # A Recreate has no maxUnavailable, although it takes all away at once.
+        enough = available >= wanted - (_limits(owner, wanted)[1] if not _recreates(owner) else 0)
         complete = updated == wanted == counts["replicas"] == available
         now = self.store.now()
 
@@ -340,6 +397,13 @@ class Deployments(OwnerController):
                 "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
             }
             set_condition(obj, has, now)
+            if owner["spec"].get("paused"):
+                paused = {"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused"}
+                set_condition(obj, {**paused, "message": "Deployment is paused"}, now)
+                return
+            before = (condition(obj, "Progressing") or {}).get("reason")
+            if before == "NewReplicaSetAvailable" and 0 < updated == counts["replicas"]:
+                return  # a pod that is gone or ill is no rollout
             made = (new or owner)["metadata"]["name"]
             how = "has successfully progressed" if complete else "is progressing"
             moves = {
@@ -372,6 +436,10 @@ def _template(obj: Object) -> dict[str, Any]:
 
 def _revision(found: Object) -> int:
     return int((found["metadata"].get("annotations") or {}).get(REVISION, 0))
+
+
+def _recreates(owner: Object) -> bool:
+    return (owner["spec"].get("strategy") or {}).get("type") == "Recreate"
 
 
 def _limits(owner: Object, wanted: int) -> tuple[int, int]:

@@ -114,10 +114,7 @@ class StatefulSets(OwnerController):
 
     resource = SETS
 
-    def sync(self, key: str) -> None:
-        owner = self.owner(key)
-        if owner is None:
-            return
+    def manage(self, key: str, owner: Object) -> None:
         revisions = Revisions.of(self.store, owner)
         if not kubelet.terminating(owner):
             self._update(owner, revisions)
@@ -301,10 +298,9 @@ class DaemonSets(OwnerController):
             for record in self.store.collection(DAEMON_SETS).scan():
                 self.loop.add(self, record.key)
 
-    def sync(self, key: str) -> None:
+    def manage(self, key: str, owner: Object) -> None:
         namespace, name = kubelet.split(key)
-        owner = self.owner(key)
-        if owner is None or kubelet.terminating(owner):
+        if kubelet.terminating(owner):
             return
         wanted, kept = self._nodes(owner)
         there: dict[str, list[Object]] = {}
