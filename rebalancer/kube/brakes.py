@@ -113,15 +113,15 @@ def set_brake(
     return edit_annotations(connection, place, change, create={} if create else None)
 
 
-def claim_brake(connection: Connection, place: Place, by: str) -> None:
+def claim_brake(connection: Connection, place: Place, by: str, *, leads: bool = True) -> None:
     """Makes sure that there is one. `by`: the run that needs it, and takes it away again; "" = it stays.
 
-    One that another run made for itself is this one's from now on; any other is left as it is. Raises
-    KubeError.
+    One that another run made for itself is this one's from now on if this one `leads`; any other is left as
+    it is. Raises KubeError.
     """
 
     def change(annotations: dict[str, str]) -> None:
-        if annotations.pop(FOR_RUN, None) is not None and by:
+        if leads and annotations.pop(FOR_RUN, None) is not None and by:
             annotations[FOR_RUN] = by
 
     edit_annotations(connection, place, change, create={FOR_RUN: by} if by else {})

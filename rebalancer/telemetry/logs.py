@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any, Literal, TextIO
 
 from msgspec import Struct
@@ -105,26 +101,12 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
 
-@contextmanager
-def level_on_signal(configured: str, number: int = signal.SIGUSR1) -> Iterator[None]:
-    """While the block runs, the signal switches between debug and the level last set up, or `configured` if
-    none was.
-
-    Main thread only.
-    """
-
-    def toggle(_: int, __: FrameType | None) -> None:
-        quiet = _now.level if _now is not None else configured
-        level = "debug" if logging.getLogger().level != logging.DEBUG else quiet
-        set_level(level)
-        # A handler runs between two instructions of the main thread, which may hold a lock of logging's.
-        threading.Thread(target=log.warning, args=("log level is %s now", level), daemon=True).start()
-
-    before = signal.signal(number, toggle)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+def switch_level(configured: str) -> None:
+    """Switches between debug and the level last set up, or `configured` if none was."""
+    quiet = _now.level if _now is not None else configured
+    level = "debug" if logging.getLogger().level != logging.DEBUG else quiet
+    set_level(level)
+    log.warning("log level is %s now", level)
 
 
 class JsonFormatter(logging.Formatter):

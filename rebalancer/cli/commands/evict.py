@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -286,7 +287,11 @@ def run(
         reloader = Reloader(
             settings, load, file=options.settings_file(config), observer=observer, follow=follow
         )
-        with stop_on_signals(stop, reload=reloader.ask), logs.level_on_signal(settings.telemetry.log_level):
+        also: dict[int, Callable[[], object]] = {
+            signal.SIGHUP: reloader.ask,
+            signal.SIGUSR1: lambda: logs.switch_level(settings.telemetry.log_level),
+        }
+        with stop_on_signals(stop, also=also):
             serve(
                 connection,
                 reloader,

@@ -8,10 +8,11 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
-from types import FrameType
+from queue import SimpleQueue
+from types import FrameType, MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -202,21 +203,34 @@ class Daemon:
 
 
 @contextmanager
-def stop_on_signals(stop: threading.Event, *, reload: Callable[[], None] | None = None) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; a second one ends the process at once. SIGHUP calls `reload`. Main
-    thread only."""
+def stop_on_signals(
+    stop: threading.Event, *, also: Mapping[int, Callable[[], object]] = MappingProxyType({})
+) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; another one after that ends the process at once. `also`: what other
+    signals do. Main thread only.
+
+    A handler runs between two instructions of the main thread, which may hold a lock of `stop`, or of a log,
+    at that moment, and a handler that asks for it would wait for ever. So a thread does what signals ask for.
+    """
+    came: SimpleQueue[int | None] = SimpleQueue()  # the one queue that a handler may put something in
 
     def handle(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
+        if number in _SIGNALS and stop.is_set():
             # Not by the signal's default: process 1 of a container, which this mostly is, has none.
             os._exit(128 + number)
-        stop.set()
+        came.put(number)
 
-    before = {s: signal.signal(s, handle) for s in _SIGNALS}
-    if reload is not None and hasattr(signal, "SIGHUP"):
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: reload())
+    def obey() -> None:
+        while (number := came.get()) is not None:
+            also.get(number, stop.set)()
+
+    thread = threading.Thread(target=obey, name="signals", daemon=True)
+    thread.start()
+    before = {s: signal.signal(s, handle) for s in (*_SIGNALS, *also)}
     try:
         yield
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
+        came.put(None)
+        thread.join()

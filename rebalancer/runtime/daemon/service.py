@@ -99,7 +99,7 @@ class Reloader:
         self._new: Settings | None = None
 
     def ask(self) -> None:
-        """Asks for a look at all sources (SIGHUP), even if the file is the same. Safe in a signal handler."""
+        """Asks for a look at all sources (SIGHUP), even if the file is the same."""
         self._asked.set()
 
     def look(self) -> None:

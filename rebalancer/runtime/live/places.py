@@ -278,18 +278,24 @@ def places_to_act(
     return places
 
 
-def make_brake(settings: Settings, connection: Connection, brake: Place, by: str, *, wait: Wait) -> None:
+def make_brake(
+    settings: Settings, connection: Connection, brake: Place, by: str, *, wait: Wait, leads: bool = True
+) -> None:
     """Where nothing is installed: the brake of a process that stays, or of the run `by`.
 
-    Raises UserError if somebody has paused by another one before this one could be found; KubeError if that
-    cannot be seen.
+    A run makes it before it has the lease, since a lease without a brake looks like an installation that lost
+    it; and once more when it `leads`, since the run before may have taken its own away meanwhile. Raises
+    UserError if somebody has paused by another one before this one could be found; KubeError if that cannot
+    be seen.
     """
     try:
         # One that was created although the answer got lost is there when it is asked for again.
-        retry(lambda: claim_brake(connection, brake, by), wait=wait)
+        retry(lambda: claim_brake(connection, brake, by, leads=leads), wait=wait)
     except KubeError as e:
         # Its absence holds evictions, and says so.
         log.warning("%s, by which people pause evictions, cannot be created: %s", brake, e)
+    if not leads:
+        return
     for other in survey(settings, connection, wait=wait).brakes:
         what = f"configmap {other.place.name} -n {other.place.namespace}"
         why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")

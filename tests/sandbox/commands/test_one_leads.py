@@ -233,3 +233,11 @@ def test_two_runs_where_nothing_is_installed_know_of_each_other(tmp_path: Path) 
         assert evictions(server) == 4
         assert [m["metadata"]["name"] for m in server.store.list("ConfigMap")] == ["rebalancer-ledger"]
         assert not server.store.list("Lease")
+
+
+def test_a_run_where_nothing_is_installed_makes_its_brake_before_its_lease(tmp_path: Path) -> None:
+    """In between, another run would take the lease for one of an installation that has lost its brake."""
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        made = [a.resource for a in server.accesses if a.verb == "create"]
+        assert made.index("configmaps") < made.index("leases")

@@ -109,11 +109,44 @@ def test_a_second_signal_ends_process_1_of_a_container_too() -> None:
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
 
 
+ALWAYS_AT_THE_LOCK = """
+import signal, sys, threading
+from rebalancer.runtime.daemon.schedule import stop_on_signals
+stop = threading.Event()
+with stop_on_signals(stop):
+    print("begun", flush=True)
+    while not stop.wait(0):
+        pass
+"""
+
+
+def test_a_signal_stops_a_process_that_is_just_looking_at_the_stop() -> None:
+    """A handler that asks for a lock that the thread below it holds waits for ever."""
+    for _ in range(10):
+        command = [sys.executable, "-c", ALWAYS_AT_THE_LOCK]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            try:
+                assert process.wait(20) == 0
+            finally:
+                process.kill()
+
+
 def test_signal_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with stop_on_signals(threading.Event()):
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_other_signals_do_what_is_asked_for_and_do_not_stop() -> None:
+    stop, reloaded = threading.Event(), threading.Event()
+    with stop_on_signals(stop, also={signal.SIGHUP: reloaded.set}):
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert reloaded.wait(30)
+    assert not stop.is_set()
 
 
 def test_a_dry_daemon_plans_again_and_again_and_sends_nothing() -> None:

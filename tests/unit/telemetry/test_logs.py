@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -16,7 +12,7 @@ import pytest
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from rebalancer.telemetry.logs import ConsoleFormatter, Format, level_on_signal, redacted, set_up
+from rebalancer.telemetry.logs import ConsoleFormatter, Format, redacted, set_up, switch_level
 
 log = logging.getLogger("rebalancer.test")
 
@@ -108,18 +104,13 @@ def test_ordinary_text_is_left_alone() -> None:
         assert redacted(text) == text
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGUSR1")
-def test_a_signal_switches_to_debug_and_back() -> None:
+def test_the_level_is_switched_to_debug_and_back() -> None:
     stream, log = lines("console", "warning")
-    with level_on_signal("warning"):
-        log.debug("one")
-        os.kill(os.getpid(), signal.SIGUSR1)
-        log.debug("two")
-        os.kill(os.getpid(), signal.SIGUSR1)
-        log.debug("three")
-        deadline = time.monotonic() + 60
-        while stream.getvalue().count("log level is") < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+    log.debug("one")
+    switch_level("warning")
+    log.debug("two")
+    switch_level("warning")
+    log.debug("three")
     said = stream.getvalue()
     assert "two" in said
     assert "one" not in said
