@@ -29,7 +29,7 @@ _RESTS_ON_SCORES = (
 )
 
 _LABELS_ASKED_FOR = (
-    "no policy, DestinationRule or PodMonitor asks for a label that a pod loses which is replaced first: they "
+    "no policy, DestinationRule or PodMonitor asks for the label of a pod that is replaced first: they "
     "are in no snapshot, and are read in the cluster"
 )
 
