@@ -26,6 +26,8 @@ class Result(StrEnum):
     """The server took it, or it was read back as taken."""
     MIGRATING = "migrating"
     """Its controller moves it to another node and then ends it: a virtual machine of KubeVirt."""
+    RELEASED = "released"
+    """Replace first: its ReplicaSet was made to let go of it; it is evicted when its replacement is there."""
     WOULD_EVICT = "would-evict"
     """Dry run: recorded only, or accepted by the server's own dry run."""
     GONE = "already-gone"
@@ -79,8 +81,8 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def evicted(self) -> bool:
-        """Whether the pod goes because of this eviction, now or once it has moved."""
-        return self.result in (Result.EVICTED, Result.MIGRATING)
+        """Whether the pod goes because of this eviction, now or once it has moved or been replaced."""
+        return self.result in (Result.EVICTED, Result.MIGRATING, Result.RELEASED)
 
     @property
     def tried(self) -> bool:
@@ -113,8 +115,13 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def evicted(self) -> bool:
-        """Whether this process evicted the pod."""
+        """Whether this process evicted the pod, or released it."""
         return self.eviction is not None and self.eviction.evicted
+
+    @property
+    def kept(self) -> bool:
+        """Whether it was released, and is there still."""
+        return self.eviction is not None and self.eviction.result is Result.RELEASED
 
     @property
     def as_planned(self) -> bool:
@@ -179,7 +186,7 @@ class CycleReport(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def evicted(self) -> int:
         """Pods that this cycle evicted."""
-        return sum(o.evicted for o in self.outcomes)
+        return sum(o.evicted and not o.kept for o in self.outcomes)
 
     @property
     def failed(self) -> int:

@@ -1,4 +1,4 @@
-"""Writes the deletion cost of a pod, and nothing else, under a field manager of its own.
+"""Patches: deletion costs, released pods, constraints of Deployments; each under its own field manager.
 
 Rule: kubernetes staging/src/k8s.io/apiserver, PATCH of a resource: uid and resourceVersion in a merge patch
 are preconditions. So nothing is written over what somebody else has set after this tool looked. A pod that
@@ -17,9 +17,11 @@ from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, Not
 from rebalancer.kube.lists import Head
 from rebalancer.kube.reading import Objects
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.pod import MANAGER as SCALE_IN_MANAGER
 from rebalancer.outcome import CostOutcome, CostResult
+from rebalancer.policy.release import COST_BEFORE, MARK, Mark
 from rebalancer.prevention.steering import CostChange
 
 _PODS = RESOURCES["Pod"]
@@ -85,13 +87,80 @@ def _version(pod: bytes) -> str:
     return head.resource_version if head is not None else ""
 
 
+# A pod that is released from its ReplicaSet, and given back (policy.release).
+
+RELEASE_MANAGER = "rebalancer-release"
+"""The field manager under which this is written."""
+_SERVER_DEADLINE = 10
+"""Seconds after which the server gives up on a patch, told by `?timeout=`."""
+Json = dict[str, Any]
+
+
+class ReleasePatches:
+    """Each method sends one patch, once, and raises KubeError: ConflictError where the pod is not as it was
+    judged. What has become of one that was not answered, the pod itself tells."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def release(
+        self, pod: Pod, mark: Mark, owner: OwnerReference | None, fresh: Callable[[], bool], *, dry: bool
+    ) -> None:
+        """Takes the label away, and marks the pod. With a reference to the owner's Deployment, garbage
+        collection takes the pod with that one, whether or not anybody remembers it. `dry`: as a trial."""
+        references = self._references(pod)
+        if owner is not None:
+            references += [
+                {
+                    "apiVersion": owner.api_version,
+                    "kind": owner.kind,
+                    "name": owner.name,
+                    "uid": owner.uid,
+                    "controller": False,
+                }
+            ]
+        change = {"labels": {mark.label: None}, "annotations": {MARK: str(mark)}}
+        self._patch(pod, {**change, "ownerReferences": references}, fresh, dry=dry)
+
+    def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
+        """Takes all of it back; whose controller the pod has stays as it is."""
+        references = [r for r in self._references(pod) if r.get("controller") or r["kind"] != "Deployment"]
+        change: Json = {"labels": {mark.label: mark.value}, "annotations": {MARK: None}}
+        self._patch(pod, {**change, "ownerReferences": references}, fresh)
+
+    def set_cost(self, pod: Pod, cost: str | None, before: str | None, fresh: Callable[[], bool]) -> None:
+        """Its deletion cost, and which one an undo has replaced; None for none."""
+        self._patch(pod, {"annotations": {DELETION_COST: cost, COST_BEFORE: before}}, fresh)
+
+    def _references(self, pod: Pod) -> list[Json]:
+        """All owners of the pod, of which a judged pod has the controller only."""
+        where, target = _PODS.path(pod.namespace, pod.name), Target("get", _PODS, pod.namespace, pod.name)
+        answer = self._connection.request("GET", where, target, read_timeout=_READ_TIMEOUT)
+        return list(msgspec.json.decode(answer.body)["metadata"].get("ownerReferences") or ())
+
+    def _patch(self, pod: Pod, metadata: Json, fresh: Callable[[], bool], *, dry: bool = False) -> None:
+        query: dict[str, str | int] = {"fieldManager": RELEASE_MANAGER, "timeout": f"{_SERVER_DEADLINE}s"}
+        if dry:
+            query["dryRun"] = "All"
+        self._connection.request(
+            "PATCH",
+            _PODS.path(pod.namespace, pod.name),
+            Target("patch", _PODS, pod.namespace, pod.name),
+            query=query,
+            body={"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version, **metadata}},
+            read_timeout=_READ_TIMEOUT,
+            content_type="application/merge-patch+json",
+            once=True,
+            fresh=fresh,
+        )
+
+
 # Deployments as the API server has them, and their spread constraints replaced.
 
 FIX_MANAGER = "rebalancer-fix"
 """The field manager under which this is written."""
 _DEPLOYMENTS = RESOURCES["Deployment"]
 _TIMEOUT = 15.0
-Json = dict[str, Any]
 
 
 class Deployments:

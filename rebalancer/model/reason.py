@@ -66,6 +66,8 @@ class ReasonCode(StrEnum):
     SETTINGS_INVALID = "settings-invalid"
     NOT_LEADING = "not-leading"
     RIVAL = "another-rebalancer"
+    RELEASE_OFF = "replace-first-off"
+    RELEASED = "released"
     DESCHEDULER = "descheduler-running"
     CYCLE_TIME = "cycle-time"
     CIRCUIT_OPEN = "circuit-breaker"

@@ -241,6 +241,10 @@ class Fate(StrEnum):
     """The eviction failed, or its replacement did not become Ready in time."""
     UNSEEN = "unseen"
     """It was evicted, and nobody waited for the replacement."""
+    RELEASED = "released"
+    """Replace first: its ReplicaSet has let go of it, and it runs beside its replacement."""
+    UNDONE = "undone"
+    """Replace first: it was released, and given back to its ReplicaSet."""
 
 
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -252,7 +256,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     landed; `removed`: when its node was first found gone, 0 = it was not. `room`: millicores of
     the Ready nodes of each domain of `into` when it landed, 0 once there was none; `shrank`: since when that
     domain has less. `cycle` names the cycle, unique across restarts.
-    `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom.
+    `cluster`: the digest of what the move rested on (`Fingerprints`). `approved`: by whom. `method`: "" where
+    it was just evicted; `ready`: how many Ready pods the owner had when one was released.
     """
 
     at: Time
@@ -278,6 +283,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     message: str = ""
     approved: str = ""
+    method: str = ""
+    ready: Number = 0
 
     @property
     def key(self) -> str:
@@ -309,13 +316,33 @@ class Circuit(Struct, frozen=True, omit_defaults=True):
 
 
 class Totals(Struct, frozen=True, omit_defaults=True):
-    """Counts since the ledger began. `in_a_row`: evictions as predicted since the last one that was not."""
+    """Counts since the ledger began. `in_a_row`: evictions as predicted since the last one that was not.
+    `replaced`: those after which the replacement had come first."""
 
     evictions: Number = 0
     as_predicted: Number = 0
     astray: Number = 0
     failed: Number = 0
     in_a_row: Number = 0
+    replaced: Number = 0
+
+
+class Doubt(Struct, frozen=True, omit_defaults=True):
+    """Replace first is off since `at` because of `why`, unless somebody has resumed it since (`resumed`)."""
+
+    at: Time = 0.0
+    why: str = ""
+    resumed: Time = 0.0
+
+    @property
+    def off(self) -> bool:
+        """Whether nothing may be released."""
+        return self.at > self.resumed
+
+    def stricter(self, other: Doubt) -> Doubt:
+        """Two accounts of the same as one: the last of each."""
+        last = max(self, other, key=lambda d: d.at)
+        return Doubt(last.at, last.why, max(self.resumed, other.resumed))
 
 
 class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -327,8 +354,9 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.
 
-    `counted`: evictions whose entries were dropped (`tally`). `agreed`: how often a scheduler newer than all
-    known rules did what was predicted. `shown`: the same by branch, of every version.
+    `counted`: evictions whose entries were dropped (`tally`). `doubt`: why replace first is off. `agreed`:
+    how often a scheduler newer than all known rules did what was predicted. `shown`: the same by branch, of
+    every version.
 
     `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
     that grows with each write. By them a process recognises what it wrote itself.
@@ -346,23 +374,28 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     doors: dict[str, dict[str, Door]] = {}
     totals: Totals = Totals()
     circuit: Circuit = Circuit()
+    doubt: Doubt = Doubt()
     agreed: Agreed = Agreed()
     shown: dict[Annotated[str, Meta(max_length=_LONGEST)], Shown] = {}
     claims: dict[str, Claim] = {}
 
 
-def cut_off(entries: Iterable[Entry], alive: frozenset[str]) -> tuple[Entry, ...]:
+def cut_off(
+    entries: Iterable[Entry], alive: frozenset[str], marked: frozenset[str] = frozenset()
+) -> tuple[Entry, ...]:
     """The entries, with those settled that an earlier run wrote and then was killed.
 
     An intended eviction whose pod still exists (`alive`: uids) did not happen and is dropped. If the pod is
-    gone, the fate is unknown.
+    gone, the fate is unknown. Who is released is `marked`; without the mark, somebody gave it back.
     """
     settled = []
     for e in entries:
-        if e.fate is not Fate.INTENDED:
+        if e.fate not in (Fate.INTENDED, Fate.RELEASED):
             settled.append(e)
         elif e.uid not in alive:
             settled.append(replace(e, fate=Fate.UNKNOWN, message="cut off while evicting"))
+        elif e.method:
+            settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
     return tuple(settled)
 
 
@@ -471,8 +504,8 @@ class NewerLedgerError(ValueError):
 # it finds in the cluster, which somebody may have deleted, cut, edited or restored from a backup.
 
 _KNOWN = (
-    *(Fate.INTENDED, Fate.RECORDED, Fate.SKIPPED, Fate.UNSEEN),
-    *(Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED),
+    *(Fate.INTENDED, Fate.RELEASED, Fate.RECORDED, Fate.SKIPPED, Fate.UNSEEN),
+    *(Fate.UNDONE, Fate.UNKNOWN, Fate.DONE, Fate.ASTRAY, Fate.FAILED),
 )
 """Of two fates of one eviction the later of these holds: it says more, or forbids more."""
 
@@ -515,7 +548,9 @@ def merged(theirs: Ledger, mine: Ledger) -> Ledger:
             astray=max(t.astray for t in both),
             failed=max(t.failed for t in both),
             in_a_row=min(t.in_a_row for t in both),
+            replaced=min(t.replaced for t in both),
         ),
+        doubt=mine.doubt.stricter(theirs.doubt),
         agreed=mine.agreed.stricter(theirs.agreed),
         shown=mine.shown | {k: s.stricter(mine.shown.get(k, Shown())) for k, s in theirs.shown.items()},
         claims=theirs.claims,
@@ -641,6 +676,7 @@ def as_of(ledger: Ledger, now: float, silent: float, *, earliest: float | None =
             opened=now if circuit.opened > latest else circuit.opened,
             closed=circuit.closed if circuit.closed <= latest else 0.0,
         ),
+        doubt=replace(ledger.doubt, at=min(ledger.doubt.at, now), resumed=min(ledger.doubt.resumed, now)),
         entries=tuple(_entry(e, now, latest) for e in ledger.entries),
         counted=not_after(ledger.counted, latest),
         violated={k: now if at > latest else at for k, at in ledger.violated.items()},

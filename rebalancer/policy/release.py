@@ -34,9 +34,6 @@ if none. Both change with the cost, by one patch."""
 
 LET_GO = 10.0
 """Seconds in which the controller has to let go, and to make a replacement; then the label goes back."""
-SETTLE = 5.0
-"""Seconds for which a replacement has to be Available before the old pod goes: endpoints and proxies follow
-within them."""
 FOREIGN = 3600.0
 """Seconds after which a release of an installation that is not this one is given back."""
 _LOWEST = -(1 << 31)

@@ -80,6 +80,7 @@ _WAITS = frozenset(
         ReasonCode.STABILIZING,
         ReasonCode.NODES_REMOVED,
         ReasonCode.DOMAIN_OUT,
+        ReasonCode.RELEASED,
     }
 )
 

@@ -399,6 +399,12 @@ class WatchCache:
         found = self._find(kind, (namespace, name, kind)) if kind in self._stores else None
         return found if isinstance(found, Workload) else None
 
+    def workloads(self, namespace: str) -> tuple[Workload, ...]:
+        """All workloads of a namespace; none of kinds that may not be read."""
+        stores = [self._stores[k] for k in sorted(WORKLOADS & self._stores.keys())]
+        every = (o for store in stores for o in store.every())
+        return tuple(o for o in every if isinstance(o, Workload) and o.namespace == namespace)
+
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace; none where they may not be read."""
         return tuple(b for b in self._every(PodDisruptionBudget) if b.metadata.namespace == namespace)

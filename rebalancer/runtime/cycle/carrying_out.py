@@ -15,17 +15,25 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.evictor import Evictor
+from rebalancer.kube.evictor import Evictor, RecordingEvictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.pace import chains
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
+from rebalancer.policy.options import Method
 from rebalancer.runtime.cycle.clock import Clock, domains_left
 from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission, WatchedLimits
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import Flight, Replacements, SlowStart, controller_of
+from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
+from rebalancer.runtime.cycle.replacements import (
+    Flight,
+    Replacements,
+    SettleLimits,
+    SlowStart,
+    controller_of,
+)
 
 # What a cycle is made of.
 
@@ -52,7 +60,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
 
     `snapshot` reads the cluster, `plan` plans it; `look`, `replacements`, `limited` are made for each plan.
     `closed`: why no plan is carried out now; may raise KubeError. `dry`: nothing is evicted, so neither it
-    nor the circuit breaker is asked.
+    nor the circuit breaker is asked. `releases`: what replace first needs; None: nothing is released.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -67,6 +75,7 @@ class Parts(Struct, frozen=True, eq=False, kw_only=True):
     closed: Callable[[], Reason | None] = lambda: None
     memory: Memory | None = None
     dry: bool = False
+    releases: ReleaseParts | None = None
 
 
 # Evicting one pod after the other, each after a last look, and what is in the way of the next.
@@ -110,8 +119,10 @@ class Evicting:
         evictor: Evictor,
         clock: Clock,
         observer: Observer,
+        releases: Releases | None = None,
     ) -> None:
         self.obstacles = Obstacles()
+        self._releases = releases
         self._look = look
         self._evictor = evictor
         self._clock = clock
@@ -124,7 +135,12 @@ class Evicting:
         """
         self._observer.on_move(move)
         permission = Permission(self._look, self._clock, move, away)
-        eviction = self._evictor.evict(move.pod, move.reason, permission, permission.fresh)
+        if self._releases is not None and move.method is Method.REPLACE_FIRST:
+            eviction = self._releases.release(move, self._look, permission)
+        elif move.method is Method.REPLACE_FIRST:
+            eviction = RecordingEvictor().evict(move.pod, move.reason, permission)  # a dry run
+        else:
+            eviction = self._evictor.evict(move.pod, move.reason, permission, permission.fresh)
         self.obstacles.held = permission.held
         if not eviction.tried:
             return self._untried(move, eviction)
@@ -204,11 +220,15 @@ class CarryingOut:
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)
         self._leaves = domains_left(snapshot, plan)
+        self._releases = None
+        if parts.releases is not None:
+            self._releases = releases_of(parts, parts.releases, memory, self._replacements.limits)
         self._evicting = Evicting(
             look=self._look,
             evictor=parts.evictor,
             clock=parts.clock,
             observer=parts.observer,
+            releases=self._releases,
         )
         self.obstacles = self._evicting.obstacles
         self._open_waves: dict[int, set[str]] = {}
@@ -233,7 +253,8 @@ class CarryingOut:
                 self._evict(turn)
             elif turn or self.flight.flying or (not over and self.flight.may_start()):
                 self._memory.save()
-                clock.wait(min(poll, self._next_at - clock.monotonic()) if turn else poll)
+                pause = clock.linger if clock.stopping() else clock.wait  # what is released is finished
+                pause(min(poll, self._next_at - clock.monotonic()) if turn else poll)
             else:
                 break
         self._memory.settled()
@@ -270,7 +291,11 @@ class CarryingOut:
         """Whether budgets, quotas and the slow start have room for it beside what is in flight."""
         if not self._slow.admits(move):
             return False
-        if not (self._limits.allow(move) or self._impatient()):
+        if self._releases is not None and move.method is Method.REPLACE_FIRST:
+            # A pod too many takes nothing from its budget.
+            if not self._releases.may_begin(move):
+                return False
+        elif not (self._limits.allow(move) or self._impatient()):
             return False
         coming = [o.move for uid, o in self.flight.flying.items() if uid in self._replacements.unplaced]
         return not coming or self._limits.admit(move, coming)
@@ -307,6 +332,9 @@ class CarryingOut:
             self._evicted += 1
             self._quiet_since = now
             self.flight.started(outcome)
+            if outcome.kept and self._releases is not None:
+                self._releases.began(outcome)
+                self._memory.landed([replace(outcome, status=Fate.RELEASED)])
         elif self._may_try_again(outcome):
             self._limits.refused(move)
         else:
@@ -327,8 +355,7 @@ class CarryingOut:
             self.unwritten = f"nothing is evicted, as it cannot be written down: {e}"
             return False
         try:
-            if not self.flight.in_flight(controller_of(move)):
-                self._replacements.before(move)
+            self._replacements.before(move)
         except KubeError as e:
             self._end([self._evicting.unseen(move, e)])
             return False
@@ -353,14 +380,20 @@ class CarryingOut:
 
     def _take_landings(self) -> None:
         """What has landed, or failed to."""
-        gone = list(self.flight.flying.values())
+        gone, released = list(self.flight.flying.values()), self._releases
+        if released is not None:
+            gone = [o for o in gone if released.follows(o.move.pod.uid)]
         if gone and (known := self._replacements.landed(gone)):
             self._quiet_since = self._parts.clock.monotonic()
-            self._end(known)
+            self._end([o for o in known if released is None or not released.landed(o)])
+        if released is not None and (ended := released.advance()):
+            self._quiet_since = self._parts.clock.monotonic()
+            self.obstacles.held = self.obstacles.held or released.closed
+            self._end(ended)
 
     def _end(self, outcomes: Sequence[Outcome]) -> None:
         """It is known what became of these moves."""
-        if not self._parts.dry:
+        if outcomes and not self._parts.dry:
             self._memory.landed(outcomes)
         for o in outcomes:
             self.outcomes.append(o)
@@ -379,3 +412,30 @@ class CarryingOut:
         while gone and not self._limits.as_planned(gone) and clock.monotonic() < until:
             if clock.wait(limits.poll):
                 break
+
+
+def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, limits: SettleLimits) -> Releases:
+    """For one plan, or for what an earlier process left."""
+    return Releases(needs, memory, parts.evictor, parts.clock, parts.observer, limits)
+
+
+def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> bool:
+    """Goes on with what was released and is not open in this process; whether anything has changed.
+
+    It takes as long as a replacement may take at most. What is held stays as it is.
+    """
+    if parts.releases is None or parts.dry:
+        return False
+    limits = parts.replacements(snapshot).limits
+    releases, changed = releases_of(parts, parts.releases, memory, limits), False
+    releases.take_up_marked(snapshot, lambda plan: parts.look(snapshot, plan))
+    while releases.any:
+        ended = releases.advance()
+        memory.landed(ended)
+        for outcome in ended:
+            changed = changed or outcome.status is not Fate.RELEASED
+            parts.observer.on_outcome(outcome)
+        memory.save()
+        if releases.any:
+            (parts.clock.linger if parts.clock.stopping() else parts.clock.wait)(limits.poll)
+    return changed

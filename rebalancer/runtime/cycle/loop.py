@@ -37,7 +37,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Fate, Outcome
 from rebalancer.planner.plan import Plan, what_is_shown
 from rebalancer.policy.waits import HistoryRules, first_to_end
-from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts
+from rebalancer.runtime.cycle.carrying_out import CarryingOut, Obstacles, Parts, settle_leftovers
 from rebalancer.runtime.cycle.clock import StopAskedError
 from rebalancer.runtime.cycle.memory import Memory
 
@@ -151,6 +151,7 @@ class Cycle:
         self._first: Plan | None = None
         self._plan: Plan | None = None
         self._plans = 0
+        self._begun = False
 
     def run(self) -> CycleReport:
         """Works until nothing is left to do or it must stop. The report says which."""
@@ -181,7 +182,7 @@ class Cycle:
 
     def _passes(self) -> NextStep:
         """Plans and executes until the cycle ends. Returns the step that ended it."""
-        p = self._parts
+        p, memory = self._parts, self._memory
         replans = 0
         fruitless: frozenset[str] | None = None
         done = NextStep()
@@ -189,6 +190,10 @@ class Cycle:
             snapshot = self._read()
             if isinstance(snapshot, NextStep):
                 return snapshot
+            if not self._plans and settle_leftovers(p, memory, snapshot):
+                snapshot = self._read()
+                if isinstance(snapshot, NextStep):
+                    return snapshot
             try:
                 plan = self._plan = p.plan(snapshot)
             except StopAskedError:
@@ -236,7 +241,8 @@ class Cycle:
         p.observer.on_snapshot(snapshot)
         if p.clock.stopping():
             return STOPPED
-        if self._plans == 0:
+        if not self._begun:
+            self._begun = True
             self._memory.begin()
         self._memory.looked(snapshot)
         return snapshot

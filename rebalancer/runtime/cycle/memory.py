@@ -22,7 +22,7 @@ from rebalancer.kube.errors import KubeError
 from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Finding, Reason
+from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Outcome, Result
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
@@ -53,8 +53,9 @@ from rebalancer.policy.ledger import (
     shown_key,
     within_limits,
 )
-from rebalancer.policy.options import Earlier, PolicyOptions
+from rebalancer.policy.options import Earlier, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.release import MARK, mark_of
 from rebalancer.policy.waits import (
     Account,
     Doors,
@@ -65,6 +66,7 @@ from rebalancer.policy.waits import (
     doors_of,
     held_back,
     marked,
+    moment,
     opened_lately,
     out_for,
     pairs,
@@ -88,14 +90,14 @@ def fate_of(outcome: Outcome) -> Fate | None:
     if not outcome.evicted:
         unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
         return Fate.UNKNOWN if unknown else None
-    if outcome.status is Fate.FAILED:
-        return Fate.FAILED
+    if outcome.status in (Fate.FAILED, Fate.RELEASED, Fate.UNDONE):
+        return outcome.status
     if outcome.expected is None:
         return Fate.UNSEEN
     return Fate.DONE if outcome.expected else Fate.ASTRAY
 
 
-def counted_in(totals: Totals, fate: Fate) -> Totals:
+def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
     """The totals with one more eviction that ended so."""
     done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
     return Totals(
@@ -104,6 +106,7 @@ def counted_in(totals: Totals, fate: Fate) -> Totals:
         astray=totals.astray + away,
         failed=totals.failed + failed,
         in_a_row=0 if away or failed else totals.in_a_row + done,
+        replaced=totals.replaced + (done and bool(method)),
     )
 
 
@@ -378,6 +381,25 @@ def undone(
     return found
 
 
+# Owners with a pod too many: what is planned for them rests on a pod that goes, or comes back.
+
+
+def released_owners(snapshot: Snapshot) -> dict[str, Reason]:
+    """Owner → why it is left alone: a pod of it is released."""
+    found: dict[str, Reason] = {}
+    for pod in snapshot.pods:
+        if MARK in pod.annotations and (mark := mark_of(pod.annotations, pod.uid)) is not None:
+            owner = snapshot.workloads_by_uid.get(mark.replica_set)
+            top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
+            if owner is not None:
+                say = f"{pod.key} is released, and runs beside its replacement"
+                found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
+    return found
+
+
+_RELEASED_REMEDY = "it is finished, or given back, when evictions may go on; see docs/operations.md"
+
+
 # Decisions of a scheduler newer than all known rules, counted as they come, from any thread.
 
 _TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
@@ -436,6 +458,10 @@ def release_beyond(snapshot: Snapshot) -> str:
     return f"{version.minor[0]}.{version.minor[1]}" if version.newer_by else ""
 
 
+_RELEASED_ONE_BY_ONE = 5
+"""Releases that have to go well before a second one may be open at a time."""
+
+
 class Memory(SharedLedger):
     """The memory of one process. `limits`: of the circuit breaker."""
 
@@ -487,13 +513,14 @@ class Memory(SharedLedger):
         self._release = release_beyond(snapshot)
         pods = snapshot.pods if self.ledger.entries else ()
         alive = frozenset(p.uid for p in pods if not p.terminating)
+        released = frozenset(p.uid for p in pods if mark_of(p.annotations, p.uid) is not None)
         self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
         self.ledger = replace(
             self.ledger,
             doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
-            entries=marked(cut_off(self.ledger.entries, alive), snapshot.nodes, now),
+            entries=marked(cut_off(self.ledger.entries, alive, released), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
         self._on_trial()
@@ -514,6 +541,7 @@ class Memory(SharedLedger):
         queues = held_back(self.ledger, now)
         more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
         more.append(undone(snapshot, plan, self.ledger, self.rules, now=now))
+        more.append(released_owners(snapshot))
         if self.rules.stabilization > 0:
             since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
@@ -637,6 +665,8 @@ class Memory(SharedLedger):
                 cluster=prints.of(m.owner, (m.pod.node_name, m.predicted)),
                 reason=m.reason,
                 approved=m.approved,
+                method="" if m.method is Method.EVICT else m.method.value,
+                ready=m.owner.ready_replicas if m.method is Method.REPLACE_FIRST else 0,
             )
             for m, left in zip(moves, leaves, strict=True)
         )
@@ -649,11 +679,15 @@ class Memory(SharedLedger):
         totals = self.ledger.totals
         for e in self.ledger.entries:
             outcome = by_uid.get(e.uid)
-            if outcome is None or e.cycle != self._cycle or e.fate is not Fate.INTENDED:
+            mine = (e.cycle == self._cycle and e.fate is Fate.INTENDED) or e.fate is Fate.RELEASED
+            if outcome is None or not mine:
                 entries.append(e)
                 continue
             fate = fate_of(outcome)
             if fate is None:
+                continue
+            if fate is Fate.RELEASED:
+                entries.append(replace(e, fate=fate, message=outcome.message))
                 continue
             node = self._nodes.get(outcome.node)
             into = same_keys(e.leaves, node.labels) if node is not None else ()
@@ -669,10 +703,35 @@ class Memory(SharedLedger):
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)
-            totals = counted_in(totals, fate)
+            totals = counted_in(totals, fate, e.method)
             if fate in (Fate.DONE, Fate.ASTRAY):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
+
+    # -- replace first
+
+    def released(self, uid: str) -> Entry | None:
+        """The entry of a pod that is released, or about to be."""
+        open_ = (Fate.INTENDED, Fate.RELEASED)
+        return next((e for e in self.ledger.entries if e.uid == uid and e.method and e.fate in open_), None)
+
+    def no_release(self) -> Reason | None:
+        """Why nothing may be released until somebody resumes it."""
+        doubt = self.ledger.doubt
+        if not doubt.off:
+            return None
+        say = f"replaceFirst is off since {moment(doubt.at, self._clock.now())}: {doubt.why}"
+        return Reason(ReasonCode.RELEASE_OFF, say, {}, "look into it; `rebalancer resume` turns it on again")
+
+    def doubt_release(self, why: str) -> None:
+        """Turns the method off. Raises KubeError: then what was to follow must not be done."""
+        off = replace(self.ledger.doubt, at=self._clock.latest(), why=why)
+        self.write(replace(self.ledger, doubt=off))
+
+    @property
+    def most_released(self) -> int | None:
+        """How many pods may be released at a time until the first few have gone well; None: no such limit."""
+        return 1 if self.rules.canary and self.ledger.totals.replaced < _RELEASED_ONE_BY_ONE else None
 
     @property
     def cycle(self) -> str:

@@ -167,11 +167,13 @@ def controller_of(move: Move) -> str:
 class SettleLimits(Struct, frozen=True, kw_only=True):
     """Seconds. `ready`: from the eviction until the replacement is Ready, beyond the victim's grace period;
     `pending`: how long a replacement may be unschedulable once the victims are gone; `budgets`: how long
-    budgets may take to notice that all is well again; `poll` between looks."""
+    budgets may take to notice that all is well again; `serving`: for how long a replacement that came first
+    has to be Available, as endpoints and proxies follow; `poll` between looks."""
 
     ready: float = 300.0
     pending: float = 60.0
     budgets: float = 15.0
+    serving: float = 5.0
     poll: float = 1.0
 
 
@@ -244,12 +246,15 @@ class Replacements:
         return self._source
 
     def before(self, move: Move) -> None:
-        """Takes down the pods that the owner has, before a pod of it is evicted and while none is on its way.
+        """Takes down the pods that the owner has, before a pod of it goes, unless one is on its way.
 
         Raises CacheNotReadyError.
         """
         owner = controller_of(move)
-        self._old[owner] = {p.uid for p in self._watched.pods().values() if p.owner and p.owner.uid == owner}
+        if owner not in self._old:
+            self._old[owner] = {
+                p.uid for p in self._watched.pods().values() if p.owner and p.owner.uid == owner
+            }
 
     def landed(self, flying: Sequence[Outcome]) -> list[Outcome]:
         """What became of those evictions of which it is known by now, or whose time is up."""

@@ -24,7 +24,8 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps
 from rebalancer.policy.evictable import PROTECTIONS, Evictable
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Method, PolicyOptions
+from rebalancer.policy.replace_first import adopter
 from rebalancer.policy.waits import HistoryRules, together
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock, domains_left
@@ -101,7 +102,10 @@ class PlanChecks(FreshLook):
         self._judged: tuple[PolicyOptions, Evictable] | None = None
 
     def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:
-        return first_no(CHECKS, moment, AskedOfMove(self, move, away))
+        checks = CHECKS
+        if move.method is Method.REPLACE_FIRST:
+            checks = RELEASE if move.pod.owner is not None else REMOVE if move.pod.finished else FINISH
+        return first_no(checks, moment, AskedOfMove(self, move, away))
 
     def destinations(self, move: Move) -> tuple[str, ...]:
         return self.look.destinations(move)
@@ -318,3 +322,44 @@ CHECKS: tuple[Check, ...] = (
     STOP,
 )
 """In order: what costs nothing, the look, what concerns the whole cycle, then policy if it has changed."""
+
+REMOVE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
+"""What is asked before a released pod goes that has ended by itself."""
+_OF_THE_OLD = ("the namespace", "budgets", "the pod", "scope and annotations")
+FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *REMOVE)
+"""What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
+asked before. A stop lets it finish."""
+
+
+def _released_budgets(a: AskedOfMove) -> Reason | None:
+    """A budget that allows nothing now does when the replacement is there; several never do."""
+    reason: Reason | None = _BUDGETS.ask(a)
+    return reason if reason is not None and reason.code is not ReasonCode.PDB_EXHAUSTED else None
+
+
+def _adopter(a: AskedOfMove) -> Reason | None:
+    release, cache = a.move.release, a.cycle.cache
+    if release is None or cache is None:
+        return None
+    there = cache.workloads(a.move.pod.namespace)
+    if (who := adopter(there, a.move.pod.namespace, release.template.labels)) is None:
+        return None
+    say = f"{who.kind} {who.name} would adopt {a.move.pod.key} without the label {release.label}"
+    return Reason(ReasonCode.NOT_REPLACED_FIRST, say)
+
+
+_BUDGETS = next(c for c in CHECKS if c.name == "budgets")
+RELEASE = (
+    *(replace(c, ask=_released_budgets) if c is _BUDGETS else c for c in CHECKS),
+    Check(
+        "replace first",
+        "It has not been turned off by an undo that took a Ready pod.",
+        lambda a: a.cycle.memory.no_release(),
+    ),
+    Check(
+        "who would adopt it",
+        "No other controller selects the released pod, by the watch.",
+        _adopter,
+    ),
+)
+"""What is asked before a pod is released."""

@@ -55,6 +55,7 @@ def evicting(result: Result, *, look: type[FreshLook] = FreshLook, stop: bool = 
 RESULTS: dict[Result, tuple[Fate, ReasonCode | None, bool, bool]] = {
     Result.EVICTED: (Fate.INTENDED, None, True, False),
     Result.MIGRATING: (Fate.INTENDED, None, True, False),
+    Result.RELEASED: (Fate.INTENDED, None, True, False),
     Result.WOULD_EVICT: (Fate.RECORDED, None, True, False),
     Result.GONE: (Fate.SKIPPED, ReasonCode.CHANGED_SINCE_PLAN, True, False),
     Result.TERMINATING: (Fate.SKIPPED, ReasonCode.TERMINATING, True, False),

@@ -1,0 +1,626 @@
+"""Replace first, carried out: a pod is released, followed until its replacement is there, and evicted.
+
+What comes next is decided by `policy.release.step`, from what is seen. Here it is read and done. The watch
+says when there is something to do; then all of it is read live, and the request is only sent if the step is
+the same by that, and within a second. A request that was not answered is not repeated: the next look shows
+what became of it. Nothing here is needed after a restart: marks and ledger say it all (`leftovers`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rebalancer.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ServerError,
+    StatusError,
+    TooManyRequestsError,
+    TransportError,
+)
+from rebalancer.kube.evictor import Evictor
+from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.pod import DELETION_COST, Pod, cost_of
+from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.workload import Workload
+from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.options import Method
+from rebalancer.policy.release import (
+    COST_BEFORE,
+    MARK,
+    Do,
+    Held,
+    Mark,
+    Own,
+    Seen,
+    Step,
+    mark_of,
+    step,
+)
+from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.gates import FRESH, PASSING, Away, FreshLook, Permission
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import SettleLimits
+
+log = logging.getLogger(__name__)
+
+_UNSURE = 12.0
+"""Seconds after which a release that was not answered has been made, or never is: the server's own deadline,
+and a little."""
+_ADOPTED = 30.0
+"""Seconds in which the controller adopts what it was given back, and deletes what is too much."""
+_AGAIN = 2.0
+"""Seconds between two tries of what was refused for a moment, and between two questions to the brake."""
+STOP_GRACE = 20.0
+"""Seconds in which a stop finishes what is Ready and undoes the rest."""
+FINISHING = 60.0
+"""Seconds that a release may take beyond the time for its replacement: without them, none begins."""
+_MINE = "ReplicaSet"
+
+
+class Reads(Protocol):
+    """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name."""
+        ...
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name."""
+        ...
+
+    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:
+        """The pods of a namespace that a selector selects."""
+        ...
+
+
+class Watched(Protocol):
+    """`rebalancer.kube.watch.cache.WatchCache`, likewise."""
+
+    def pods(self) -> Mapping[Identity, Pod]:
+        """All pods by namespace and name."""
+        ...
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
+        """The owner of that kind and name."""
+        ...
+
+
+class Patches(Protocol):
+    """`rebalancer.kube.patches.ReleasePatches`."""
+
+    def release(
+        self, pod: Pod, mark: Mark, owner: OwnerReference | None, fresh: Callable[[], bool], *, dry: bool
+    ) -> None:
+        """Takes the label away, and marks the pod."""
+        ...
+
+    def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
+        """Takes it all back."""
+        ...
+
+    def set_cost(self, pod: Pod, cost: str | None, before: str | None, fresh: Callable[[], bool]) -> None:
+        """Its deletion cost, and which one an undo has replaced."""
+        ...
+
+
+class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
+    """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
+    whatever it is about. `most`: how many pods may be released in the cluster. `until`: when the cycle's time
+    is over (monotonic); None: never."""
+
+    reads: Reads
+    watched: Watched
+    patches: Patches
+    by: str
+    closed: Callable[[], Reason | None]
+    most: int = 5
+    until: float | None = None
+
+
+class _Open:
+    """One release. `owner`: of the pod, as it was planned or found; `look`: what is asked before the
+    eviction. `since`: when it was released (monotonic); None where only the mark says it."""
+
+    def __init__(
+        self, move: Move, look: FreshLook, replica_set: str, deployment: str, since: float | None
+    ) -> None:
+        self.move, self.look = move, look
+        self.replica_set, self.deployment = replica_set, deployment
+        self.since = since
+        self.sent: Outcome | None = None
+        """The outcome so far; of a leftover none."""
+        self.landed: Outcome | None = None
+        """What became of the replacement, as far as it is known."""
+        self.enough_since: float | None = None
+        self.refused = Held.NO
+        self.next_at = float("-inf")
+        self.back: Step | None = None
+        self.back_at = 0.0
+        self.at_fault = False
+        """Whether it was undone because of the replacement, not of what others did."""
+        self.seen_mark = since is None
+        self.said = ""
+
+
+class Releases:
+    """The releases of one plan, or those that an earlier process left."""
+
+    def __init__(
+        self,
+        parts: ReleaseParts,
+        memory: Memory,
+        evictor: Evictor,
+        clock: Clock,
+        observer: Observer,
+        limits: SettleLimits,
+    ) -> None:
+        self._parts, self._memory, self._evictor = parts, memory, evictor
+        self._clock, self._observer, self._limits = clock, observer, limits
+        self._open: dict[str, _Open] = {}
+        self._stop_at: float | None = None
+        self._asked = float("-inf")
+        self.closed: Reason | None = None
+        """Why nothing may be evicted, as of the last look."""
+
+    # -- a release
+
+    def may_begin(self, move: Move) -> bool:
+        """Whether one more pod may be released now, or must be tried so that it is said why not."""
+        if self._out_of_time(move):
+            return True
+        first = self._memory.most_released
+        out = sum(MARK in p.annotations for p in self._parts.watched.pods().values() if not p.terminating)
+        out += sum(not o.seen_mark for o in self._open.values())
+        return out < (self._parts.most if first is None else min(self._parts.most, first))
+
+    def _out_of_time(self, move: Move) -> bool:
+        until = self._parts.until
+        return until is not None and self._clock.monotonic() + self._patience(move) + FINISHING > until
+
+    def release(self, move: Move, look: FreshLook, permission: Permission) -> Eviction:
+        """Makes the ReplicaSet let go of the pod, if the last look lets it go: as a trial first."""
+        pod, reference = move.pod, move.pod.owner
+        no = self._memory.no_release()
+        if no is None and self._out_of_time(move):
+            say = "the cycle's time is over before a replacement would have to be there: nothing is released"
+            no = Reason(ReasonCode.CYCLE_TIME, say, {}, "the next cycle goes on; see schedule.maxCycleTime")
+        if no is not None or reference is None:
+            return Eviction(result=Result.HELD, message=no.message if no else "it has no owner", reason=no)
+        try:
+            if (why := permission()) is not None:
+                return Eviction(result=Result.HELD, message=why.message, reason=why)
+            live = self._parts.reads.pod(pod.namespace, pod.name)
+            owner = self._parts.reads.workload(reference.kind, pod.namespace, reference.name)
+            if live is None or owner is None or live.uid != pod.uid or owner.metadata.uid != reference.uid:
+                return _changed(move, "pod or ReplicaSet are not the planned ones any more")
+            mark = Mark(
+                label=move.release_label,
+                value=live.template.labels.get(move.release_label, ""),
+                replica_set=reference.uid,
+                pod=live.uid,
+                at=int(self._clock.latest()),
+                by=self._parts.by,
+            )
+            self._parts.patches.release(live, mark, owner.owner, lambda: True, dry=True)
+            if not permission.fresh() and (why := permission()) is not None:
+                return Eviction(result=Result.HELD, message=why.message, reason=why)
+        except ConflictError:
+            return _changed(move, "it has changed meanwhile")
+        except KubeError as e:
+            return _not_released(move, e)
+        deployment = owner.owner.name if owner.owner is not None and owner.owner.kind == "Deployment" else ""
+        unsure = ""
+        try:
+            self._parts.patches.release(live, mark, owner.owner, permission.fresh, dry=False)
+        except (TransportError, ServerError) as e:
+            if isinstance(e, TransportError) and not e.sent:
+                return _not_released(move, e)
+            unsure = e.message
+        except ConflictError:
+            return _changed(move, "it has changed meanwhile")
+        except KubeError as e:
+            return _not_released(move, e)
+        opened = _Open(move, look, reference.name, deployment, self._clock.monotonic())
+        self._open[pod.uid] = opened
+        say = f"{pod.key} is released, and runs on until its replacement is there"
+        if unsure:
+            say = f"{pod.key}: whether it is released is seen next: {unsure}"
+        return Eviction(result=Result.RELEASED, message=say, posts=1, status=0 if unsure else 200)
+
+    def began(self, outcome: Outcome) -> None:
+        """The outcome of a release, so far."""
+        self._open[outcome.move.pod.uid].sent = outcome
+
+    def follows(self, uid: str) -> bool:
+        """Whether a move's replacement is still to be waited for."""
+        return uid not in self._open or self._open[uid].landed is None
+
+    def landed(self, outcome: Outcome) -> bool:
+        """What became of the replacement of a released pod; whether it is one."""
+        opened = self._open.get(outcome.move.pod.uid)
+        if opened is not None and not self._clock.stopping():
+            opened.landed = outcome
+        return opened is not None
+
+    @property
+    def any(self) -> bool:
+        """Whether any is open."""
+        return bool(self._open)
+
+    def take_up_marked(self, snapshot: Snapshot, looks: Callable[[Plan], FreshLook]) -> None:
+        """What is marked as released, by an earlier process or another one, as moves that have begun.
+        `looks`: makes what is asked before they are evicted."""
+        marked = [(p, m) for p in snapshot.pods if (m := mark_of(p.annotations, p.uid)) is not None]
+        undoing = {m.replica_set for _, m in marked}
+        owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)
+        left = [p for p in owned if p.owner is not None and p.owner.uid not in undoing]
+        self._ask(self._clock.monotonic())
+        if self.closed is None or self.closed.code not in _NOT_OURS:
+            restore(left, self._parts.patches)
+        if not marked:
+            return
+        look = looks(Plan(constraints=(), moves=(), blocked=()))
+        for pod, mark in marked:
+            entry, owner = self._memory.released(pod.uid), snapshot.workloads_by_uid.get(mark.replica_set)
+            top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
+            if owner is None and entry is not None:
+                kind, namespace, name = entry.owner.split("/", 2)
+                top = snapshot.workloads_by_name.get((kind, namespace, name))
+            nobody = Workload(kind=_MINE, metadata=ObjectMeta(name="", namespace=pod.namespace))
+            move = Move(
+                pod=pod,
+                owner=top or owner or nobody,
+                replacement=pod.template,
+                destinations=(),
+                predicted=entry.predicted if entry is not None else "",
+                certain=True,
+                wave=1,
+                fixes=(),
+                reason=entry.reason if entry is not None else "",
+                method=Method.REPLACE_FIRST,
+                release_label=mark.label,
+            )
+            deployment = top.name if top is not None and top.kind == "Deployment" else ""
+            self._open[pod.uid] = _Open(move, look, owner.name if owner is not None else "", deployment, None)
+
+    # -- from the release to its end
+
+    def advance(self) -> list[Outcome]:
+        """One look at each; those that have ended."""
+        if not self._open:
+            return []
+        now = self._clock.monotonic()
+        if self._clock.stopping() and self._stop_at is None:
+            self._stop_at = now + STOP_GRACE
+        if now >= self._asked + _AGAIN:
+            self._ask(now)
+        if self.closed is not None and self.closed.code in _NOT_OURS:
+            return [self._leave(o, "whoever leads now goes on with it") for o in [*self._open.values()]]
+        ended = []
+        for opened in [*self._open.values()]:
+            try:
+                outcome = self._one(opened)
+            except KubeError as e:
+                log.info("%s is released: %s", opened.move.pod.key, e.message)
+                outcome = None
+            if outcome is None and self._stop_at is not None and now >= self._stop_at:
+                outcome = self._leave(opened, "the process has to end; the next one goes on with it")
+            if outcome is not None:
+                self._open.pop(opened.move.pod.uid, None)
+                ended.append(outcome)
+        return ended
+
+    def _ask(self, now: float) -> None:
+        """Whether anything may be evicted now, leaving the stop aside."""
+        self._asked = now
+        try:
+            closed = self._parts.closed()
+        except KubeError as e:
+            closed = Reason(ReasonCode.NO_BRAKE, e.message)
+        self.closed = None if closed is not None and closed.code is ReasonCode.STOPPING else closed
+
+    def _one(self, o: _Open) -> Outcome | None:
+        if o.back is not None:
+            return self._given_back(o)
+        now = self._clock.monotonic()
+        glance, _ = self._seen(o, _Glance(self._parts.watched))
+        if glance.mark is None and not o.seen_mark and glance.there and not glance.ending:
+            if o.since is None or now - o.since < _UNSURE or self._seen(o, self._parts.reads)[0].mark:
+                return None
+            return self._ended(o, Fate.UNDONE, "it was not released: the request came to nothing")
+        o.seen_mark = True
+        next_ = step(glance)
+        idle = next_.do is Do.WAIT and not glance.ending
+        if idle or now < o.next_at:
+            self._say(o, next_)
+            return None
+        began = self._clock.monotonic()
+        live, pod = self._seen(o, self._parts.reads)
+        if (asked := step(live)).do is not next_.do:
+            return None  # the watch is behind, or ahead by now
+        self._say(o, asked)
+        try:
+            return self._do(o, (live, pod), asked, lambda: self._clock.monotonic() - began <= FRESH)
+        except ConflictError:
+            return None  # it has changed since it was read: the next look judges it anew
+        except KubeError as e:
+            o.next_at = now + _AGAIN
+            log.warning("%s is released, and what comes next failed: %s", o.move.pod.key, e.message)
+            return None
+
+    def _do(
+        self, o: _Open, read: tuple[Seen, Pod | None], next_: Step, fresh: Callable[[], bool]
+    ) -> Outcome | None:
+        seen, pod = read
+        if pod is None or next_.do is Do.OVER:
+            return self._ended(o, Fate.DONE, "it is gone, not by an eviction of this process")
+        match next_.do:
+            case Do.WAIT:
+                return self._ended(o, Fate.DONE, "somebody else deletes it")
+            case Do.LEAVE:
+                return self._ended(o, Fate.UNDONE, next_.why)
+            case Do.HOLD:
+                return self._leave(o, self.closed.message if self.closed is not None else next_.why)
+            case Do.EVICT:
+                return self._evict(o, pod)
+            case Do.COST:
+                for found in self._own(o, self._parts.reads):
+                    if found.uid == next_.of:
+                        # One that scale-in steering wrote is written by it again.
+                        before = found.annotations.get(DELETION_COST, "")
+                        self._parts.patches.set_cost(found, str(next_.cost), before, fresh)
+            case Do.GIVE_BACK if seen.mark is not None:
+                if next_.takes_ready:
+                    say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
+                    self._memory.doubt_release(say)
+                self._parts.patches.give_back(pod, seen.mark, fresh)
+                o.back, o.back_at = next_, self._clock.monotonic()
+                o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
+        return None
+
+    def _evict(self, o: _Open, pod: Pod) -> Outcome | None:
+        permission = Permission(o.look, self._clock, replace(o.move, pod=pod), Away())
+        eviction = self._evictor.evict(pod, o.move.reason, permission, permission.fresh)
+        if eviction.tried:
+            self._observer.on_eviction(o.move, eviction)
+        if eviction.evicted:
+            return self._ended(o, Fate.DONE, "its replacement is there", eviction)
+        reason = eviction.reason
+        o.next_at = self._clock.monotonic() + _AGAIN
+        if permission.held is not None:
+            self.closed = permission.held
+        elif reason is not None and reason.code is ReasonCode.PAUSED:
+            o.refused = Held.LATER
+        elif eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._late(o):
+            o.refused = Held.NEVER
+        self._say(o, Step(do=Do.WAIT, why=eviction.message))
+        return None
+
+    def _given_back(self, o: _Open) -> Outcome | None:
+        """The label is back. Once its ReplicaSet has as many pods as it wants, costs are as they were."""
+        waited = self._clock.monotonic() - o.back_at
+        owner = self._parts.reads.workload(_MINE, o.move.pod.namespace, o.replica_set)
+        own = [p for p in self._own(o, self._parts.reads) if p.owner and p.owner.name == o.replica_set]
+        adopted = any(p.uid == o.move.pod.uid for p in own)
+        if owner is not None and waited < _ADOPTED and not (adopted and len(own) <= owner.replicas):
+            gone = not adopted and self._parts.reads.pod(o.move.pod.namespace, o.move.pod.name) is None
+            if not gone:
+                return None
+        restore(own, self._parts.patches)
+        why = f"its label was given back: {o.back.why if o.back is not None else ''}"
+        astray = o.landed is not None and o.landed.expected is False
+        return self._ended(o, Fate.FAILED if o.at_fault and not astray else Fate.UNDONE, why)
+
+    # -- what is seen
+
+    def _seen(self, o: _Open, source: Reads) -> tuple[Seen, Pod | None]:
+        """All that `step` asks for, and the pod that was judged."""
+        namespace, planned = o.move.pod.namespace, o.move.pod
+        pod = source.pod(namespace, planned.name)
+        if pod is None or pod.uid != planned.uid:
+            return Seen(there=False), None
+        mark, entry = mark_of(pod.annotations, pod.uid), self._memory.released(pod.uid)
+        owner = source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None
+        if owner is not None and (mark is None or owner.metadata.uid != mark.replica_set):
+            owner = None
+        top = source.workload("Deployment", namespace, o.deployment) if o.deployment else None
+        wants, own, stopping = top or owner, self._own(o, source), self._clock.stopping()
+        now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
+        ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
+        if wants is None or len(ready) < wants.replicas:
+            o.enough_since = None
+        elif o.enough_since is None:
+            o.enough_since = self._clock.monotonic()
+        enough = self._clock.monotonic() - o.enough_since if o.enough_since is not None else -1.0
+        arrived = o.sent is None or stopping or o.landed is not None
+        seconds = self._seconds(o, mark)
+        return Seen(
+            ending=pod.terminating,
+            finished=pod.finished,
+            ready=pod.ready,
+            controller=pod.owner.uid if pod.owner is not None else "",
+            label=pod.template.labels.get(mark.label) if mark is not None else None,
+            mark=mark,
+            known=entry is not None,
+            ours=mark is not None and mark.by == self._parts.by,
+            ready_before=entry.ready if entry is not None and entry.ready else None,
+            replicas=wants.replicas if wants is not None else None,
+            wanted=owner.replicas if owner is not None else None,
+            selects=owner is None or mark is None or _selects(owner, pod, mark),
+            moved_on=_moved_on(o.move, owner, top),
+            own=tuple(self._as_own(o, p, p.uid in ready, mark) for p in own),
+            settled=arrived and enough >= self._limits.serving,
+            failed=_failed(o.landed),
+            late=seconds > self._patience(o.move),
+            seconds=seconds,
+            held=Held.LATER if self.closed is not None else o.refused,
+            stopping=stopping,
+        ), pod
+
+    def _own(self, o: _Open, source: Reads) -> list[Pod]:
+        """The pods that the owner has, live ones, without the released one unless it has been adopted."""
+        namespace = o.move.pod.namespace
+        owner = self._parts.watched.workload(_MINE, namespace, o.replica_set)
+        top = self._parts.watched.workload("Deployment", namespace, o.deployment) if o.deployment else None
+        selector = next(
+            (str(w.selector) for w in (top, owner) if w is not None and w.selector is not None), ""
+        )
+        found = []
+        for pod in source.pods(namespace, selector) if selector else ():
+            if pod.terminating or pod.finished or pod.owner is None or pod.owner.kind != _MINE:
+                continue
+            if pod.uid == o.move.pod.uid and o.back is None:
+                continue
+            if pod.owner.name != o.replica_set and not self._of(pod, top):
+                continue
+            found.append(pod)
+        return found
+
+    def _of(self, pod: Pod, top: Workload | None) -> bool:
+        """Whether a pod is of another ReplicaSet of the same Deployment."""
+        if top is None or pod.owner is None:
+            return False
+        set_ = self._parts.watched.workload(_MINE, pod.namespace, pod.owner.name)
+        return set_ is not None and set_.owner is not None and set_.owner.uid == top.metadata.uid
+
+    def _as_own(self, o: _Open, pod: Pod, available: bool, mark: Mark | None) -> Own:
+        if o.landed is not None and o.landed.replacement:
+            made = pod.key == o.landed.replacement
+        else:
+            made = mark is not None and (pod.created or 0.0) >= mark.at
+        return Own(
+            uid=pod.uid,
+            mine=pod.owner is not None and mark is not None and pod.owner.uid == mark.replica_set,
+            ready=pod.ready,
+            available=available,
+            made=made,
+            cost=pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST)),
+            before=pod.annotations.get(COST_BEFORE),
+        )
+
+    def _seconds(self, o: _Open, mark: Mark | None) -> float:
+        """Since the release. A time ahead of ours, which only another clock can have written, is long ago."""
+        if o.since is not None:
+            return self._clock.monotonic() - o.since
+        if mark is None:
+            return 0.0
+        passed = self._clock.now() - mark.at
+        return passed if passed > -_AHEAD else float("inf")
+
+    def _patience(self, move: Move) -> float:
+        return self._limits.ready + move.owner.min_ready_seconds + self._limits.serving
+
+    def _late(self, o: _Open) -> bool:
+        return o.since is not None and self._clock.monotonic() - o.since > self._patience(o.move)
+
+    # -- how it ends
+
+    def _ended(self, o: _Open, status: Fate, message: str, eviction: Eviction | None = None) -> Outcome:
+        base = o.landed or o.sent or Outcome(move=o.move, status=status, message="")
+        how = "evicted" if eviction is not None else "released"
+        say = f"{o.move.pod.key} {how}; {message}"
+        if eviction is not None and o.landed is not None:
+            say = o.landed.message
+        return replace(
+            base,
+            status=status,
+            message=say,
+            eviction=eviction or (o.sent.eviction if o.sent is not None else _ONLY_RELEASED),
+            expected=base.expected if o.landed is not None else None,
+        )
+
+    def _leave(self, o: _Open, why: str) -> Outcome:
+        """It stays as it is."""
+        self._open.pop(o.move.pod.uid, None)
+        return self._ended(o, Fate.RELEASED, f"it is held beside its replacement: {why}")
+
+    def _say(self, o: _Open, next_: Step) -> None:
+        """Tells what is next, once."""
+        if next_.why != o.said:
+            o.said = next_.why
+            log.info("%s is released; %s: %s", o.move.pod.key, next_.do.value, next_.why)
+
+
+_AHEAD = 300.0
+"""Seconds that the clock of who released a pod may be ahead of ours."""
+_NOT_OURS = frozenset({ReasonCode.NOT_LEADING, ReasonCode.RIVAL})
+_NO = frozenset({Result.REFUSED, Result.SEVERAL_BUDGETS})
+_ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlier process")
+
+
+class _Glance:
+    """What the watch has, read in the way of `Reads`."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self.workload = watched.workload
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name."""
+        return self._watched.pods().get((namespace, name))
+
+    def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:  # noqa: ARG002
+        """All of the namespace: whose they are is asked of their owners."""
+        return tuple(p for p in self._watched.pods().values() if p.namespace == namespace)
+
+
+def restore(pods: Iterable[Pod], patches: Patches) -> None:
+    """Deletion costs that an undo has replaced are as they were. Never raises."""
+    for pod in pods:
+        if (before := pod.annotations.get(COST_BEFORE)) is not None:
+            try:
+                patches.set_cost(pod, before or None, None, lambda: True)
+            except KubeError as e:
+                log.warning("the deletion cost of %s is not as it was: %s", pod.key, e.message)
+
+
+def _selects(owner: Workload, pod: Pod, mark: Mark) -> bool:
+    """Whether a ReplicaSet selects the pod once that has its label again."""
+    labels = {**pod.template.labels, mark.label: mark.value}
+    return owner.selector is not None and owner.selector.matches(labels)
+
+
+def _moved_on(move: Move, owner: Workload | None, top: Workload | None) -> bool:
+    """Whether the owner was scaled or rolled out since the release, as far as can be told."""
+    if owner is None or (top is not None and top.replicas != owner.replicas):
+        return True
+    return bool(move.destinations) and (top or owner).replicas != move.owner.replicas
+
+
+def _failed(landed: Outcome | None) -> str:
+    """Why the replacement does not do."""
+    if landed is None:
+        return ""
+    if landed.status is Fate.FAILED:
+        return landed.message.partition("; ")[2] or landed.message
+    return f"its replacement went to {landed.node}, which was not planned" if landed.expected is False else ""
+
+
+def _changed(move: Move, why: str) -> Eviction:
+    reason = Reason(ReasonCode.CHANGED_SINCE_PLAN, f"{move.pod.key} was not released: {why}")
+    return Eviction(result=Result.HELD, message=reason.message, reason=reason)
+
+
+def _not_released(move: Move, e: KubeError) -> Eviction:
+    """The API server has refused, or was not reached before anything was sent."""
+    result = Result.FAILED
+    if isinstance(e, NotFoundError):
+        result = Result.GONE
+    elif isinstance(e, ForbiddenError) and not (e.by_webhook or "ownerRef" in e.text):
+        result = Result.FORBIDDEN
+    elif isinstance(e, TooManyRequestsError):
+        result = Result.THROTTLED
+    elif isinstance(e, StatusError) and e.code < 500:
+        result = Result.REFUSED
+    say = f"{move.pod.key} was not released: {e.message}"
+    return Eviction(result=result, message=say, posts=1, status=getattr(e, "code", 0), error=e)

@@ -1,0 +1,432 @@
+"""Replace first over HTTP, with controllers: released, replaced, then evicted; or given back."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.outcome import CycleReport, Fate
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.release import COST_BEFORE, MARK
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.loop import Cycle
+from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.live.assembly import Surroundings, live_parts
+from rebalancer.runtime.live.configured import LiveOptions
+from tests.support.build import deployment, nodes, objects, pdb
+from tests.support.runs.one_cycle import Story
+from tests.support.sandbox import Cluster
+from tests.support.scheduler.plain import Json
+
+LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
+FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
+OPTIONS = LiveOptions(execute=True, settle=LIMITS, planning=FIRST)
+HASH = "pod-template-hash"
+BLOCKED = (
+    *nodes(a=2, b=2, c=2),
+    deployment("web").spread("zone", 1).placed({"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1}),
+    pdb("web", {"owner": "web"}, max_unavailable=0),
+)
+
+
+def pods(cluster: Cluster, *, terminating: bool = False) -> list[Json]:
+    found = [p for p in cluster.store.list("Pod") if p["metadata"]["labels"].get("owner") == "web"]
+    return [p for p in found if terminating or "deletionTimestamp" not in p["metadata"]]
+
+
+def is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def zones(cluster: Cluster) -> list[int]:
+    count = Counter(p["spec"]["nodeName"][0] for p in pods(cluster))
+    return [count[z] for z in "abc"]
+
+
+def marks(cluster: Cluster) -> list[str]:
+    keys = {MARK, COST_BEFORE}
+    return [
+        p["metadata"]["name"] for p in pods(cluster) if keys & (p["metadata"].get("annotations") or {}).keys()
+    ]
+
+
+class Ready:
+    """Watches the owner's Ready pods while it is open: those that serve, controlled or not."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.fewest = cluster, len(pods(cluster))
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.005):
+            self.fewest = min(self.fewest, sum(map(is_ready, pods(self.cluster))))
+
+    def __enter__(self) -> Ready:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+@contextmanager
+def connected(cluster: Cluster, folder: Path) -> Iterator[Connection]:
+    connection = Connection(ClusterOptions(kubeconfig=str(cluster.kubeconfig(folder / "config"))))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def cycle(
+    cluster: Cluster,
+    folder: Path,
+    options: LiveOptions = OPTIONS,
+    memory: Memory | None = None,
+    **more: Any,
+) -> tuple[CycleReport, Story]:
+    story, clock = Story(), more.pop("clock", None) or SystemClock()
+    with connected(cluster, folder) as connection:
+        cache = WatchCache(connection).start()
+        try:
+            memory = memory or Memory(clock, HistoryRules())
+            around = Surroundings(memory=memory, cache=cache, **more)
+            parts = live_parts(connection, options, clock=clock, observer=story, around=around)
+            return Cycle(parts).run(), story
+        finally:
+            cache.stop()
+
+
+def test_a_workload_whose_budget_allows_nothing_is_spread_and_no_pod_less_is_ready(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
+        cluster.settle()
+        with Ready(cluster) as ready:
+            report, story = cycle(cluster, tmp_path)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.DONE, Fate.DONE], story.told
+        assert zones(cluster) == [2, 2, 2]
+        assert ready.fewest == 6
+        assert marks(cluster) == []
+        assert all(o.expected for o in report.outcomes)
+        assert report.evicted == 2
+
+
+# -- what comes between
+
+
+def released(cluster: Cluster) -> list[Json]:
+    return [p for p in pods(cluster) if MARK in (p["metadata"].get("annotations") or {})]
+
+
+def new_ones(cluster: Cluster) -> list[Json]:
+    return [
+        p for p in pods(cluster) if p["metadata"]["name"].count("-") == 2 and p["metadata"]["generateName"]
+    ]
+
+
+@contextmanager
+def once_when(when: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
+    """While it is open, acts once, as soon as that is so."""
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.wait(0.005):
+            if when():
+                act()
+                return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def let_go(cluster: Cluster) -> bool:
+    return any(
+        not any(r.get("controller") for r in p["metadata"]["ownerReferences"]) for p in released(cluster)
+    )
+
+
+def never(made: Json) -> float | None:  # noqa: ARG001
+    return None
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {p["metadata"]["name"] for p in pods(cluster)}
+
+
+def test_a_replacement_that_does_not_become_ready_is_given_back_for(tmp_path: Path) -> None:
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        with Ready(cluster) as ready:
+            report, _ = cycle(cluster, tmp_path, options)
+        cluster.settle()
+        assert {o.status for o in report.outcomes} == {Fate.FAILED}
+        assert "its label was given back" in report.outcomes[0].message
+        assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+        assert report.evicted == 0
+        owners = [p["metadata"]["ownerReferences"] for p in pods(cluster)]
+        assert all([r["kind"] for r in own] == ["ReplicaSet"] for own in owners), "ours is gone"
+
+
+def test_a_controller_that_does_not_let_go_gets_the_label_back(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), without=("ReplicaSet",)) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        report, _ = cycle(cluster, tmp_path)
+        assert report.outcomes[0].status is Fate.FAILED
+        assert "has not let it go" in report.outcomes[0].message
+        assert (names(cluster), marks(cluster)) == (before, [])
+
+
+class Switch:
+    """Settings that are turned off and on."""
+
+    on = True
+
+    def __call__(self) -> LiveOptions:
+        return replace(OPTIONS, execute=self.on)
+
+    def off(self) -> None:
+        self.on = False
+
+
+def test_a_brake_undoes_what_is_not_ready(tmp_path: Path) -> None:
+    switch = Switch()
+    with Cluster(objects(*BLOCKED), ready_after=3.0) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), switch.off):
+            report, _ = cycle(cluster, tmp_path, newest=switch)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+
+
+def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
+    slow = replace(OPTIONS, settle=replace(LIMITS, serving=3.0))
+
+    def both() -> bool:
+        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        with Ready(cluster) as ready:
+            with once_when(both, switch.off):
+                report, _ = cycle(cluster, tmp_path, slow, memory=memory, newest=switch)
+            assert [o.status for o in report.outcomes] == [Fate.RELEASED]
+            assert "evictions.enabled is false" in report.outcomes[0].message
+            assert len(pods(cluster)) == 7
+            report, _ = cycle(cluster, tmp_path, memory=memory, newest=switch)
+            assert len(pods(cluster)) == 7, "still held"
+            switch.on = True
+            cycle(cluster, tmp_path, memory=memory, newest=switch)
+        cluster.settle()
+        assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
+
+
+def test_a_stop_finishes_what_is_ready_and_undoes_the_rest(tmp_path: Path) -> None:
+    for starts, status, count in ((0.1, Fate.DONE, 7), (never, Fate.UNDONE, 6)):
+        clock = SystemClock()
+        with Cluster(objects(*BLOCKED), ready_after=starts) as cluster:
+            cluster.settle()
+
+            def both(cluster: Cluster = cluster, count: int = count) -> bool:
+                return let_go(cluster) and sum(map(is_ready, pods(cluster))) >= count
+
+            with Ready(cluster) as ready, once_when(both, clock.stop.set):
+                report, _ = cycle(cluster, tmp_path, clock=clock)
+            cluster.settle()
+            assert [o.status for o in report.outcomes] == [status]
+            assert (len(pods(cluster)), ready.fewest, marks(cluster)) == (6, 6, [])
+
+
+def edited(
+    cluster: Cluster, change: Callable[[Json], None], kind: str = "Deployment", name: str = "web"
+) -> None:
+    cluster.store.modify(kind, name, "default", change)
+
+
+def scaled(to: int) -> Callable[[Cluster], None]:
+    return lambda cluster: cluster.scale("default", "web", to)
+
+
+def rolled_out(cluster: Cluster) -> None:
+    edited(cluster, lambda d: d["spec"]["template"]["spec"]["containers"][0].update(image="app:2"))
+
+
+def paused(cluster: Cluster) -> None:
+    edited(cluster, lambda d: d["spec"].update(paused=True))
+
+
+def died(cluster: Cluster) -> None:
+    (pod,) = released(cluster)
+    cluster.store.delete("Pod", pod["metadata"]["name"], "default", grace=0)
+
+
+def ended(cluster: Cluster) -> None:
+    (pod,) = released(cluster)
+    cluster.store.modify(
+        "Pod",
+        pod["metadata"]["name"],
+        "default",
+        lambda p: p["status"].update(phase="Failed"),
+        subresource="status",
+    )
+
+
+def deleted(cluster: Cluster) -> None:
+    cluster.store.delete("Deployment", "web", "default", propagation="Background")
+
+
+def adopted(cluster: Cluster) -> None:
+    """Somebody else's ReplicaSet, made meanwhile, takes it."""
+    (pod,) = released(cluster)
+
+    def change(p: Json) -> None:
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "x",
+            "uid": "x",
+            "controller": True,
+        }
+        p["metadata"]["ownerReferences"] = [reference]
+
+    cluster.store.modify("Pod", pod["metadata"]["name"], "default", change)
+
+
+MEANWHILE: list[tuple[str, Callable[[Cluster], None], int, int]] = [
+    ("scaled to fewer", scaled(4), 4, 4),
+    ("scaled to more", scaled(8), 8, 6),
+    ("rolled out", rolled_out, 6, 4),
+    ("paused", paused, 6, 6),
+    ("the pod is deleted", died, 6, 5),
+    ("the pod has failed", ended, 6, 5),
+    ("its owner is deleted", deleted, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("what", "act", "pods_after", "least"), MEANWHILE, ids=[m[0] for m in MEANWHILE])
+def test_whatever_happens_meanwhile_nothing_is_left_released(
+    what: str, act: Callable[[Cluster], None], pods_after: int, least: int, tmp_path: Path
+) -> None:
+    memory = Memory(SystemClock(), HistoryRules())
+    with Cluster(objects(*BLOCKED), ready_after=0.5) as cluster:
+        cluster.settle()
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), lambda: act(cluster)):
+            cycle(cluster, tmp_path, memory=memory)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (pods_after, []), what
+        assert ready.fewest >= least
+        assert all(e.fate not in (Fate.RELEASED, Fate.INTENDED) for e in memory.ledger.entries)
+
+
+# -- processes that end at any request, and those that come after
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+PLACE = Place("default", "rebalancer-ledger")
+
+
+def remembering(connection: Connection, writer: str, term: int) -> Memory:
+    store = Ledgers(connection, PLACE, writer=writer, wait=lambda _: False)
+    return Memory(SystemClock(), HistoryRules(), store=store, writer=writer, term=lambda: term)
+
+
+def process(
+    cluster: Cluster, folder: Path, term: int, *, dies_at: int = 0, sent: bool = False, fresh: bool = False
+) -> int:
+    """A cycle with the ledger in the cluster; it is killed before or after (`sent`) that write of it.
+
+    Returns how many it made. `fresh`: it plans nothing of its own.
+    """
+    writes = 0
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    options = replace(options, planning=PlanOptions()) if fresh else options
+    with connected(cluster, folder) as connection:
+        ask = connection.request
+
+        def request(method: str, *args: Any, **more: Any) -> Any:
+            nonlocal writes
+            writes += method != "GET"
+            if method != "GET" and writes == dies_at and not sent:
+                raise Killed
+            answer = ask(method, *args, **more)
+            if method != "GET" and writes == dies_at:
+                raise Killed
+            return answer
+
+        connection.request = request  # type: ignore[method-assign]
+        cache, clock, story = WatchCache(connection).start(), SystemClock(), Story()
+        try:
+            around = Surroundings(memory=remembering(connection, f"p{term}", term), cache=cache)
+            Cycle(live_parts(connection, options, clock=clock, observer=story, around=around)).run()
+        except Killed:
+            pass
+        finally:
+            cache.stop()
+    return writes
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("starts", [0.1, None], ids=["ready", "never ready"])
+def test_killed_at_any_request_nothing_is_lost(starts: float | None, sent: bool, tmp_path: Path) -> None:
+    at = 0
+    while True:
+        at += 1
+        with Cluster(objects(*BLOCKED), ready_after=starts or never) as cluster:
+            cluster.settle()
+            before = names(cluster)
+            with Ready(cluster) as ready:
+                writes = process(cluster, tmp_path, 1, dies_at=at, sent=sent)
+                process(cluster, tmp_path, 2, fresh=True)
+            cluster.settle()
+            assert (len(pods(cluster)), marks(cluster)) == (6, []), at
+            assert ready.fewest == 6, at
+            if starts is None:
+                assert names(cluster) == before
+        if writes < at:
+            break
+    assert at > 5
+
+
+def test_without_the_ledger_a_mark_gives_the_label_back_and_no_more(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        assert len(released(cluster)) == 1
+        cluster.settle()
+        cluster.store.delete("ConfigMap", PLACE.name, PLACE.namespace)
+        with Ready(cluster) as ready:
+            process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
