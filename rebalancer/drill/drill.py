@@ -65,7 +65,7 @@ def surely_fine(intact: Intact, lost: list[list[Lost]]) -> Bools:
             found = templates.setdefault(id(one.replacement), (one.replacement, Counter()))
             found[1][row] += 1
     # A pod that waits may be opened a node, too, and then takes one.
-    new += intact.waiting
+    new += sum(len(w.keys) for w in intact.left)
     frameworks = Frameworks(state)
     for template, rows in templates.values():
         intact.on_progress()

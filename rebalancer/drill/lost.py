@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -259,7 +259,7 @@ class Honored(Struct, frozen=True, kw_only=True):
 
 class Drilled(Struct, frozen=True, kw_only=True):
     """One failure. `nodes`: how many fail. `workloads`: those that lose pods, most missing first, where all
-    nodes fail at once. `least`, `most`: Pending pods then, and where they fail one after the other.
+    nodes fail at once. `orders`: Pending pods by workload then, and in each other order that was played.
 
     `waiting`: pods that were Pending before and still are.
     """
@@ -269,9 +269,18 @@ class Drilled(Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadLoss, ...]
     breaches: tuple[Breach, ...]
     waiting: int = 0
-    least: int = 0
-    most: int = 0
+    orders: tuple[Mapping[str, int], ...] = ({},)
     honored: Honored | None = None
+
+    @property
+    def least(self) -> int:
+        """Replacements that find no node, in the order that leaves the fewest."""
+        return min(sum(order.values()) for order in self.orders)
+
+    @property
+    def most(self) -> int:
+        """And the most."""
+        return max(sum(order.values()) for order in self.orders)
 
     @property
     def lost(self) -> int:
@@ -297,7 +306,7 @@ class Drilled(Struct, frozen=True, kw_only=True):
     def badness(self) -> tuple[int, int, int, int]:
         """A sort key, the worst highest: Pending, missing, budgets that stay breached, lost."""
         lasting = sum(b.lasting for b in self.breaches)
-        return self.pending, self.lost - sum(w.replaced for w in self.workloads), lasting, self.lost
+        return self.most, self.lost - sum(w.replaced for w in self.workloads), lasting, self.lost
 
 
 class Drill(Struct, frozen=True, kw_only=True):
@@ -315,4 +324,4 @@ class Drill(Struct, frozen=True, kw_only=True):
     @property
     def most_pending(self) -> int:
         """Replacements that find no node after the worst failure, as the cluster is."""
-        return max((d.pending for d in self.today), default=0)
+        return max((d.most for d in self.today), default=0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from hashlib import sha256
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
 from rebalancer.planner.effort import OnProgress, for_advice, unwatched
 from rebalancer.policy.budgets import Budget, Budgets
-from rebalancer.spread.arrays import Bools, Rows
+from rebalancer.spread.arrays import Bools
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import NodeTable
 
@@ -40,7 +41,8 @@ from rebalancer.spread.nodes import NodeTable
 
 
 class Intact:
-    """A snapshot at rest. `on_node[row]`: its live pods; `left`: pods that no node takes."""
+    """A snapshot at rest. `on_node[row]`: its live pods; `left`: pods that no node takes; `of_nodes`: of
+    them those that wait for their own node (DaemonSets), and are not counted."""
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class Intact:
             row = table.index.get(pod.node_name)
             if row is not None and not pod.finished and not pod.terminating:
                 self.on_node[row].append(pod)
-        placing, self.left = at_rest(self.state, snapshot)
+        placing, left, of_nodes = at_rest(self.state, snapshot)
+        self.left = [*left, *of_nodes]
+        self.of_nodes = {key for w in of_nodes for key in w.keys}
         by_key = {key_of(p): p for p in snapshot.pods if p.waits}
         for key, row in placing.placed.items():
             self.on_node[row].append(by_key[key])
@@ -72,7 +76,11 @@ class Intact:
     @property
     def waiting(self) -> int:
         """How many pods no node takes before anything fails."""
-        return sum(len(w.keys) for w in self.left)
+        return self.without_node(self.left)
+
+    def without_node(self, left: Iterable[Waits]) -> int:
+        """How many of these wait for any node."""
+        return sum(key not in self.of_nodes for w in left for key in w.keys)
 
 
 # PodDisruptionBudgets that a failure breaches: it asks nobody.
@@ -100,6 +108,7 @@ def breaches(intact: Intact, lost: Iterable[Lost], placed: Iterable[Lost]) -> tu
     return tuple(found)
 
 
+_T = TypeVar("_T")
 _CAUSES = 3
 _EXPLAINED = 50
 """Workloads of one failure of which is told what shuts the nodes."""
@@ -110,8 +119,32 @@ def lost_with(intact: Intact, down: Bools) -> list[Lost]:
     return [lost for row in np.flatnonzero(down).tolist() for lost in intact.owned.lost(intact.on_node[row])]
 
 
-_STEPS = 8
-"""In so many steps at most the nodes of a domain fail one after the other."""
+_STEPS, _TURNS = 8, 64
+"""In so many steps at most the nodes of a domain fail one after the other, and in about so many turns their
+pods are deleted."""
+_ORDERS, _PODS = 8, 2000
+"""A failure is played in so many orders of nodes and pods at most, as far as so many pods are lost in all."""
+
+
+class _Order(NamedTuple):
+    """In which order things happen. `mix`: by name (0), the other way round (1), else as a hash has it.
+    `steps`: nodes fail one after the other, each once all has come to rest. `singly`: a pod is made again
+    before the next is deleted, as on nodes that are silent, and meanwhile those that are still there
+    count."""
+
+    mix: int = 0
+    steps: bool = False
+    singly: bool = False
+
+    def of(self, things: Iterable[_T]) -> list[_T]:
+        """These in that order; also which of equally good nodes is taken."""
+        found = list(things)
+        if self.mix < 2:
+            return found[:: -1 if self.mix else 1]
+        return sorted(found, key=lambda t: sha256(f"{self.mix} {t}".encode()).digest())
+
+
+_AT_ONCE = _Order()
 
 
 class _Ended(NamedTuple):
@@ -131,37 +164,28 @@ class _Ended(NamedTuple):
 
 
 def replayed(intact: Intact, failure: Failure) -> Drilled:
-    """What comes of the failure: all nodes at once, and, for the range, one after the other."""
+    """What comes of the failure: all at once, and, for the range, in other orders."""
     down = failure.down(intact.state.table)
     lost = lost_with(intact, down)
-    ended = _played(intact, lost, [down])
+    several = bool(lost) and np.count_nonzero(down) > 1
+    mixes = min(_ORDERS, max(1, _PODS // len(lost))) if several else 1
+    ended, *others = (
+        _played(intact, lost, down, _Order(mix, steps, singly))
+        for mix in range(mixes)
+        for steps in ((False, True) if several else (False,))
+        for singly in ((False, True) if len(lost) > 1 else (False,))
+    )
     pending = ended.pending
     why = _why(ended.placing, ended.left, ended.new, down)
-    rows = np.flatnonzero(down)
-    plays = [_played(intact, lost, [down], last_first=True)] if len(rows) > 1 and lost else []
-    for last_first, order in ((False, rows), (True, rows[::-1])) if plays else ():
-        plays.append(_played(intact, lost, _steps(order, len(down)), last_first=last_first))
-    numbers = [len(pending), *(len(p.pending) for p in plays)]
     return Drilled(
         failure=failure,
-        nodes=len(rows),
+        nodes=int(np.count_nonzero(down)),
         workloads=losses(intact, ended.new, pending, ended.unmade, why),
         breaches=breaches(intact, lost, [ended.new[k] for k in ended.where if k in ended.new]),
-        waiting=sum(len(waits.keys) for waits in ended.left) - len(pending),
-        least=min(numbers),
-        most=max(numbers),
+        waiting=intact.without_node(ended.left) - len(pending),
+        orders=tuple(Counter(play.new[k].workload for k in play.pending) for play in (ended, *others)),
         honored=_honored(intact, lost, down, ended, why),
     )
-
-
-def _steps(rows: Rows, size: int) -> list[Bools]:
-    """Which nodes, of so many, are down after each step."""
-    found = []
-    for some in np.array_split(np.arange(len(rows)), min(len(rows), _STEPS)):
-        down = np.zeros(size, dtype=np.bool_)
-        down[rows[: some[-1] + 1]] = True
-        found.append(down)
-    return found
 
 
 Honoring = Mapping[str, Mapping[int, PodTemplate]]
@@ -171,13 +195,11 @@ Honoring = Mapping[str, Mapping[int, PodTemplate]]
 def _played(
     intact: Intact,
     lost: Sequence[Lost],
-    steps: Sequence[Bools],
+    down: Bools,
+    order: _Order = _AT_ONCE,
     honoring: Honoring | None = None,
-    *,
-    last_first: bool = False,
 ) -> _Ended:
-    """The nodes fail in steps, each once all has come to rest: what was placed on one that fails later is
-    lost again. `last_first`: the order in which owners make the new pods."""
+    """All of it. What was placed on a node that fails later is lost again."""
     silent = intact.manner == "silent"
     new: dict[Hashable, Lost] = {("new", key_of(one.pod)): one for one in lost}
     of_pod: dict[Hashable, Hashable] = {key_of(one.pod): ("new", key_of(one.pod)) for one in lost}
@@ -188,29 +210,35 @@ def _played(
     state, left, unmade = intact.state, list(intact.left), set[Hashable]()
     where: dict[Hashable, int] = {}
     templates: dict[Hashable, PodTemplate] = {k: w.template for w in intact.left for k in w.keys} | made
-    before = state.table.none
-    for down in steps:
+    ordered = {k for k, one in new.items() if one.fate is Fate.IN_TURN}
+    some = -(-len(lost) // _TURNS) if order.singly else 0
+    equal = np.array(order.of(range(state.table.size)), dtype=np.intp)
+    rows = order.of(np.flatnonzero(down).tolist())
+    down = state.table.none.copy()
+    for fails in np.array_split(rows, min(len(rows), _STEPS) if order.steps else 1):
+        down[fails] = True
         state = state.over(_table(intact.state.table, down, silent=silent))
-        placing = Placing(state, down=None if silent else down)
-        fails = down & ~before
-        again = [key for key, row in where.items() if fails[row]]
-        for key in again:
-            state.remove(key)
-            del where[key]
-        ordered = {k for k, one in new.items() if one.fate is Fate.IN_TURN}
-        for i, pods in enumerate(_in_order(intact, fails)):
-            gone = [key_of(pod) for pod in pods]
-            for pod_key in gone:
-                if silent:
-                    state.terminate(pod_key)
+        placing = Placing(state, None if silent else down.copy(), equal)
+        groups = _in_order(intact, fails.tolist(), order)
+        groups[0] += [key for key, row in where.items() if row in fails]
+        for gone in (turn for group in groups for turn in _turns(group, some)):
+            keys: list[Hashable] = []
+            for key in gone:
+                if silent and key not in where:
+                    state.terminate(key)
                 else:
-                    state.remove(pod_key)
-            lost_now = (of_pod[k] for k in gone if k in of_pod)
-            keys = [k for k in lost_now if new[k].fate is Fate.MADE]
-            keys += [k for k in again if i == 0 and k not in ordered]
-            if last_first:
-                keys.reverse()
-            left = placing.place([*left, *by_template((k, templates[k]) for k in keys)])
+                    state.remove(key)
+                one = of_pod.get(key, key)
+                again = where.pop(key, None) is not None and one not in ordered
+                if again or (one in new and new[one].fate is Fate.MADE):
+                    keys.append(one)
+            # Others that wait are asked once the step is over.
+            own = {id(templates[key]) for key in keys}
+            asked = [w for w in left if not some or id(w.template) in own]
+            others = [w for w in left if some and id(w.template) not in own]
+            left = placing.place([*asked, *by_template((k, templates[k]) for k in keys)], others)
+        left = placing.place(left) if some else left
+        where.update(placing.placed)
         unplaced = {k for w in left for k in w.keys}
         in_turn = {
             k: new[k]
@@ -219,8 +247,12 @@ def _played(
         }
         unmade = _in_turn(placing, in_turn, left)
         where.update(placing.placed)
-        before = down
     return _Ended(placing, new, where, left, unmade)
+
+
+def _turns(group: list[Hashable], some: int) -> list[list[Hashable]]:
+    """So many at a time; 0: all."""
+    return [group[i : i + some] for i in range(0, len(group), some)] if some and group else [group]
 
 
 # What nodeTaintsPolicy Honor would change where counts of nodes that are down shut the others.
@@ -242,7 +274,7 @@ def _honored(
                 own.setdefault(id(one.replacement), _honors(state, one.replacement, lowered=lowered))
         while honoring and not intact.effort.gone:
             intact.effort.candidates(len(lost))
-            then = _played(intact, lost, [down], honoring)
+            then = _played(intact, lost, down, honoring=honoring)
             after = Counter(then.new[k].workload for k in then.pending)
             helped = {w: own for w, own in honoring.items() if after[w] < before[w]}
             if len(helped) < len(honoring):
@@ -301,15 +333,16 @@ def _share(intact: Intact, lost: Sequence[Lost], ended: _Ended, workloads: Itera
     return worst
 
 
-def _in_order(intact: Intact, down: Bools) -> list[list[Pod]]:
+def _in_order(intact: Intact, rows: Iterable[int], order: _Order) -> list[list[Hashable]]:
     """The pods on these nodes that are deleted, those first that tolerate the silence for the shortest time.
     Of deleted nodes they go all at once."""
-    by_time: dict[float, list[Pod]] = {}
-    for row in np.flatnonzero(down).tolist():
-        for pod in intact.on_node[row]:
-            after = intact.owned.deleted_after(pod) if intact.manner == "silent" else 0.0
+    by_time: dict[float, list[Hashable]] = {}
+    for row in rows:
+        pods = {key_of(pod): pod for pod in intact.on_node[row]}
+        for key in order.of(pods):
+            after = intact.owned.deleted_after(pods[key]) if intact.manner == "silent" else 0.0
             if after is not None:
-                by_time.setdefault(after, []).append(pod)
+                by_time.setdefault(after, []).append(key)
     return [by_time[after] for after in sorted(by_time)] or [[]]
 
 

@@ -95,7 +95,7 @@ class _Rested:
 
     def __init__(self, simulation: Simulation, snapshot: Snapshot, owners: Owners) -> None:
         self.simulation = simulation
-        _, left = at_rest(simulation.state, snapshot)
+        _, left, _ = at_rest(simulation.state, snapshot)
         self.every = left
         waiting = {key_of(p): p for p in snapshot.pods if p.waits}
         self.waiting = sum(len(w.keys) for w in left)

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
-from rebalancer.kube.errors import PROXY, ExpiredError, ForbiddenError, NotFoundError, ResponseError, Target
+from rebalancer.kube.errors import (
+    PROXY,
+    ExpiredError,
+    ForbiddenError,
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    Target,
+)
 from rebalancer.kube.lists import (
     Begun,
     HeadMeta,
@@ -29,13 +37,14 @@ from rebalancer.kube.lists import (
     malformed,
     pages,
 )
-from rebalancer.kube.resources import LIMIT_RANGES, NAMED, RESOURCES, Resource, kinds_within
+from rebalancer.kube.resources import LABEL_USERS, LIMIT_RANGES, NAMED, RESOURCES, Resource, kinds_within
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
 from rebalancer.model.workload import LimitRange, PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.policy.options import LabelUser, LabelUsers
 
 log = logging.getLogger(__name__)
 _STREAMS = (1, 33)
@@ -354,6 +363,58 @@ class Objects:
 
 PodReader = Callable[[str, str], Pod | None]
 """`Objects.pod`, for those who need no more."""
+
+
+# What else selects pods by labels: read where pods may be replaced first.
+
+
+class _Discovered(Struct, frozen=True, rename="camel"):
+    preferred_version: dict[str, str] = {}
+    resources: tuple[HeadMeta, ...] = ()
+
+
+class _LabelUser(Struct, frozen=True):
+    metadata: HeadMeta
+    spec: Raw = Raw()
+    specs: Raw = Raw()
+
+
+def label_users(
+    connection: Connection,
+    *,
+    wait: Wait,
+    namespaces: Collection[str] = (),
+    backoff: Backoff = DEFAULT_BACKOFF,
+) -> LabelUsers:
+    """The objects of all kinds in `LABEL_USERS` that are served; `namespaces`: of these alone, if there are
+    any. What cannot be read, for whatever reason, is `unread`."""
+
+    def discovered(path: str) -> _Discovered:
+        target = Target("get", say=f"get {path}")
+        answer = retry(lambda: connection.request("GET", path, target), wait=wait, backoff=backoff)
+        return msgspec.json.decode(answer.body, type=_Discovered)
+
+    found: list[LabelUser] = []
+    unread: list[str] = []
+    for resource in LABEL_USERS:
+        try:
+            group = f"/apis/{resource.group}"
+            version = discovered(group).preferred_version.get("version", "v1")
+            if all(r.name != resource.plural for r in discovered(f"{group}/{version}").resources):
+                continue
+            for part in replace(resource, version=version).parts(namespaces):
+                for page in pages(connection, part, wait=wait, backoff=backoff):
+                    for raw in page.items or ():
+                        user = msgspec.json.decode(raw, type=_LabelUser)
+                        spec = (bytes(user.spec) + bytes(user.specs)).decode()
+                        name = user.metadata.name
+                        found.append(LabelUser(resource.kind, user.metadata.namespace, name, spec))
+        except NotFoundError:
+            continue  # its group is not served
+        except (KubeError, *MALFORMED) as e:
+            log.info("%s cannot be read: %s", resource.qualified, e)
+            unread.append(resource.qualified)
+    return LabelUsers(tuple(sorted(found, key=lambda u: (u.kind, u.namespace, u.name))), tuple(unread))
 
 
 # A cluster's objects as the API server gave them: kept while a snapshot is read, or passed on undecoded.

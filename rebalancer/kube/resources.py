@@ -123,6 +123,23 @@ NAMED = {
 """Kinds of which single objects are read, by the names that templates give."""
 LIMIT_RANGES = Resource("LimitRange", "", "v1", "limitranges")
 """Read where pods are about to be evicted only, as few namespaces have one."""
+LABEL_USERS = tuple(
+    Resource(kind, group, "", plural, namespaced)
+    for kind, group, plural, namespaced in (
+        ("NetworkPolicy", "networking.k8s.io", "networkpolicies", True),
+        ("DestinationRule", "networking.istio.io", "destinationrules", True),
+        ("AuthorizationPolicy", "security.istio.io", "authorizationpolicies", True),
+        ("PodMonitor", "monitoring.coreos.com", "podmonitors", True),
+        ("CiliumNetworkPolicy", "cilium.io", "ciliumnetworkpolicies", True),
+        ("CiliumClusterwideNetworkPolicy", "cilium.io", "ciliumclusterwidenetworkpolicies", False),
+        ("NetworkPolicy", "crd.projectcalico.org", "networkpolicies", True),
+        ("GlobalNetworkPolicy", "crd.projectcalico.org", "globalnetworkpolicies", False),
+        ("NetworkPolicy", "projectcalico.org", "networkpolicies", True),
+        ("GlobalNetworkPolicy", "projectcalico.org", "globalnetworkpolicies", False),
+    )
+)
+"""Kinds that select pods by labels, in the version that the server prefers. They are read only where pods may
+be replaced first, which takes a label from them, and are in no snapshot."""
 _OF_DRIVERS = frozenset({"CSIStorageCapacity"})
 """Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
 

@@ -145,12 +145,7 @@ def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]
 
 
 class Judge:
-    """What moves for hard and for soft constraints are judged by alike, on the simulation's present state.
-
-    `releases`: whether a pod may be replaced first.
-    """
-
-    releases = True
+    """What moves for hard and for soft constraints are judged by alike, on the simulation's present state."""
 
     def __init__(
         self,
@@ -180,14 +175,11 @@ class Judge:
         """Whether policy lets the pod be evicted."""
         return self._classes.why_not(pod) is None
 
-    def landing(self, candidate: Candidate) -> tuple[PodTemplate, Landing]:
+    def landing(self, candidate: Candidate, release: Release | None = None) -> tuple[PodTemplate, Landing]:
         """The replacement, and where the filter lets it go."""
         replacement = self._classes.replacement(candidate.pod, candidate.members)
         return replacement, self.simulation.landing(
-            candidate.pod,
-            replacement,
-            after_gone=candidate.members.stateful,
-            release=self._classes.release(candidate.pod) if self.releases else None,
+            candidate.pod, replacement, after_gone=candidate.members.stateful, release=release
         )
 
     def foreseeable(self, replacement: PodTemplate) -> bool:
@@ -215,9 +207,22 @@ class HardJudge(Judge):
     """Judges moves for hard constraints: on every node that the filter leaves."""
 
     def judge(self, placed: Ints, candidate: Candidate) -> Iterator[JudgedMove | Refusal]:
-        """The move, with the pods placed so, int64[Q, N]: on all nodes, then on the best-scored ones."""
+        """The move, with the pods placed so, int64[Q, N]: on all nodes, then on the best-scored ones. A pod
+        that cannot usefully be replaced first is evicted, where its budget lets it go."""
         pod = candidate.pod
-        replacement, landing = self.landing(candidate)
+        release = self._classes.release(pod)
+        verdicts = self._judge(placed, candidate, release)
+        if release is not None and self._classes.kept(pod) is None:
+            first = list(verdicts)
+            helps = any(isinstance(v, JudgedMove) and v.helps for v in first)
+            verdicts = iter(first) if helps else self._judge(placed, candidate, None)
+        yield from verdicts
+
+    def _judge(
+        self, placed: Ints, candidate: Candidate, release: Release | None
+    ) -> Iterator[JudgedMove | Refusal]:
+        pod = candidate.pod
+        replacement, landing = self.landing(candidate, release)
         code = self.unplaceable(landing)
         if code is None and self.waiting.interferes(pod, replacement):
             code = ReasonCode.PENDING_PODS
@@ -278,6 +283,11 @@ class HardJudge(Judge):
             if group.size and not asked:
                 into = group.domain_of[nodes]
                 after = group.excess_after(counts, leaves, into[first_places(into)])
+                if landing.release is not None and group.constraint.counts(
+                    replacement.namespace, landing.release.template.labels
+                ):
+                    # Both are there for a while.
+                    after = np.maximum(after, group.excess_after(counts, -1, into[first_places(into)]))
                 if (after > before).any():
                     return refused(candidate.pod, ReasonCode.WOULD_WORSEN, nodes=len(nodes))
             leaves_it = _leaves(group.domain_of, node, nodes)

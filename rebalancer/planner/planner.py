@@ -28,6 +28,11 @@ _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
 )
 
+_LABELS_ASKED_FOR = (
+    "no policy, DestinationRule or PodMonitor asks for the label of a pod that is replaced first: they "
+    "are in no snapshot, and are read in the cluster"
+)
+
 
 def plan(snapshot: Snapshot, options: PlanOptions | None = None) -> Plan:
     """The fewest evictions that restore the snapshot's hard constraints, in waves, with all reasons."""
@@ -158,6 +163,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         assumptions=(
             *view.simulation.assumptions(),
             *((_RESTS_ON_SCORES,) if soft is not None else ()),
+            *((_LABELS_ASKED_FOR,) if _unlooked(options, whole) else ()),
             *not_looked_at(m.owner for m in whole),
         ),
         components=tuple(s.figures() for s in solved),
@@ -167,6 +173,11 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         between=bound.between,
         steps=planned(view.simulation.spent.steps, len(view.snapshot.pods)),
     )
+
+
+def _unlooked(options: PlanOptions, moves: tuple[Move, ...]) -> bool:
+    """Whether pods are replaced first, and nobody has looked who else asks for their labels."""
+    return options.policy.label_users is None and any(m.release_label for m in moves)
 
 
 def _stays(view: View, hard: HardConstraints, results: Results) -> list[Stays]:

@@ -187,8 +187,6 @@ class SoftJudge(Judge):
     `groups`, `classes`: of hard and soft constraints. No pod is replaced first for them: scores are guesses.
     """
 
-    releases = False
-
     def __init__(
         self,
         simulation: Simulation,

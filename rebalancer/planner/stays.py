@@ -307,8 +307,9 @@ def shown_move(
         reason += "; rests on the scheduler's scores, as the constraint is soft"
     elif not move.certain:
         reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
-    if isinstance(first, Reason):
-        reason += f"; not replaced first: {first.message}"
+    if first is not None and move.release is None:
+        beside = "beside it no node would take another, or not where it helps"
+        reason += f"; not replaced first: {first.message if isinstance(first, Reason) else beside}"
     return Move(
         pod=move.pod,
         owner=owners.top(owner),

@@ -64,6 +64,11 @@ def adopter(workloads: Iterable[Workload], namespace: str, labels: Mapping[str, 
     )
 
 
+def asked_for(snapshot: Snapshot, options: PolicyOptions) -> bool:
+    """Whether any pod may be replaced first: only then what else asks for labels is read."""
+    return options.method != "evict" or any(METHOD in w.metadata.annotations for w in snapshot.workloads)
+
+
 class ReplaceFirst:
     """The method, applied to one snapshot. `attached`: the claim of a pod that one node at a time can attach,
     "" if it has none."""

@@ -38,8 +38,8 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     `lost`: pods that go with the nodes. Of these `pending` find no other node, `held` are not made again
     while the nodes are silent (StatefulSets), and `gone` have no owner that makes them again. `budgets`: how
     many are breached, `lasting`: how many of them stay so. `planned…`: the same after the plan, -1 without
-    one. `least_pending`, `most_pending`: where the nodes fail all at once (`pending`), or one after the
-    other. `workloads`, `breached`, `honored`: in full for the worst failures only; of others there are none.
+    one. `least_pending`, `most_pending`: where the nodes fail all at once (`pending`), or in other orders.
+    `workloads`, `breached`, `honored`: in full for the worst failures only; of others there are none.
     """
 
     key: str
@@ -60,11 +60,28 @@ class FailureReport(Struct, frozen=True, rename="camel"):
     least_pending: int = 0
     most_pending: int = 0
     honored: Honored | None = None
+    planned_least: int = -1
+    planned_most: int = -1
 
     @property
     def name(self) -> str:
         """As in `zone b`."""
         return f"{self.key.rpartition('/')[2]} {self.value}"
+
+    @property
+    def says_pending(self) -> str:
+        """The fewest and the most, as in `6–8`."""
+        return span(self.least_pending, self.most_pending)
+
+    @property
+    def says_planned(self) -> str:
+        """The same after the plan."""
+        return span(self.planned_least, self.planned_most)
+
+
+def span(least: int, most: int) -> str:
+    """One number, or two."""
+    return f"{least:,}" if least == most else f"{least:,}–{most:,}"
 
 
 class DrillReport(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -85,7 +102,7 @@ class DrillReport(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def most_pending(self) -> int:
         """Pending after the worst failure, as the cluster is."""
-        return max((f.pending for f in self.failures), default=0)
+        return max((f.most_pending for f in self.failures), default=0)
 
 
 def build_drill(
@@ -98,7 +115,7 @@ def build_drill(
         (_seen(a, namespaces), _seen(b, namespaces) if b is not None else None)
         for a, b in zip(drill.today, planned, strict=True)
     ]
-    bad = [i for i, (today, after) in enumerate(pairs) if today.badness[1] or (after and after.badness[1])]
+    bad = [i for i, pair in enumerate(pairs) if any(one is not None and any(one.badness[:2]) for one in pair)]
     shown = nlargest(worst, bad, key=lambda i: (_worst(*pairs[i]), -i))
     return DrillReport(
         source=source,
@@ -122,6 +139,9 @@ def _seen(drilled: Drilled, namespaces: Collection[str]) -> Drilled:
         drilled,
         workloads=tuple(w for w in drilled.workloads if w.workload.split("/")[1] in namespaces),
         breaches=tuple(b for b in drilled.breaches if b.budget.partition("/")[0] in namespaces),
+        orders=tuple(
+            {w: n for w, n in order.items() if w.split("/")[1] in namespaces} for order in drilled.orders
+        ),
     )
 
 
@@ -145,6 +165,8 @@ def _failure(today: Drilled, after: Drilled | None, *, full: bool) -> FailureRep
         least_pending=today.least,
         most_pending=today.most,
         honored=today.honored if full else None,
+        planned_least=after.least if after is not None else -1,
+        planned_most=after.most if after is not None else -1,
     )
 
 

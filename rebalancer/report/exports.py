@@ -131,8 +131,8 @@ def _drill(drill: DrillReport) -> Iterator[str]:
             (
                 (
                     code(f.name),
-                    *(str(n) for n in (f.nodes, f.lost, f.pending)),
-                    *((str(f.planned_pending),) if drill.planned else ()),
+                    *(str(n) for n in (f.nodes, f.lost, f.says_pending)),
+                    *((f.says_planned,) if drill.planned else ()),
                     str(f.budgets),
                 )
                 for f in drill.worst

@@ -195,12 +195,9 @@ def _lines(report: DrillReport) -> Iterator[str]:
 
 
 def _row(f: FailureReport, *, planned: bool) -> list[str]:
-    after = [f"{f.planned_pending:,}"] if planned else []
+    after = [f.says_planned] if planned else []
     breached = f"{f.budgets:,}" + (f", {f.lasting:,} to stay" if f.lasting else "")
-    pending = f"{f.pending:,}"
-    if f.least_pending < f.most_pending:
-        pending = f"{f.least_pending:,}–{f.most_pending:,}"
-    cells = (f"{f.nodes:,}", f"{f.lost:,}", pending)
+    cells = (f"{f.nodes:,}", f"{f.lost:,}", f.says_pending)
     return [f.name, *cells, *after, f"{f.held:,}", f"{f.gone:,}", breached]
 
 
@@ -209,7 +206,7 @@ def _failure(f: FailureReport) -> Iterator[str]:
     if not missing:
         return
     yield ""
-    yield f.name
+    yield f.name + (", all at once" if f.least_pending < f.most_pending else "")
     for w in missing[:_WORKLOADS]:
         yield f"  {w.workload}: {_loss(w)}"
         if w.why:

@@ -232,18 +232,19 @@ def headline(report: DrillReport) -> str:
     if not report.worst:
         return f"{tried}: whatever fails, every replacement finds a node."
     first = report.worst[0]
-    now = f"losing {first.name} leaves {plural(first.pending, 'pod')} Pending"
-    if not first.pending:
+    pods = "pod" if first.most_pending == 1 else "pods"
+    now = f"losing {first.name} leaves {first.says_pending} {pods} Pending"
+    if not first.most_pending:
         now = (
             f"losing {first.name} takes {plural(first.lost - first.replaced, 'pod')} that nothing makes again"
         )
         return f"{tried}: every replacement finds a node; {now}."
     if not report.planned:
         return f"{tried}. Today {now}."
-    worst = max(report.failures, key=lambda f: f.planned_pending)
-    then = f"after the plan {first.planned_pending:,}"
-    if worst.planned_pending > first.planned_pending:
-        then += f" (the worst will be {worst.name} with {worst.planned_pending:,})"
+    worst = max(report.failures, key=lambda f: f.planned_most)
+    then = f"after the plan {first.says_planned}"
+    if worst.planned_most > first.planned_most:
+        then += f" (the worst will be {worst.name} with {worst.says_planned})"
     return f"{tried}. Today {now}, {then}."
 
 

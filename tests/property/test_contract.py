@@ -17,12 +17,12 @@ from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.perf.clusters.tight import items, small
-from tests.support.clusters.random_clusters import clusters
+from tests.support.clusters.random_clusters import clusters, released
 from tests.support.judge.plans import told
 from tests.support.judge.verdict import Verdict, judge_plan
 from tests.support.scheduler.plain import Json
 
-NEVER_WORSE = {"raised", "pending", "budget", "protected", "exception"}
+NEVER_WORSE = {"raised", "pending", "budget", "protected", "adopted", "exception"}
 HELPS = {"elsewhere", "astray", "returned", "not-kept-out", "aimless"}
 FEWEST = {
     "residual",
@@ -145,3 +145,22 @@ def test_clause_7_quiet_after_one_pass_on_larger_clusters(objects: list[Json]) -
 @given(tiny)
 def test_planning_anew_after_every_wave_ends_at_the_adaptive_optimum(objects: list[Json]) -> None:
     holds(verdict(objects, compare=True, cycles=True), CYCLES)
+
+
+@given(released("tiny"))
+def test_clause_13_replace_first_keeps_clauses_2_3_4_and_7(objects: list[Json]) -> None:
+    found = verdict(objects, SIDE_BY_SIDE, again=True)
+    holds(found, NEVER_WORSE | HELPS | QUIET | {"misreported"}, in_any_order=True)
+
+
+@LARGER
+@given(released("small"))
+def test_clause_13_replace_first_on_larger_clusters(objects: list[Json]) -> None:
+    found = verdict(objects, SIDE_BY_SIDE, again=True, plays=4)
+    holds(found, NEVER_WORSE | HELPS | QUIET, in_any_order=True)
+
+
+@LARGER
+@given(released("tiny", pending=True))
+def test_clause_13_replace_first_with_pods_pending(objects: list[Json]) -> None:
+    holds(verdict(objects), NEVER_WORSE | HELPS)

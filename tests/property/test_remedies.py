@@ -87,7 +87,7 @@ def rested(listed: list[Json]) -> State:
     """What waits has a node if one takes it, where the engine places it; what terminates is gone."""
     snapshot = decoded(listed)
     state = ClusterState.of(snapshot)
-    placing, _ = at_rest(state, snapshot)
+    placing, _, _ = at_rest(state, snapshot)
     keys = {p.uid or p.key: p.key for p in snapshot.pods}
     where = {keys[k]: state.table.names[row] for k, row in placing.placed.items()}  # type: ignore[index]
     found = State.of(listed)

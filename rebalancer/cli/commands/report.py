@@ -207,7 +207,7 @@ def report_of(
     from rebalancer.report.document import in_namespaces, of_workloads
     from rebalancer.runtime.commands.explain import parse_selector, pods_of
     from rebalancer.runtime.commands.reports import missing_room
-    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.commands.source import load_snapshot, with_label_users
     from rebalancer.runtime.cycle.clock import check_namespaces
     from rebalancer.runtime.observers.neighbours import neighbours
     from rebalancer.settings import plan_options
@@ -216,7 +216,7 @@ def report_of(
     with progress("reading the cluster") as tell:
         loaded = load_snapshot(source, tell)
     check_namespaces(loaded.snapshot, named)
-    planning = plan_options(settings)
+    planning = with_label_users(source, loaded.snapshot, plan_options(settings))
     ledger = _remembered(settings, source)
     with progress(f"planning for {len(loaded.snapshot.pods):,} pods"):
         if ledger is None:

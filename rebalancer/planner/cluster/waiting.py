@@ -20,7 +20,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Groups, can_conflict
 from rebalancer.planner.cluster.simulation import Simulation, key_of
-from rebalancer.spread.arrays import Bools, Ints, first_places
+from rebalancer.spread.arrays import Bools, Ints, Rows, first_places
 from rebalancer.spread.nodes import ByIdentity
 
 _TRIED = 16
@@ -306,10 +306,12 @@ class _Left:
 
 
 class Placing:
-    """The scheduler. `down`: bool[N], nodes that do not exist for it any more."""
+    """The scheduler. `down`: bool[N], nodes that do not exist for it any more. `order`: all nodes; of equally
+    good ones it takes the first in it."""
 
-    def __init__(self, state: ClusterState, down: Bools | None = None) -> None:
+    def __init__(self, state: ClusterState, down: Bools | None = None, order: Rows | None = None) -> None:
         self.state = state
+        self._order = np.arange(state.table.size) if order is None else order
         self.frameworks = Frameworks(state)
         self._down = down
         self.placed: dict[Hashable, int] = {}
@@ -370,7 +372,7 @@ class Placing:
                 break
             totals = self.frameworks.of(template).score(template, mask).totals if number > 1 else None
             at_once = 1 if tied or len(keys) <= _FEW else max(1, min(len(keys), number // 4))
-            rows = np.flatnonzero(mask)
+            rows = self._order[mask[self._order]]
             if totals is not None:
                 rows = rows[np.argsort(-totals[rows], kind="stable")]
             for row in rows[:at_once].tolist():
@@ -380,9 +382,10 @@ class Placing:
         return Waits(template, tuple(keys))
 
 
-def at_rest(state: ClusterState, snapshot: Snapshot) -> tuple[Placing, list[Waits]]:
+def at_rest(state: ClusterState, snapshot: Snapshot) -> tuple[Placing, list[Waits], list[Waits]]:
     """The state once nothing is under way: pods that terminate are gone, and what waits has a node if one
-    takes it. Who placed them, and what is left, without the pods that wait for their own node (DaemonSets).
+    takes it. Who placed them, what is left, and what is left of pods that wait for their own node
+    (DaemonSets).
     """
     for key in list(state.nominated):
         state.unnominate(key)
@@ -396,5 +399,10 @@ def at_rest(state: ClusterState, snapshot: Snapshot) -> tuple[Placing, list[Wait
     placing = Placing(state)
     waiting.sort(key=lambda p: (p.created or 0.0, p.key))
     left = placing.place(by_template((key_of(p), p.template) for p in waiting))
-    of_nodes = {key_of(p) for p in waiting if p.owner is not None and p.owner.kind == "DaemonSet"}
-    return placing, by_template((k, w.template) for w in left for k in w.keys if k not in of_nodes)
+    its_own = {key_of(p) for p in waiting if p.owner is not None and p.owner.kind == "DaemonSet"}
+    every = [(k, w.template) for w in left for k in w.keys]
+    return (
+        placing,
+        by_template((k, t) for k, t in every if k not in its_own),
+        by_template((k, t) for k, t in every if k in its_own),
+    )

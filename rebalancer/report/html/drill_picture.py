@@ -50,18 +50,18 @@ class Picture(Struct, frozen=True):
 
 def picture(report: DrillReport) -> Picture:
     """The worst failures, in their order."""
-    most = max((max(f.pending, f.planned_pending) for f in report.worst), default=0) or 1
+    most = max((max(f.most_pending, f.planned_most) for f in report.worst), default=0) or 1
     scale = (WIDTH - _LABELS - _NUMBERS) / most
     rows = []
     for i, f in enumerate(report.worst):
-        said = f"{f.pending:,}" + (f" → {f.planned_pending:,} planned" if report.planned else "")
+        said = f.says_pending + (f" → {f.says_planned} planned" if report.planned else "")
         label = f.name if len(f.name) <= _LONGEST else f"{f.name[: _LONGEST - 1]}…"
         rows.append(
             Row(
                 label=label,
                 y=_TOP + 18 + i * _ROW,
-                today=round(f.pending * scale),
-                planned=round(max(f.planned_pending, 0) * scale),
+                today=round(f.most_pending * scale),
+                planned=round(max(f.planned_most, 0) * scale),
                 says=said,
             )
         )

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rebalancer.drill import drill
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.errors import UserError
 from rebalancer.findings import plan_with_findings
@@ -28,6 +29,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Observer
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import ConstraintResult, Plan
+from rebalancer.report.document import span
 from rebalancer.report.simulated import (
     SimulatedConstraint,
     SimulatedMove,
@@ -67,10 +69,12 @@ class Changes(Struct, frozen=True, kw_only=True):
     fail_domains: tuple[str, ...] = ()
 
 
-def apply(cluster: Cluster, changes: Changes, *, patience: float) -> list[str]:
+def apply(
+    cluster: Cluster, changes: Changes, read: Callable[[], Snapshot], options: PlanOptions, *, patience: float
+) -> list[str]:
     """Makes the changes. Returns a sentence for each. Raises UserError if one names nothing.
 
-    `patience`: seconds for the cluster to settle after each, and for a drain.
+    `read`: the cluster as it is. `patience`: seconds for the cluster to settle after each, and for a drain.
     """
     done: list[str] = []
     if changes.add_nodes is not None:
@@ -101,10 +105,14 @@ def apply(cluster: Cluster, changes: Changes, *, patience: float) -> list[str]:
     for text in changes.fail_domains:
         key, _, value = text.partition("=")
         key = full_key(key)
+        found = drill(read(), keys=(f"{key}={value}",), scheduler=options.scheduler).today
         names = cluster.fail_domain(key, value)
         if not names:
             raise UserError(f"no node with {key}={value}", _values(cluster, key))
-        done.append(f"{key}={value} failed: {plural(len(names), 'node')} stopped answering")
+        pods = f"{span(found[0].least, found[0].most)} pods find no other node"
+        how = ", by the order in which they go" if found[0].least < found[0].most else ""
+        nodes = plural(len(names), "node")
+        done.append(f"{key}={value} failed: {nodes} stopped answering, all at once ({pods}{how})")
         done += settled(cluster, patience)
     return done
 
@@ -269,15 +277,17 @@ def simulate(
 
         cache = WatchCache(connection).start()
 
+        def read() -> Snapshot:
+            return read_snapshot(connection, now=clock.now, wait=clock.wait)
+
         def look() -> Standing:
-            read = read_snapshot(connection, now=clock.now, wait=clock.wait)
-            return _standing(read, options)
+            return _standing(read(), options)
 
         try:
             notes = settled(cluster, patience)
             if changes is not None and changes != Changes():
                 tell("making the changes")
-                notes += apply(cluster, changes, patience=patience)
+                notes += apply(cluster, changes, read, options, patience=patience)
             changed = look()
             if changes is not None and changes.restart:
                 notes.append(_compared(before.plan, changed.plan))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.runtime.cycle.clock import SystemClock, check_readable, warned
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.reading import Keep
     from rebalancer.kube.resources import Resource
+    from rebalancer.planner import PlanOptions
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -101,6 +103,20 @@ def read_live(source: Source, keep: Keep | None = None) -> Loaded:
         )
         doubt = clock.doubt() if source.now is None else ""
         return Loaded(warned(snapshot, doubt), connection.context)
+
+
+def with_label_users(source: Source, snapshot: Snapshot, planning: PlanOptions) -> PlanOptions:
+    """The options with what else asks for labels of pods in a live cluster, where some may be replaced
+    first."""
+    from rebalancer.policy.replace_first import asked_for
+
+    if source.snapshots or not asked_for(snapshot, planning.policy):
+        return planning
+    from rebalancer.kube.reading import label_users
+
+    with connected(source) as connection:
+        found = label_users(connection, wait=threading.Event().wait, namespaces=source.namespaces)
+    return replace(planning, policy=replace(planning.policy, label_users=found))
 
 
 def cluster_options(source: Source) -> ClusterOptions:

@@ -131,18 +131,34 @@ def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
 
 
 def fallen(made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float) -> dict[str, str]:
-    """namespace/name of the replacements of the last hour that were Ready and are not any more → why.
+    """namespace/name of the replacements of the last hour that were Ready and are not any more, or of what
+    came in the place of one that is gone → why.
 
     What crashes some seconds after its start, for want of a database or a configuration in its new zone, was
-    Ready for a moment, most of all where there is no readiness probe.
+    Ready for a moment, most of all where there is no readiness probe. So was what a kubelet throws out again
+    for want of space.
     """
-    found = {}
+    found, gone = {}, Counter[tuple[str, str]]()
     for e in made:
-        namespace, _, name = e.replacement.partition("/")
-        pod = pods.get((namespace, name)) if e.fate in _LANDED and abs(now - e.at) < HOUR else None
-        if pod is not None and _starts(pod):
-            found[pod.key] = pod.stuck or "it was Ready, and is not any more"
+        if e.fate in _LANDED and e.replacement and abs(now - e.at) < HOUR:
+            namespace, _, name = e.replacement.partition("/")
+            pod = pods.get((namespace, name))
+            if pod is None or pod.finished or pod.terminating:
+                gone[namespace, _made_as(name)] += 1
+            elif _starts(pod):
+                found[pod.key] = pod.stuck or "it was Ready, and is not any more"
+    if gone:
+        for pod in pods.values():
+            # After a rollout the name is another one: who is gone then was not thrown out.
+            if gone[series := (pod.namespace, _made_as(pod.name))] > 0 and _starts(pod):
+                gone[series] -= 1
+                found[pod.key] = pod.stuck or "it came for one that was Ready, and is not"
     return found
+
+
+def _made_as(name: str) -> str:
+    """What a controller's pods of one template have in common in their names."""
+    return name.rpartition("-")[0]
 
 
 def late(

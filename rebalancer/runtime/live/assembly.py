@@ -15,15 +15,16 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.evictor import REQUESTER, Evictor, LiveEvictor, RecordingEvictor
 from rebalancer.kube.leases import LeaseClient
 from rebalancer.kube.patches import ReleasePatches
-from rebalancer.kube.reading import Objects, read_snapshot
+from rebalancer.kube.reading import Objects, label_users, read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.options import Approved
+from rebalancer.policy.options import Approved, LabelUsers
 from rebalancer.policy.owners import not_looked_at
+from rebalancer.policy.replace_first import asked_for
 from rebalancer.policy.waits import ANY_POD, Paused
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.clock import Clock, SignOfLife, check_namespaces, check_readable, warned
@@ -137,7 +138,13 @@ def live_parts(
     if planner is None:
         asked = objects if options.execute else None
         taken_out = pause.domains if pause is not None else dict
-        usual = remembering(planning, memory, around.last_plan or plan_with_findings, asked, taken_out)
+        usual = remembering(
+            planning,
+            memory,
+            knowing_label_users(connection, options, clock, around.last_plan or plan_with_findings),
+            asked,
+            taken_out,
+        )
         planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
     releases = None
     if options.execute and cache is not None and memory is not None:
@@ -171,6 +178,28 @@ def live_parts(
 
 _ROUNDS = 3
 """Plans without those that wait: the next may move others that wait as well."""
+
+
+def knowing_label_users(
+    connection: Connection,
+    options: LiveOptions,
+    clock: Clock,
+    make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
+) -> Callable[[Snapshot, PlanOptions], Plan]:
+    """`make`, told what else asks for labels of pods, where some may be replaced first."""
+    read: list[tuple[Snapshot, LabelUsers]] = []
+
+    def made(snapshot: Snapshot, planning: PlanOptions) -> Plan:
+        if not asked_for(snapshot, planning.policy):
+            return make(snapshot, planning)
+        if not read or read[0][0] is not snapshot:
+            found = label_users(
+                connection, wait=clock.wait, namespaces=options.read.namespaces, backoff=options.backoff
+            )
+            read[:] = [(snapshot, found)]
+        return make(snapshot, replace(planning, policy=replace(planning.policy, label_users=read[0][1])))
+
+    return made
 
 
 def remembering(

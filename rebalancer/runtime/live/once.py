@@ -36,7 +36,12 @@ from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
-from rebalancer.runtime.live.assembly import Surroundings, live_parts, remembering
+from rebalancer.runtime.live.assembly import (
+    Surroundings,
+    knowing_label_users,
+    live_parts,
+    remembering,
+)
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver
@@ -233,7 +238,7 @@ def run_once(
     planner = None
     if reviewed is not None:
         planning = msgspec.structs.replace(options.planning, on_progress=SignOfLife(clock))
-        usual = remembering(planning, around.memory)
+        usual = remembering(planning, around.memory, knowing_label_users(connection, options, clock))
         planner = ReviewedPlanner(reviewed, usual, observer)
     observer.on_cycle(number)
 

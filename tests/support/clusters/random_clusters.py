@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, TypeVar
@@ -18,10 +19,11 @@ from typing import Literal, TypeVar
 from hypothesis import strategies as st
 
 from tests.support.build import NodeBuilder, OwnerBuilder, node, objects, pdb, workload
-from tests.support.build.base import Builder
+from tests.support.build.base import KEYS, Builder
 from tests.support.scheduler import filters
+from tests.support.scheduler.budget import with_status
 from tests.support.scheduler.owners import assigned
-from tests.support.scheduler.plain import Json, amount, node_of, requests
+from tests.support.scheduler.plain import Json, amount, controller_of, node_of, requests
 from tests.support.scheduler.state import State, feasible
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ _LIMITS: dict[Size, _Limits] = {
     "small": _Limits((3, 9), (1, 4), (2, 9), 40, (1, 2), (0, 20, 40, 60)),
     "full": _Limits((6, 30), (2, 12), (2, 14), 150, (1, 3), (0, 15, 30, 50)),
 }
+_REVISION = "pod-template-hash"
 _KEYS = ("zone", "hostname", "rack")
 _KINDS = (
     ("ReplicaSet",) * 11 + ("Deployment",) * 4 + ("StatefulSet",) * 3 + ("Bare",) * 2 + ("DaemonSet", "Job")
@@ -106,6 +109,45 @@ def clusters(size: Size = "tiny", *, pending: bool = False, keys: int = 0) -> st
     """The same for Hypothesis, which can shrink them."""
     randoms = st.randoms(use_true_random=False)
     return randoms.map(lambda rng: Cluster(random_cluster(rng, size, pending=pending, keys=keys)))
+
+
+def released(size: Size = "tiny", *, pending: bool = False) -> st.SearchStrategy[list[Json]]:
+    """`clusters` whose ReplicaSets have a revision label and want their pods replaced first: some constraints
+    go by it, some budgets allow nothing."""
+    randoms = st.randoms(use_true_random=False)
+    return randoms.map(
+        lambda rng: Cluster(_releasing(_Dice(rng), random_cluster(rng, size, pending=pending)))
+    )
+
+
+def _releasing(dice: _Dice, found: list[Json]) -> list[Json]:
+    by_revision = {o["metadata"]["name"]: dice.chance(30) for o in found if o["kind"] == "ReplicaSet"}
+    both_keys = dice.chance(50)
+    made: list[Json] = []
+    for o in deepcopy(found):
+        ref = controller_of(o) if o["kind"] == "Pod" else None
+        shapes = [o] if ref is not None and ref["kind"] == "ReplicaSet" else []
+        if o["kind"] in ("ReplicaSet", "Deployment"):
+            o["metadata"]["annotations"] = {"rebalancer.io/method": "replaceFirst"}
+        if o["kind"] == "ReplicaSet":
+            o["spec"]["selector"]["matchLabels"].setdefault(_REVISION, "h")
+            shapes = [o["spec"]["template"]]
+        for shape in shapes:
+            shape["metadata"].setdefault("labels", {}).setdefault(_REVISION, "h")
+            name = ref["name"] if ref is not None else o["metadata"]["name"]
+            written = shape["spec"].get("topologySpreadConstraints", [])
+            for c in list(written) if by_revision.get(name) else ():
+                c["matchLabelKeys"] = [_REVISION]
+            if both_keys and len(written) == 1:
+                here, there = (KEYS[k] for k in ("zone", "hostname"))
+                key = there if written[0]["topologyKey"] == here else here
+                written.append({**written[0], "topologyKey": key})
+        if o["kind"] == "PodDisruptionBudget":
+            del o["status"]
+            if dice.chance(60):
+                o["spec"] = {"selector": o["spec"]["selector"], "maxUnavailable": 0}
+        made.append(o)
+    return with_status(made)
 
 
 def _nodes(dice: _Dice, limits: _Limits) -> list[NodeBuilder]:

@@ -5,6 +5,9 @@ evict      the victim terminates: no longer counted, still holding its room
 place      its replacement takes one of the nodes that the filters leave, Pending pods of at least its
            priority first; a StatefulSet's only once the victim is gone
 release    a victim is gone; those that remain go when all replacements are placed
+
+A step that takes a label away replaces its pod first: at "evict" the owner lets go of the pod, which runs on,
+and counts; once the replacement is placed, and Ready, the pod terminates.
 """
 
 from __future__ import annotations
@@ -13,7 +16,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.support.scheduler.budget import Ledger
-from tests.support.scheduler.owners import assigned, evicted, owner_of, protection, replacement, waits_for_end
+from tests.support.scheduler.owners import (
+    adopters,
+    assigned,
+    evicted,
+    owner_of,
+    protection,
+    released,
+    replacement,
+    waits_for_end,
+)
 from tests.support.scheduler.plain import Json, key_of, labels_of, namespace_of, node_of
 from tests.support.scheduler.spread import Group
 from tests.support.scheduler.state import State, excesses, feasible, kept_out_of
@@ -36,13 +48,17 @@ def meaning(group: Group) -> Meaning:
 
 @dataclass(frozen=True)
 class Step:
-    """One move of a plan: the victim (namespace/name), where the plan says its replacement lands, and why."""
+    """One move of a plan: the victim (namespace/name), where the plan says its replacement lands, and why.
+
+    `label`: what is taken from the victim so that it is replaced first, "" if it is evicted at once.
+    """
 
     pod: str
     destinations: frozenset[str] | None = None
     certain: bool = True
     predicted: str = ""
     fixes: tuple[Meaning, ...] | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,7 @@ class Problem:
     not-kept-out  the pod's own constraint lets the replacement return to the domain it left
     aimless       the move names no constraint of the cluster that it fixes
     astray        the predicted node is not left by the filters
+    adopted       another owner, or the same, would take a released pod over
     """
 
     kind: str
@@ -153,6 +170,13 @@ def _evict(flight: Flight, index: int) -> Flight:
         return flight.blame("protected", f"{step.pod} is not there")
     if why := protection(flight.before, pod):
         flight = flight.blame("protected", f"{step.pod}: {why}")
+    if step.label:
+        alone = released(pod, step.label)
+        for name in adopters(flight.state, alone):
+            flight = flight.blame("adopted", f"{step.pod} without {step.label}: by {name}")
+        if flight.before.nodes[node_of(pod)]["spec"].get("unschedulable"):
+            flight = flight.blame("protected", f"{step.pod}: its node is cordoned")
+        return replace(flight, state=flight.state.with_pods([alone]), out=(*flight.out, (step, pod)))
     if why := _refusal(flight, pod):
         flight = flight.blame("budget", f"{step.pod}: {why}")
     return replace(
@@ -166,7 +190,8 @@ def _evict(flight: Flight, index: int) -> Flight:
 def _refusal(flight: Flight, pod: Json) -> str:
     """What the Eviction API and an ordered owner say against one more eviction in this wave."""
     ledger = Ledger(flight.before)
-    earlier = [flight.before.pods[k] for k in flight.gone[:-1] if k in flight.before.pods]
+    evictions = [k for k in flight.gone[:-1] if k in flight.leaving or k not in flight.state.pods]
+    earlier = [flight.before.pods[k] for k in evictions if k in flight.before.pods]
     for other in earlier:
         ledger.evict(other)
     owner = owner_of(flight.before, pod)
@@ -207,7 +232,22 @@ def _place(flight: Flight, index: int, everything: list[Group]) -> Iterator[Flig
                 allowed = [step.predicted]
         for node in allowed:
             placed = replace(here, state=state.with_pods([assigned(new, node)]), moved=_with(here, new))
+            if step.label:
+                placed = _second(placed, step, new, everything)
             yield _returned(placed, step, victim, node, everything)
+
+
+def _second(flight: Flight, step: Step, new: Json, everything: list[Group]) -> Flight:
+    """The old pod of a step that replaces first is evicted; nothing was worse while both were there."""
+    touched = [g for g in everything if g.matches(namespace_of(new), labels_of(new))]
+    was, now = excesses(flight.before, touched), excesses(flight.state, touched)
+    for g in touched:
+        if now[g] > was[g]:
+            flight = flight.blame("raised", f"{g}: excess {was[g]} -> {now[g]} with {step.pod} still there")
+    old = flight.state.pods[step.pod]
+    if why := Ledger(flight.state).evict(old):
+        flight = flight.blame("budget", f"{step.pod}, released: {why}")
+    return replace(flight, state=flight.state.with_pods([evicted(old)]), leaving=flight.leaving | {step.pod})
 
 
 def _with(flight: Flight, pod: Json) -> tuple[Json, ...]:

@@ -23,6 +23,7 @@ def step_of(plan: Plan, move: Move) -> Step:
         certain=move.certain,
         predicted=move.predicted,
         fixes=tuple(meaning_of(plan.constraints[i].constraint) for i in move.fixes),
+        label=move.release_label,
     )
 
 
@@ -48,6 +49,7 @@ def told(plan: Plan) -> str:
         f"{m.wave} {m.pod.namespace}/{m.pod.name} {m.pod.node_name} -> {m.predicted}"
         f" of {list(m.destinations)}"
         f" {'certain' if m.certain else 'likely'} fixes {list(m.fixes)}"
+        f"{f' {m.method} ({m.release_label})' if m.release_label else ''}"
         for m in plan.moves
     ]
     lines.append(

@@ -10,6 +10,7 @@ from tests.support.scheduler.plain import (
     labels_of,
     namespace_of,
     node_of,
+    selects,
     terminating,
 )
 from tests.support.scheduler.state import State
@@ -109,6 +110,24 @@ def replacement(state: State, pod: Json) -> Json:
     made["spec"].pop("nodeName", None)
     made["status"] = {"phase": "Pending"}
     return made
+
+
+def released(pod: Json, label: str) -> Json:
+    """The pod without a label, and so without its ReplicaSet."""
+    meta = {k: v for k, v in pod["metadata"].items() if k != "ownerReferences"}
+    left = {k: v for k, v in labels_of(pod).items() if k != label}
+    return {**pod, "metadata": {**meta, "labels": left}}
+
+
+def adopters(state: State, pod: Json) -> list[str]:
+    """The controllers that would take a pod over that has none, by kind and name."""
+    return [
+        f"{kind} {name}"
+        for (kind, name), owner in sorted(state.others.items())
+        if kind in (*REPLICATED, "DaemonSet", "Job")
+        and namespace_of(owner) == namespace_of(pod)
+        and selects(owner["spec"].get("selector") or {}, labels_of(pod))
+    ]
 
 
 def assigned(pod: Json, node: str) -> Json:

@@ -214,13 +214,32 @@ def test_processes_that_come_and_go_begin_slowly_together() -> None:
         assert m.cycle(options=PACED, limits=LIMITS).report.evicted == 50 - gone
 
 
-def test_replacements_that_crash_a_moment_after_they_were_ready_are_late() -> None:
-    """What they need is not there in the zone that came back; no readiness probe says so."""
+def crashes(m: Machine, pod: dict[str, Any]) -> None:
+    """What it needs is not there in the zone that came back; no readiness probe says so."""
+    m.server.store.modify("Pod", pod["metadata"]["name"], "default", _crashed, subresource="status")
+
+
+def thrown_out(m: Machine, pod: dict[str, Any]) -> None:
+    """By a kubelet without space: what comes in its place does not start."""
+    name = pod["metadata"]["name"]
+    m.server.store.delete("Pod", name, "default")
+    kept = {k: pod["metadata"][k] for k in ("namespace", "labels", "ownerReferences")}
+    m.server.store.create({**pod, "metadata": {**kept, "name": f"{name}x"}})
+    m.server.store.modify("Pod", f"{name}x", "default", _crashed, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [(crashes, "it was Ready, and is not any more"), (thrown_out, "it came for one that was Ready")],
+)
+def test_replacements_that_fail_a_moment_after_they_were_ready_are_late(
+    end: Callable[[Machine, dict[str, Any]], None], said: str
+) -> None:
     with clusters(*SERVICES, THERE, usual=5.0) as m:
         there = {p["metadata"]["name"] for p in m.server.store.list("Pod")}
         seen: dict[str, int] = {}
 
-        def crash() -> None:
+        def fail() -> None:
             for pod in m.server.store.list("Pod"):
                 name, status = pod["metadata"]["name"], pod.get("status") or {}
                 ready = any(
@@ -228,16 +247,17 @@ def test_replacements_that_crash_a_moment_after_they_were_ready_are_late() -> No
                 )
                 seen[name] = seen.get(name, 0) + (name not in there and ready)
                 if seen[name] == 4:
-                    m.server.store.modify("Pod", name, "default", _crashed, subresource="status")
+                    end(m, pod)
 
         m.hands.ready_after = 1
-        m.time.during = lambda _: crash()
+        m.time.during = lambda _: fail()
         run = m.cycle(options=PACED, limits=LIMITS)
-        assert "it was Ready, and is not any more" in unwell(run)
+        assert said in unwell(run)
         assert run.report.evicted <= 15
 
 
 def _crashed(o: dict[str, Any]) -> None:
+    o["status"]["phase"] = "Running"
     o["status"]["conditions"] = [
         {"type": "Ready", "status": "False"},
         {"type": "PodScheduled", "status": "True"},
