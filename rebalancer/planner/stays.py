@@ -307,7 +307,9 @@ def shown_move(
         reason += "; rests on the scheduler's scores, as the constraint is soft"
     elif not move.certain:
         reason += "; how this ends depends on where replacements land: after each wave a new plan is made"
-    if first is not None and move.release is None:
+    if move.release is not None:
+        reason += "; its replacement comes first"
+    elif first is not None:
         beside = "beside it no node would take another, or not where it helps"
         reason += f"; not replaced first: {first.message if isinstance(first, Reason) else beside}"
     return Move(

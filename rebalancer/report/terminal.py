@@ -502,7 +502,10 @@ class _View:
     def _target(self, e: EvictionReport) -> Text:
         """Where the replacement can land."""
         where = text.listing(e.move.destinations) if self.wide else text.landing(e, self.short)
-        return Text.assemble(plain(where), *([] if e.move.certain else [(" likely", "yellow")]))
+        likely = [] if e.move.certain else [(" likely", "yellow")]
+        return Text.assemble(
+            plain(where), *likely, *([(" replaced first", "cyan")] if e.move.release_label else [])
+        )
 
     def _why(self, code: str, message: str, remedy: str, indent: int) -> None:
         self._print(Text.assemble(plain(code, "yellow"), " ", plain(message)), indent)

@@ -87,3 +87,5 @@ def test_a_move_that_is_replaced_first_says_so_and_no_other_does() -> None:
     made = (replace(plan, moves=(first, *plan.moves[1:])), cluster)
     document = json.loads(render(reported(made), Format.JSON))
     assert [e.get("method") for e in document["evictions"]] == ["replaceFirst", None]
+    assert render(reported(made), Format.HTML).count("replaced first</span>") == 1
+    assert render(reported(made), Format.WIDE).count(" replaced first") == 1

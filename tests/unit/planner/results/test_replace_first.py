@@ -40,6 +40,7 @@ def test_what_a_budget_forbids_is_mended_one_pod_at_a_time() -> None:
     assert [len(wave) for wave in found.waves] == [1, 1, 1, 1]
     assert (found.residual_excess, found.optimal) == (0, True)
     assert all(m.certain for m in found.moves)
+    assert all(m.reason.endswith("; its replacement comes first") for m in found.moves)
     assert found.waves_bound == 4
     assert all(HASH not in m.released.labels for m in found.moves if m.released is not None)
 
