@@ -96,10 +96,10 @@ class Held(StrEnum):
 class Seen(Struct, frozen=True, kw_only=True):
     """All that was read of one release, within a second.
 
-    `there`, `ending`, `finished`, `ready`: of the pod. `controller`: the uid of its controller, "" for none;
-    `label`: the value that it has of the label, None without it. `mark`: None without one that is its own.
-    `known`: the ledger has the release. `ours`: this installation's mark. `ready_before`: the owner's Ready
-    pods at the release, the old one counted; None: not known.
+    `there`, `ending`, `finished`, `ready`, `cost`: of the pod. `controller`: its controller's uid, "" for
+    none; `label`: the value that it has of the label, None without it. `mark`: None without one that is its
+    own. `known`: the ledger has the release. `ours`: this installation's mark. `ready_before`: the owner's
+    Ready pods at the release, the old one counted; None: not known.
 
     `replicas`: what the Deployment wants now, or the ReplicaSet that has none; None if neither is there.
     `wanted`: what the ReplicaSet of the mark wants, None if that one is gone. `selects`: it would select the
@@ -113,6 +113,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     ending: bool = False
     finished: bool = False
     ready: bool = True
+    cost: int = 0
     controller: str = ""
     label: str | None = None
     mark: Mark | None = None
@@ -262,7 +263,7 @@ def _back(s: Seen, why: str) -> Step:
     least = replicas if s.ready_before is None else min(replicas, s.ready_before)
     if sum(o.ready for o in s.own) + s.ready - taken < least:
         return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {least} Ready pods")
-    cheapest = min((o.cost for o in mine), default=0)
+    cheapest = min([s.cost, *(o.cost for o in mine)])
     # Of those made since, the one that is cheapest already: the second look finds the one of the first.
     new = min((o for o in mine if o.made), key=lambda o: (o.cost, o.uid), default=None)
     if new is not None and new.before is None and cheapest > _LOWEST:

@@ -448,6 +448,7 @@ class Releases:
             ending=pod.terminating,
             finished=pod.finished,
             ready=pod.ready,
+            cost=_cost(pod),
             controller=pod.owner.uid if pod.owner is not None else "",
             label=pod.template.labels.get(mark.label) if mark is not None else None,
             mark=mark,
@@ -504,7 +505,7 @@ class Releases:
             ready=pod.ready,
             available=available,
             made=made,
-            cost=pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST)),
+            cost=_cost(pod),
             before=pod.annotations.get(COST_BEFORE),
         )
 
@@ -582,6 +583,10 @@ def restore(pods: Iterable[Pod], patches: Patches) -> None:
                 patches.set_cost(pod, before or None, None, lambda: True)
             except KubeError as e:
                 log.warning("the deletion cost of %s is not as it was: %s", pod.key, e.message)
+
+
+def _cost(pod: Pod) -> int:
+    return pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST))
 
 
 def _selects(owner: Workload, pod: Pod, mark: Mark) -> bool:

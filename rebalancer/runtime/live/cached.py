@@ -22,6 +22,7 @@ from rebalancer.outcome import Fate, Observer, Outcome
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.policy.evictable import next_change
+from rebalancer.policy.options import Method
 from rebalancer.runtime.cycle.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,9 @@ class CachedReader(Observer):
         self._doubted = False
 
     def on_outcome(self, outcome: Outcome) -> None:
-        if outcome.evicted:
+        if outcome.evicted and not outcome.kept:
             self._seen.append(outcome)
-        elif outcome.status is Fate.SKIPPED:
+        elif outcome.status is Fate.SKIPPED or outcome.kept:
             self._doubted = True
 
     def snapshot(self) -> Snapshot:
@@ -132,7 +133,8 @@ class CachedReader(Observer):
         try:
             there = self._cache.pod(victim.namespace, victim.name)
             if there is not None and there.uid == victim.uid:
-                return there.terminating and outcome.status is not Fate.DONE
+                late = outcome.move.method is Method.REPLACE_FIRST  # its replacement was there before
+                return there.terminating and (late or outcome.status is not Fate.DONE)
             if outcome.status is not Fate.DONE or not outcome.replacement:
                 return True
             namespace, _, name = outcome.replacement.partition("/")

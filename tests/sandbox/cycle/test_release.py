@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.pod import DELETION_COST
 from rebalancer.outcome import CycleReport, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.release import COST_BEFORE, MARK
+from rebalancer.policy.release import COST_BEFORE, MARK, Mark
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.loop import Cycle
@@ -27,9 +28,10 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import deployment, nodes, objects, pdb
+from rebalancer.sandbox.resources import ApiError
+from tests.support.build import deployment, nodes, objects, pdb, pod
 from tests.support.runs.one_cycle import Story
-from tests.support.sandbox import Cluster
+from tests.support.sandbox import Cluster, Cut, Reply
 from tests.support.scheduler.plain import Json
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
@@ -430,3 +432,167 @@ def test_without_the_ledger_a_mark_gives_the_label_back_and_no_more(tmp_path: Pa
         cluster.settle()
         assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+# -- refused, not answered, forged
+
+
+def patches(cluster: Cluster) -> int:
+    return sum(a.verb == "patch" and a.resource == "pods" for a in cluster.server.accesses)
+
+
+def test_what_refuses_the_trial_is_not_released(tmp_path: Path) -> None:
+    """By a webhook, or OwnerReferencesPermissionEnforcement: the trial is all that is sent."""
+    for code, text in (
+        (403, "cannot set an ownerRef on a resource you can't delete"),
+        (422, "denied the request"),
+    ):
+        with Cluster(objects(*BLOCKED)) as cluster:
+            cluster.settle()
+            before = names(cluster)
+            body = ApiError(code, "Forbidden" if code == 403 else "Invalid", text).status()
+            cluster.faults.add(Reply(code, body), verb="patch", resource="pods")
+            report, _ = cycle(cluster, tmp_path)
+            assert {o.status for o in report.outcomes} <= {Fate.FAILED, Fate.SKIPPED}
+            assert text in report.outcomes[0].message
+            assert (names(cluster), marks(cluster)) == (before, [])
+            assert not any(a.code == 200 for a in cluster.server.accesses if a.verb == "patch")
+
+
+def test_a_release_whose_answer_is_lost_is_seen_and_not_sent_again(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        cluster.faults.add(Cut("after"), verb="patch", resource="pods", skip=1, times=1)
+        with Ready(cluster) as ready:
+            report, _ = cycle(cluster, tmp_path)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.DONE, Fate.DONE]
+        assert (zones(cluster), ready.fewest, marks(cluster)) == ([2, 2, 2], 6, [])
+        assert patches(cluster) == 4, "a trial and a release for each of two"
+
+
+def test_rights_that_are_lost_keep_the_label_away_until_they_are_back(tmp_path: Path) -> None:
+    memory = Memory(SystemClock(), HistoryRules())
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        before, clock = names(cluster), SystemClock()
+        fault = cluster.faults.add(Reply(403), verb="patch", resource="pods", skip=2)
+
+        def refused() -> bool:
+            return fault.hits > 1
+
+        with Ready(cluster) as ready, once_when(refused, clock.stop.set):
+            report, _ = cycle(cluster, tmp_path, options, memory=memory, clock=clock)
+            assert [o.status for o in report.outcomes] == [Fate.RELEASED]
+            cluster.faults.clear()
+            cycle(cluster, tmp_path, replace(options, planning=PlanOptions()), memory=memory)
+        cluster.settle()
+        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+
+
+def marked(cluster: Cluster, pod: str, text: str, *, label: bool = True) -> None:
+    def change(p: Json) -> None:
+        p["metadata"].setdefault("annotations", {})[MARK] = text
+        if not label:
+            del p["metadata"]["labels"][HASH]
+
+    cluster.store.modify("Pod", pod, "default", change)
+
+
+def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED, pod("other").on("c-0").labels(app="x"))) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        one, two, *_ = pods(cluster)
+        uid, owner = one["metadata"]["uid"], one["metadata"]["ownerReferences"][0]["uid"]
+        value = one["metadata"]["labels"][HASH]
+        mark = Mark(label=HASH, value=value, replica_set=owner, pod=uid, at=1, by="ledger")
+        other = cluster.store.get("Pod", "other", "default")["metadata"]["uid"]
+        marked(cluster, one["metadata"]["name"], str(mark))
+        marked(cluster, two["metadata"]["name"], str(mark))
+        marked(cluster, "other", str(replace(mark, pod=other)))
+        process(cluster, tmp_path, 1, fresh=True)
+        cluster.settle()
+        assert names(cluster) == before
+        assert marks(cluster) == [two["metadata"]["name"]], "the copy is none, and is left"
+        assert HASH not in cluster.store.get("Pod", "other", "default")["metadata"]["labels"]
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+def test_another_installation_leaves_it_alone(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        assert len(released(cluster)) == 1
+        cycle(cluster, tmp_path, replace(OPTIONS, planning=PlanOptions()))
+        assert len(released(cluster)) == 1, "it has another ledger"
+        process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_an_undo_takes_the_replacement_and_costs_are_as_they_were(tmp_path: Path) -> None:
+    """Both are Ready, and a check says no for good: the replacement goes, although a user gave another pod a
+    low cost, and nothing more is released until somebody resumes."""
+    memory = Memory(SystemClock(), HistoryRules())
+    slow = replace(OPTIONS, settle=replace(LIMITS, serving=1.5))
+
+    def both() -> bool:
+        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
+
+    def forbidden() -> None:
+        (old,) = released(cluster)
+        cluster.store.modify("Pod", old["metadata"]["name"], "default", no)
+
+    def no(p: Json) -> None:
+        p["metadata"]["annotations"]["rebalancer.io/evict"] = "false"
+
+    def cheap(p: Json) -> None:
+        p["metadata"].setdefault("annotations", {})[DELETION_COST] = "-5"
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        cluster.store.modify("Pod", sorted(before)[-1], "default", cheap)
+        with Ready(cluster) as ready, once_when(both, forbidden):
+            report, _ = cycle(cluster, tmp_path, slow, memory=memory)
+        cluster.settle()
+        assert report.outcomes[0].status is Fate.UNDONE
+        assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+        assert memory.no_release() is not None
+        sent = patches(cluster)
+        cycle(cluster, tmp_path, memory=memory)
+        assert patches(cluster) == sent
+
+
+def test_a_pod_that_its_deployment_no_longer_owns_goes_back(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.5) as cluster:
+        cluster.settle()
+
+        def orphaned() -> None:
+            cluster.store.delete("Deployment", "web", "default", propagation="Orphan")
+
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), orphaned):
+            process(cluster, tmp_path, 1)
+            process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster), ready.fewest) == (6, [], 6)
+
+
+def test_a_drain_of_the_old_pods_node_does_no_harm(tmp_path: Path) -> None:
+    with Cluster(
+        objects(*BLOCKED[:-1], pdb("web", {"owner": "web"}, max_unavailable=1)), ready_after=0.3
+    ) as cluster:
+        cluster.settle()
+
+        def drained() -> None:
+            (old,) = released(cluster)
+            with suppress(TimeoutError):
+                cluster.drain(old["spec"]["nodeName"], timeout=3.0)
+
+        with once_when(lambda: let_go(cluster), drained):
+            process(cluster, tmp_path, 1)
+            process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])

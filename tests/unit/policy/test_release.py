@@ -118,6 +118,7 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
     users = (Own(uid="u", ready=True, available=True, cost=-7), *NEW[1:])
     found = step(replace(BASE, own=users, held=Held.NEVER))
     assert (found.do, found.of, found.cost) == (Do.COST, "new", -8)
+    assert step(replace(BASE, own=users, held=Held.NEVER, cost=-9)).cost == -10, "the old pod stays as well"
     assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
     assert not step(replace(STARTING, late=True)).takes_ready
 
