@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from rebalancer import __version__
+from rebalancer.kube.resources import LABEL_USERS
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE
 from rebalancer.settings import Settings, load_settings
 from tests.deploy.manifests import (
@@ -308,6 +309,27 @@ def test_steered_scale_ins_have_the_same_right_by_kustomize_and_helm(tmp_path: P
     assert load_settings(env={e["name"]: e["value"] for e in env}).prevention.scale_in == "annotated"
     assert name not in essence(chart({**values, "mode": "report"}))
     assert name not in essence(chart({}))
+
+
+@pytest.mark.parametrize("overlay_name", ["cronjob-evicting", "daemon-evicting"])
+def test_replace_first_has_the_same_rights_by_kustomize_and_helm(overlay_name: str, tmp_path: Path) -> None:
+    kustomized = with_components(overlay_name, ["replace-first"], tmp_path)
+    values: Object = {**SAME[overlay_name], "replaceFirst": {"enabled": True}}
+    made = essence(chart(values))
+    for role in ("rebalancer-replace-first", "rebalancer-selectors"):
+        assert essence(kustomized)[f"ClusterRole/{role}"]["rules"] == made[f"ClusterRole/{role}"]["rules"]
+        assert f"ClusterRoleBinding/{role}" in essence(kustomized)
+        assert f"ClusterRole/{role}" not in essence(chart(SAME[overlay_name]))
+    listed = {
+        (g, r)
+        for rule in made["ClusterRole/rebalancer-selectors"]["rules"]
+        for g in rule["apiGroups"]
+        for r in rule["resources"]
+    }
+    assert listed == {(r.group, r.plural) for r in LABEL_USERS}
+    env = next(filter(None, map(pod_template, kustomized)))["spec"]["containers"][0]["env"]
+    assert load_settings(env={e["name"]: e["value"] for e in env}).evictions.method == "auto"
+    assert yaml.safe_load(settings_in(chart(values)))["evictions"]["method"] == "auto"
 
 
 def egress(objects: list[Object]) -> list[Object]:

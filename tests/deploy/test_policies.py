@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rebalancer.model.pod import DELETION_COST
+from rebalancer.policy.release import Mark
 from tests.deploy.manifests import ROOT
 from tests.support.cel import mutated, refusals
 from tests.support.rollouts import CASES, Case
@@ -69,6 +71,55 @@ def test_of_a_pod_we_may_change_its_deletion_cost_only(
     said = refusals(policy("scale-in-policy.yaml"), old, new, US)
     assert len(said) == bool(refused)
     assert all(refused in message for message in said)
+
+
+HASH, MARK, BEFORE = "pod-template-hash", "rebalancer.io/released", "rebalancer.io/cost-before-undo"
+SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs", "controller": True}
+TOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": False}
+SAYS = str(Mark(label=HASH, value="abc", replica_set="rs", pod="u", at=1, by="here"))
+OURS = pod(uid="u", labels={"app": "web", HASH: "abc"}, ownerReferences=[SET])
+RELEASED = pod(uid="u", labels={"app": "web"}, annotations={MARK: SAYS}, ownerReferences=[SET, TOP])
+LET_GO = pod(uid="u", labels={"app": "web"}, annotations={MARK: SAYS}, ownerReferences=[TOP])
+RETURNED = pod(uid="u", labels={"app": "web", HASH: "abc"}, ownerReferences=[])
+
+
+def meta_of(made: Json, **values: Any) -> Json:
+    found = copy.deepcopy(made)
+    found["metadata"].update(values)
+    return found
+
+
+def with_image(made: Json) -> Json:
+    image(found := copy.deepcopy(made))
+    return found
+
+
+COSTLY = {DELETION_COST: "-2147483648", BEFORE: "7"}
+ALSO = [
+    ("a release", OURS, RELEASED, ""),
+    ("given back after it was let go", LET_GO, RETURNED, ""),
+    ("given back before", RELEASED, OURS, ""),
+    ("a cost for an undo", meta_of(OURS, annotations={COST: "7"}), meta_of(OURS, annotations=COSTLY), ""),
+    ("as it was", meta_of(OURS, annotations=COSTLY), meta_of(OURS, annotations={COST: "7"}), ""),
+    ("a release and an image", OURS, with_image(RELEASED), "spec"),
+    ("another label less", OURS, meta_of(RELEASED, labels={HASH: "abc"}), "labels"),
+    ("two labels less", OURS, meta_of(RELEASED, labels={}), "labels"),
+    ("a label less without a mark", OURS, meta_of(OURS, labels={"app": "web"}), "labels"),
+    ("another label comes back", LET_GO, meta_of(RETURNED, labels={"app": "web", "x": "abc"}), "labels"),
+    ("another value", LET_GO, meta_of(RETURNED, labels={"app": "web", HASH: "x"}), "labels"),
+    ("a mark of another pod", meta_of(OURS, uid="v"), meta_of(RELEASED, uid="v"), "mark"),
+    ("a mark changes", LET_GO, meta_of(LET_GO, annotations={MARK: SAYS + " "}), "mark"),
+    ("another owner", OURS, meta_of(RELEASED, ownerReferences=[SET, {**TOP, "name": "x"}]), "owners"),
+    ("a controller", OURS, meta_of(RELEASED, ownerReferences=[SET, {**TOP, "controller": True}]), "owners"),
+    ("its ReplicaSet less", OURS, meta_of(RELEASED, ownerReferences=[TOP]), "owners"),
+]
+
+
+@pytest.mark.parametrize(("case", "old", "new", "refused"), ALSO, ids=[c[0] for c in ALSO])
+def test_a_pod_is_released_and_given_back_and_no_more(case: str, old: Json, new: Json, refused: str) -> None:
+    said = refusals(policy("scale-in-policy.yaml"), old, new, US)
+    assert bool(said) == bool(refused), (case, said)
+    assert any(refused in message for message in said) or not refused
 
 
 def test_others_are_not_restricted() -> None:

@@ -86,6 +86,9 @@ labels:
 {{- $settings := .Files.Get (printf "profiles/%s.yaml" $profile) | fromYaml -}}
 {{- $settings = mergeOverwrite $settings (deepCopy .Values.config) -}}
 {{- $settings = mergeOverwrite $settings (dict "evictions" (dict "enabled" .Values.evictions.enabled)) -}}
+{{- if .Values.replaceFirst.enabled -}}
+{{- $settings = merge $settings (dict "evictions" (dict "method" "auto")) -}}
+{{- end -}}
 {{- if or (ne .Values.prevention.scaleIn "off") .Values.config.prevention -}}
 {{- $settings = mergeOverwrite $settings (dict "prevention" (dict "scaleIn" .Values.prevention.scaleIn)) -}}
 {{- end -}}
