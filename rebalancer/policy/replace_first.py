@@ -183,7 +183,7 @@ class ReplaceFirst:
         """Who else asks for the label, or would take the pod over without it; a sentence without its end,
         the label."""
         namespace, labels = pod.namespace, pod.template.labels
-        if (new := adopter(self._snapshot.workloads, namespace, left.labels)) is not None:
+        if (new := adopter(self._workloads[namespace], namespace, left.labels)) is not None:
             yield f"{new.kind} {new.name} would adopt the pod without"
         for who, selector in self._selectors[namespace]:
             if _asks(selector, key, left.labels):
@@ -199,6 +199,14 @@ class ReplaceFirst:
         for user in self._options.label_users.found if self._options.label_users is not None else ():
             if user.namespace in ("", namespace) and key in user.spec:
                 yield f"{user.kind} {user.name} names"
+
+    @cached_property
+    def _workloads(self) -> Mapping[str, list[Workload]]:
+        """By namespace."""
+        found: dict[str, list[Workload]] = defaultdict(list)
+        for w in self._snapshot.workloads:
+            found[w.namespace].append(w)
+        return found
 
     @cached_property
     def _selectors(self) -> Mapping[str, list[tuple[str, Selector]]]:
