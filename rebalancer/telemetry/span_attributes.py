@@ -212,6 +212,7 @@ def of_move(move: Move, snapshot: Snapshot, plan: Plan, budgets: Budgets) -> Att
         own("node.predicted"): move.predicted,
         own("nodes.possible"): len(move.destinations),
         own("certain"): move.certain,
+        own("method"): move.method.value,
         own("reason"): move.reason,
         own("pdb"): tuple(b.key.partition("/")[2] for b in budgets.of(move.pod)),
     }
