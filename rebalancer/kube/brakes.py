@@ -27,7 +27,7 @@ from rebalancer.kube.errors import (
 from rebalancer.kube.ledger_store import CONFIG_MAPS, Place, labels_of
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.node import ObjectMeta
-from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.annotations import FOR_RUN, PAUSE, paused_domains, pauses_until
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,6 @@ _REFUSALS = 3
 """An API server that has just been started refuses everything for a moment."""
 _TRIES = 5
 """Of a change that somebody else's change came before."""
-FOR_RUN = "rebalancer.io/for-run"
-"""On a brake that one run made for itself where nothing was installed: which. It removes it at its end."""
 
 
 class _Object(Struct, frozen=True):
@@ -52,12 +50,12 @@ class Brakes:
         self._wait = wait
         self._backoff = backoff
 
-    def everything(self, place: Place) -> Mapping[str, str]:
-        """Annotations of the ConfigMap that pauses everything.
+    def everything(self, place: Place) -> ObjectMeta:
+        """Metadata of the ConfigMap that pauses everything.
 
         Raises KubeError: NotFoundError if it is missing, ForbiddenError if it may not be read.
         """
-        return self._metadata(CONFIG_MAPS, place.namespace, place.name).annotations
+        return self._metadata(CONFIG_MAPS, place.namespace, place.name)
 
     def namespace(self, name: str) -> ObjectMeta | None:
         """Metadata of a namespace; None if it is gone. Raises KubeError."""
@@ -89,17 +87,19 @@ class Brakes:
 
 
 class BrakeSet(Struct, frozen=True):
-    """What became of a brake: the value that it had `before`, None for none, and its `version` now."""
+    """What became of a brake: the value that it had `before`, None for none, and its `version` now.
+    `stays`: whether it has that value still."""
 
     before: str | None
     version: str
+    stays: bool = False
 
 
 def set_brake(
     connection: Connection, place: Place, value: str | None, *, key: str = PAUSE, create: bool = True
 ) -> BrakeSet:
     """Pauses everything with this value of the annotation, or ends the pause with None. `key`: another one,
-    that takes a domain out.
+    that takes a domain out. A pause that somebody else set, and that lasts longer, stays as it is.
 
     Creates the ConfigMap if it is missing, unless `create` forbids it. Raises KubeError.
     """
@@ -107,8 +107,12 @@ def set_brake(
     def change(annotations: dict[str, str]) -> str | None:
         before = annotations.pop(key, None)
         if value is not None:
-            annotations[key] = value
+            annotations[key] = value if before is None else max(before, value, key=_end)
         return before
+
+    def _end(said: str) -> float:
+        ends = paused_domains({key: said}, 0.0).values() if key != PAUSE else [(said, pauses_until(said))]
+        return max(until for _, until in ends)
 
     return edit_annotations(connection, place, change, create={} if create else None)
 
@@ -205,7 +209,7 @@ def _edit_once(
     annotations = dict(former)
     before = change(annotations)
     if annotations == former:
-        return BrakeSet(before, _version(whole))
+        return BrakeSet(before, _version(whole), stays=before is not None)
     body = {**whole, "metadata": {**whole["metadata"], "annotations": annotations}}
     return BrakeSet(before, _version(ask_config_map(connection, "PUT", "update", place, body)))
 

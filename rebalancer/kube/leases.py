@@ -185,6 +185,7 @@ class Found(Struct, frozen=True):
     place: Place
     version: str
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
     holder: str = ""
     old: bool = False
     renewed: str = ""
@@ -195,6 +196,7 @@ class _FoundMeta(Struct, frozen=True, rename="camel"):
     namespace: str
     resource_version: str = ""
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Item(Struct, frozen=True):
@@ -309,5 +311,11 @@ def _found(item: _Item, connection: Connection) -> Found:
         old = now - datetime.fromisoformat(spec.renew_time).timestamp() > _LONG_AGO
     place = Place(meta.namespace, meta.name)
     return Found(
-        place, meta.resource_version, meta.annotations or {}, spec.holder_identity, old, spec.renew_time
+        place,
+        meta.resource_version,
+        meta.annotations or {},
+        meta.labels or {},
+        spec.holder_identity,
+        old,
+        spec.renew_time,
     )

@@ -27,6 +27,8 @@ no pause."""
 PAUSE_DOMAIN = "rebalancer.io/pause-domain"
 """What the annotations of the brake begin with that take single domains out: a domain as key=value, then as
 in PAUSE."""
+FOR_RUN = "rebalancer.io/for-run"
+"""On a brake that one run made for itself where nothing was installed: which. It removes it at its end."""
 SCALE_IN = "rebalancer.io/scale-in"
 """On a Deployment, a ReplicaSet or a namespace: "spread" has its scale-ins steered, "off" has them not."""
 METHOD = "rebalancer.io/method"
@@ -160,24 +162,46 @@ def pause_value(until: float | None, reason: str) -> str:
     return f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ} {reason}".strip()
 
 
-def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
-    """Why nothing may be evicted under the object `what` with these annotations; None without a pause.
+def pauses_until(said: str) -> float:
+    """When the pause of such a value ends, in epoch seconds; infinity: somebody has to end it; 0: it is none.
 
     A value that does not begin with a valid time pauses as well: somebody wanted a pause.
     """
-    said = annotations.get(PAUSE, "").strip()
-    if not said or said.lower() == "false":
-        return None
+    if said.strip().lower() in ("", "false"):
+        return 0.0
     until = _time(said)
-    if until is not None and until <= now:
+    return inf if until is None else until
+
+
+def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = "") -> Reason | None:
+    """Why nothing may be evicted under the object `what` with these annotations; None without a pause."""
+    said = annotations.get(PAUSE, "").strip()
+    until = pauses_until(said)
+    if until <= now:
         return None
-    numbers = {"until": int(until)} if until is not None else {}
+    numbers = {"until": int(until)} if until < inf else {}
     return Reason(
         ReasonCode.PAUSED_BY_ANNOTATION,
         f"{what} is paused: {PAUSE}={said[:200]}",
         numbers,
         remedy or f"remove the annotation: kubectl annotate {what} {PAUSE}-",
     )
+
+
+def meant_as_pause(annotations: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+    """What on a brake was meant to pause, and is no annotation that does → the command that removes it.
+
+    The object is there for nothing else, and who writes to it in an incident may write a label, or a key that
+    is nearly right.
+    """
+    found = {}
+    for verb, kind, written in (("annotate", "", annotations), ("label", "the label ", labels)):
+        for key, value in written.items():
+            read = not kind and (key in (PAUSE, FOR_RUN) or key.startswith(PAUSE_DOMAIN))
+            ours = key.startswith(_PREFIX) or "pause" in key.lower()
+            if ours and not read and value.strip().lower() not in ("", "false"):
+                found[f"{kind}{key}={value[:200]}"] = f"kubectl {verb} {{}} {key}-"
+    return found
 
 
 def pause_of(domain: str) -> str:

@@ -576,9 +576,9 @@ def _known(mine: Entry, theirs: Entry) -> Entry:
 
 
 def _circuit(one: Circuit, other: Circuit) -> Circuit:
-    """The one that is open longer, unless it has been closed for good since both were opened."""
+    """The one that is open longer, unless it has been closed for good since: nobody does before its time."""
     last = max(one, other, key=lambda c: c.closed)
-    if last.closed and last.closed >= max(one.opened, other.opened):
+    if last.closed and all(last.closed >= (c.sooner or c.until) for c in (one, other)):
         return last
     return max(one, other, key=lambda c: (c.until, c.trips, c.sooner))
 

@@ -143,7 +143,7 @@ def once(
         places,
         clock,
         newest=newest,
-        attended=execute or reviewed is not None,
+        attended=execute,
         wait=wait,
     )
     told_on = notifying(settings, context=connection.context)
@@ -384,7 +384,9 @@ def pause(
     elif done.not_seen:
         paused = "the brake is set"
     if done.brakes:
-        typer.echo(f"{paused} {until}: {_named(done.brakes)}")
+        typer.echo(f"{paused}{'' if done.longer else f' {until}'}: {_named(done.brakes)}")
+    for said in done.longer:
+        typer.echo(f"it was paused already, and for as long or longer; that stays: {clean(said)}")
     for who in done.seen_by:
         typer.echo(f"seen by {clean(who)}")
     _end(done)

@@ -21,7 +21,7 @@ from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import Ledgers, Place
-from rebalancer.policy.annotations import PAUSE, pause_of, paused_domains
+from rebalancer.policy.annotations import PAUSE, meant_as_pause, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
@@ -39,12 +39,14 @@ _HASTY = Backoff(tries=3, cap=2.0)
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """`brakes`: those that are as they should be; `lifted`: those of them that had been set. `still_out`:
+    """`brakes`: those that are as they should be; `lifted`: those of them that had been set; `longer`: what
+    somebody else's pause says that lasts longer than the one asked for, and stays. `still_out`:
     domains that stay out. `seen_by`: who has shown to be bound. `not_set`, `not_seen`: what is not as it
     should be, in words; of brakes that could not be set, and of everything else."""
 
     brakes: Sequence[Place] = ()
     lifted: Sequence[Place] = ()
+    longer: Sequence[str] = ()
     still_out: Sequence[str] = ()
     seen_by: Sequence[str] = ()
     not_set: Sequence[str] = ()
@@ -96,7 +98,8 @@ def pause_all(
     if "lease" in found.blind:
         not_seen.append(f"which instances run cannot be seen: {found.blind['lease']}")
     not_seen += _without_lease(connection, found, wait)
-    return Done(brakes=list(versions), seen_by=seen_by, not_set=not_set, not_seen=not_seen)
+    longer = [f"{place}: {d.before}" for place, d in done.items() if d.stays and d.before != said]
+    return Done(brakes=list(versions), longer=longer, seen_by=seen_by, not_set=not_set, not_seen=not_seen)
 
 
 def _without_lease(connection: Connection, found: Survey, wait: Wait) -> list[str]:
@@ -139,6 +142,14 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         f"{lease.place.name} -n {lease.place.namespace} {PAUSE}- ends it"
         for lease in found.leases
         if not domain and lease.annotations.get(PAUSE, "").lower() not in ("", "false")
+    ]
+    not_set += [
+        f"{b.place} has {said}, which pauses, too; "
+        + command.format(f"configmap {b.place.name} -n {b.place.namespace}")
+        + " ends it"
+        for b in found.brakes
+        if not domain
+        for said, command in meant_as_pause(b.annotations, b.labels).items()
     ]
     # Domains are lifted one by one: who took one out may not know of who paused everything.
     now = server_time(connection) or time.time()

@@ -161,11 +161,11 @@ class Cycle:
         trouble: Reason | None = None
         if done.trips and not p.dry and (trouble := memory.trip(done.message)) is not None:
             p.observer.on_breaker(True, trouble.message)
-        if memory.ledger.circuit.trips and not p.dry and memory.circuit_open() is None:
+        if memory.ledger.circuit.trips and not p.dry and memory.circuit_waits() is None:
             p.observer.on_breaker(False, "")
         ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING) and not p.dry
-        # Where everything had to wait, nothing has been shown.
-        holds = self._plan is not None and self._plan.violated == 0
+        # Where everything had to wait, nothing has been shown; nor has a person who looked at a part.
+        holds = self._plan is not None and self._plan.violated == 0 and not memory.attended
         memory.end(well=ended_well and (self._evicted() > 0 or holds))
         report = CycleReport(
             end=done.end or End.COMPLETE,

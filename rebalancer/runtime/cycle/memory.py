@@ -474,14 +474,14 @@ class Memory(SharedLedger):
         limits: CircuitLimits | None = None,
         writer: str = "",
         read_only: bool = False,
-        ignore_circuit: bool = False,
+        attended: bool = False,
         term: Callable[[], int] = lambda: 0,
         silent: float = 3600.0,
     ) -> None:
         super().__init__(clock, store, writer=writer, read_only=read_only, term=term, silent=silent)
         self.rules = rules
         self.limits = limits
-        self._ignore_circuit = ignore_circuit
+        self.attended = attended
         self._cycle = ""
         self._began = 0
         self._looked = False
@@ -752,7 +752,7 @@ class Memory(SharedLedger):
     def end(self, *, well: bool) -> None:
         """Ends the cycle. `well`: it evicted and ended as it should, or everything is as it should be. That
         closes a circuit breaker for good whose time is over."""
-        if well and self.ledger.circuit.trips and self.circuit_open() is None:
+        if well and self.ledger.circuit.trips and self.circuit_waits() is None:
             self.ledger = replace(self.ledger, circuit=Circuit(closed=self._clock.latest()))
         if self._looked and self.rules.stabilization > 0:
             self.ledger = replace(self.ledger, looked=self._clock.latest())
@@ -770,14 +770,17 @@ class Memory(SharedLedger):
         return breaker.still_open(opened, now=now, limits=self.limits)
 
     def circuit_open(self) -> Reason | None:
-        """Why the circuit breaker, opened by an earlier cycle, is still open, or has to be taken for open.
+        """Why the circuit breaker, opened by an earlier cycle, binds this process, or has to be taken for
+        open."""
+        unread = breaker.unread(self.ledger, self.where, now=self._clock.now())
+        return unread if unread is not None or self.attended else self.circuit_waits()
+
+    def circuit_waits(self) -> Reason | None:
+        """Why the circuit breaker is still open, also for who does not wait for it.
 
         Where a clock far ahead opened it, it is open from the first time that this is asked.
         """
-        unread = breaker.unread(self.ledger, self.where, now=self._clock.now())
-        if unread is not None:
-            return unread
-        if self.limits is None or self._ignore_circuit:
+        if self.limits is None:
             return None
         now, circuit = self._clock.now(), self.ledger.circuit
         shortened = breaker.from_now(circuit, now=now, limits=self.limits)

@@ -168,7 +168,7 @@ def memory_of(
         limits=circuit_limits(settings),
         writer=writer,
         read_only=not settings.evictions.enabled,
-        ignore_circuit=attended,
+        attended=attended,
         term=term,
         silent=silent,
     )

@@ -16,11 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
-from rebalancer.kube.brakes import FOR_RUN
 from rebalancer.kube.election import Elector
 from rebalancer.kube.leases import SEEN
 from rebalancer.kube.ledger_store import Place
-from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.annotations import FOR_RUN, PAUSE
 from rebalancer.runtime.commands import pausing
 from rebalancer.settings import load_settings
 from tests.support.build import objects
@@ -94,6 +93,65 @@ def test_a_pause_holds_once_and_ends_with_resume(server: ApiServer, tmp_path: Pa
         assert evictions(server) == 0
         over = call(server, tmp_path, "resume")
         assert over.stdout == "the pause is over: ConfigMap default/rebalancer-brake\n", over.stderr
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+    assert evictions(server) == 4
+
+
+def test_a_shorter_pause_ends_no_longer_one(server: ApiServer, tmp_path: Path) -> None:
+    assert call(server, tmp_path, "pause", "--reason", "incident 4711").returncode == 0
+    done = call(server, tmp_path, "pause", "--for", "1s", "--reason", "node maintenance")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "evictions are paused: ConfigMap default/rebalancer-brake",
+        (
+            "it was paused already, and for as long or longer; that stays: "
+            "ConfigMap default/rebalancer-brake: incident 4711"
+        ),
+    ]
+    assert said(server) == "incident 4711"
+    assert call(server, tmp_path, "resume").returncode == 0
+    assert call(server, tmp_path, "pause", "--for", "1h", "--reason", "first").returncode == 0
+    assert call(server, tmp_path, "pause", "--reason", "second").returncode == 0
+    assert said(server) == "second"
+
+
+def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_path: Path) -> None:
+    domain = ("--domain", "topology.kubernetes.io/zone=b")
+    for more in (("--reason", "generator"), ("--for", "1s")):
+        assert call(server, tmp_path, "pause", *domain, *more).returncode == 0
+    there = server.store.get("ConfigMap", "rebalancer-brake", "default")["metadata"]["annotations"]
+    assert list(there.values()) == ["topology.kubernetes.io/zone=b generator"]
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "command"),
+    [
+        ("labels", "rebalancer.io/pause", "label"),
+        ("labels", "pause", "label"),
+        ("annotations", "rebalancer.io/paused", "annotate"),
+        ("annotations", "rebalancer.io/Pause", "annotate"),
+        ("annotations", "rebalancer.io/pause-zone-b", "annotate"),
+    ],
+)
+def test_a_brake_that_is_set_with_a_slip_holds_and_says_how_it_is_lifted(
+    server: ApiServer, tmp_path: Path, written: str, key: str, command: str
+) -> None:
+    def slip(o: dict[str, Any]) -> None:
+        o["metadata"].setdefault(written, {})[key] = "true"
+
+    server.store.modify("ConfigMap", "rebalancer-brake", "default", slip)
+    remedy = f"kubectl {command} configmap rebalancer-brake -n default {key}-"
+    with moving(server):
+        held = call(server, tmp_path, "once", "--execute")
+        assert f"{key}=true, which is no annotation that pauses, and was meant as one" in held.stdout
+        assert remedy in held.stdout + held.stderr
+        assert evictions(server) == 0
+        over = call(server, tmp_path, "resume")
+        assert over.returncode == 4
+        assert remedy in over.stdout + over.stderr
+        server.store.modify(
+            "ConfigMap", "rebalancer-brake", "default", lambda o: o["metadata"][written].pop(key)
+        )
         assert call(server, tmp_path, "once", "--execute").returncode == 0
     assert evictions(server) == 4
 

@@ -442,7 +442,7 @@ def test_a_balanced_cluster_closes_a_breaker_only_after_its_time() -> None:
         m.cycle(limits=limits)
         m.server.faults.remove(fault)
         opened = m.ledger().circuit
-        assert m.cycle(limits=limits, ignore_circuit=True).report.evicted == 4
+        assert m.cycle(limits=limits, attended=True).report.evicted == 4
         with connected(m.server) as c:
             store = Ledgers(c, PLACE, writer="x", wait=m.time.wait)
             store.save(replace(store.load(), circuit=opened, claims={}))
@@ -451,6 +451,23 @@ def test_a_balanced_cluster_closes_a_breaker_only_after_its_time() -> None:
         m.time.at = opened.until
         assert m.cycle(limits=limits).report.end is End.COMPLETE
         assert m.ledger().circuit.trips == 0
+
+
+def test_a_person_who_does_not_wait_for_a_breaker_does_not_close_it_for_others() -> None:
+    """Whose part of the cluster is balanced says nothing of the rest."""
+    limits = CircuitLimits(pause=600)
+    with Machine() as m:
+        fault = m.server.faults.add(Reply(500), subresource="eviction")
+        m.cycle(limits=limits)
+        m.server.faults.remove(fault)
+        opened = m.ledger().circuit
+        quiet = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(namespaces_include=("quiet",))))
+        for at in (m.time.at, opened.until):
+            m.time.at = at
+            assert m.cycle(options=quiet, limits=limits, attended=True).report.end is End.COMPLETE
+            assert m.ledger().circuit == opened
+        m.time.at = opened.until - 1
+        assert m.cycle(limits=limits).report.end is End.HELD
 
 
 def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:

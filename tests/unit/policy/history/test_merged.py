@@ -106,9 +106,15 @@ def test_the_breaker_is_open_for_as_long_as_one_of_them_says() -> None:
 
 def test_a_breaker_that_was_closed_for_good_is_closed_unless_one_of_them_opened_it_later() -> None:
     opened = Circuit(until=20.0, trips=1, opened=10.0)
-    closed = Circuit(closed=12.0)
-    later = Circuit(until=30.0, trips=1, opened=15.0)
-    for one, other, left in ((opened, closed, closed), (closed, later, later), (opened, later, later)):
+    closed = Circuit(closed=21.0)
+    later = Circuit(until=30.0, trips=1, opened=25.0)
+    edited = Circuit(closed=19.0)  # nobody closes one before its time
+    for one, other, left in (
+        (opened, closed, closed),
+        (closed, later, later),
+        (opened, later, later),
+        (opened, edited, opened),
+    ):
         assert merged(Ledger(circuit=one), Ledger(circuit=other)).circuit == left
         assert merged(Ledger(circuit=other), Ledger(circuit=one)).circuit == left
 
