@@ -160,7 +160,7 @@ def explain(
     from rebalancer.report.output import to_json
     from rebalancer.runtime.commands.explain import choose, find_pod, read_pods
     from rebalancer.runtime.commands.remembered import remembered
-    from rebalancer.runtime.commands.source import load_snapshot
+    from rebalancer.runtime.commands.source import load_snapshot, with_label_users
     from rebalancer.settings import load_settings, plan_options
 
     settings = load_settings(config)
@@ -176,7 +176,8 @@ def explain(
     placement = explain_pod(loaded, chosen, planning.scheduler, replacement=replacement)
     if pod_file is None:
         with progress(f"planning for {len(loaded.pods):,} pods"):
-            placement = replace(placement, plan=pod_in_plan(plan(loaded, planning), chosen))
+            made = plan(loaded, with_label_users(source, loaded, planning))
+            placement = replace(placement, plan=pod_in_plan(made, chosen))
         if chosen.node_name and not placement.fitting and not source.snapshots:
             at = remembered(settings, source).since(loaded, chosen)
             placement = replace(placement, since=rfc3339(at) if at is not None else "")

@@ -610,6 +610,10 @@ def test_a_setting_that_nothing_in_the_cluster_matches(case: str) -> None:
 def test_what_is_said_of_scale_ins_may_be_unclear_too() -> None:
     assert named("unclear-annotation", zones(), sound().annotated({"rebalancer.io/scale-in": "no"}))
     assert not named("unclear-annotation", zones(), sound().annotated({"rebalancer.io/scale-in": "Off"}))
+    assert named("unclear-annotation", zones(), sound().annotated({"rebalancer.io/method": "surge"}))
+    assert not named(
+        "unclear-annotation", zones(), sound().annotated({"rebalancer.io/method": "replaceFirst"})
+    )
 
 
 def test_a_daemon_set_is_not_spread() -> None:
