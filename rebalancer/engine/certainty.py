@@ -39,7 +39,7 @@ VOLUME_KINDS = (
     "CSIDriver",
     "CSIStorageCapacity",
 )
-DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment", "HorizontalPodAutoscaler")
+DECISIVE_KINDS = ("PodDisruptionBudget", "ResourceQuota", "Deployment")
 """Kinds that may stop an eviction or a replacement, whatever the scheduler would do."""
 _SIZING, _DEVICES = "VerticalPodAutoscaler", "DeviceClass"
 _UNSEEN = (

@@ -67,9 +67,11 @@ class Attempt:
         self.repeated = False
         self._renewed = False
         self.at_work: float | None = None
+        self._unanswered = False
 
     def failed(self, e: KubeError, now: float) -> None:
-        """A request was not accepted."""
+        """A request was not accepted, or was sent and never answered by the API server."""
+        self._unanswered |= isinstance(e, TransportError) and e.sent
         self._failed.append(Failed(_status(e), type(e).__name__, e.message, now - self._began))
 
     def may_repeat(self) -> bool:
@@ -106,6 +108,7 @@ class Attempt:
             posts=self.posts,
             status=status or _status(e),
             failed=tuple(self._failed),
+            unanswered=self._unanswered,
             error=e,
             reason=reason,
         )

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -123,9 +123,9 @@ def _page(
             target=target,
             code=answer.code,
         ) from e
-    if not page.kind.endswith("List"):
+    if page.kind not in resource.lists:
         raise ResponseError(
-            f"{target}: the answer is a {page.kind or 'nameless thing'}, not a list",
+            f"{target}: the answer is a {page.kind or 'nameless thing'}, not a list of them",
             f"is {connection.who} really an API server?",
             target=target,
             code=answer.code,
@@ -179,7 +179,7 @@ def whole(
         gzip=gzip,
         read_timeout=read_timeout or connection.options.read_timeout,
     )
-    body = ListBody(target, connection.who)
+    body = ListBody(target, connection.who, resource.lists)
     try:
         for piece in stream.pieces():
             if (page := body.feed(piece)) is not None:
@@ -193,9 +193,10 @@ def whole(
 class ListBody:
     """Pieces of a list's JSON in, whole items out; holds what is no whole item yet."""
 
-    def __init__(self, target: Target, who: str) -> None:
+    def __init__(self, target: Target, who: str, lists: Collection[str]) -> None:
         self._target = target
         self._who = who
+        self._lists = lists
         self._pieces: list[bytes | bytearray] = []
         self._size = 0
         self._cut_at = _BLOCK
@@ -227,7 +228,7 @@ class ListBody:
         except msgspec.DecodeError as e:
             raise self._no_list(str(e), data) from e
         kind = self._kind or last.kind
-        if not kind.endswith("List"):
+        if kind not in self._lists:
             raise self._no_list(f"it is a {kind or 'nameless thing'}", data)
         meta = last.metadata if last.metadata.resource_version or self._head is None else self._head.metadata
         return Page(kind, meta, last.items, len(data))
@@ -246,7 +247,7 @@ class ListBody:
             head = _decode_page(bytes(data[:at]) + _ITEMS + b"]}")
         except msgspec.DecodeError:
             return data
-        if not head.kind.endswith("List"):
+        if head.kind not in self._lists:
             return data
         self._head = head
         return data[at + len(_ITEMS) - 1 :]

@@ -59,6 +59,11 @@ class Resource(Struct, frozen=True):
         return self.kind in ADD_ONS
 
     @property
+    def lists(self) -> tuple[str, ...]:
+        """The kinds of a list of them: what is any other was answered for something else."""
+        return f"{self.kind}List", *(("PartialObjectMetadataList",) if self.metadata_only else ())
+
+    @property
     def accept(self) -> str:
         """The Accept header of a list."""
         return _METADATA_LIST if self.metadata_only else "application/json"

@@ -103,7 +103,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("Namespace",), "evictions that they forbid and namespace selectors of affinity terms are not seen"),
     (("PriorityClass",), "priorities are taken from the pods alone"),
-    (("HorizontalPodAutoscaler",), "a change of replicas that is under way is not seen"),
+    (("HorizontalPodAutoscaler",), "who changes an owner's replicas all the time is not told"),
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
     (("VerticalPodAutoscaler",), "requests that one gives to a replacement are not seen"),
     (("DeviceClass",), "which extended resources claims may serve is not seen"),

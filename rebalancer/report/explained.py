@@ -56,14 +56,16 @@ def pod_in_plan(plan: Plan, pod: Pod) -> PodInPlan:
         after = f", after the plan's {plural(len(plan.moves), 'eviction')}" if plan.moves else ""
         says = f"The plan leaves it where it is{after}: {blocked.code.value}: {blocked.message}."
         return PodInPlan("stays", says, reason=blocked.code.value, remedy=blocked.remedy)
-    violated = [
-        c
-        for c in plan.constraints
+    violated = {
+        i: c
+        for i, c in enumerate(plan.constraints)
         if c.in_scope and c.excess and c.constraint.counts(pod.namespace, pod.template.labels)
-    ]
+    }
     if not violated:
         return PodInPlan("not-needed", "The plan does not concern it: no violated constraint counts it.")
-    over = listing(f"{short_key(c.constraint.topology_key)} {_over(c)}" for c in violated)
+    over = listing(f"{short_key(c.constraint.topology_key)} {_over(c)}" for c in violated.values())
+    if not any(violated.keys() & set(m.fixes) for m in plan.moves):
+        return PodInPlan("not-needed", f"No eviction of it was planned: the excess in {over} stays.")
     return PodInPlan("not-needed", f"The plan does not need it: the excess is in {over}, and others go.")
 
 
@@ -76,7 +78,8 @@ def _evicted(move: Move, plan: Plan) -> str:
 
 def _over(c: ConstraintResult) -> str:
     """The domains that hold more than is allowed."""
-    allowed = min(c.domains.values(), default=0) + c.constraint.max_skew
+    # The minimum may be lower than that of these domains: there are fewer than minDomains.
+    allowed = max(c.domains.values(), default=0) - c.skew + c.constraint.max_skew
     return listing(d for d, n in c.domains.items() if n > allowed)
 
 

@@ -71,7 +71,7 @@ def once(
     """Run one cycle: plan and evict until nothing is left to do.
 
     Nothing is evicted without --execute or evictions.enabled. On a terminal --execute shows its plan and
-    asks. It evicts only what was shown; where a fresh plan differs then, it asks again. An interrupt
+    asks. It evicts only the pods that were shown; where a fresh plan has others, it asks again. An interrupt
     ends the cycle between two evictions. --execute assumes that somebody is watching, so it does not wait for
     stabilization, cool-downs, the canary or an open circuit breaker. With evictions.enabled alone, as in a
     CronJob, it does.

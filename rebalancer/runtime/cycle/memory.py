@@ -85,11 +85,16 @@ from rebalancer.spread.constraint import Constraint
 # What the ledger says of an outcome, and how it counts.
 
 
+_THE_PODS_END = (Result.GONE, Result.TERMINATING)
+"""It went otherwise: no late delivery of ours evicts it."""
+
+
 def fate_of(outcome: Outcome) -> Fate | None:
     """What the ledger says of an outcome; None: nothing was evicted."""
     if not outcome.evicted:
-        unknown = outcome.eviction is not None and outcome.eviction.result is Result.UNKNOWN
-        return Fate.UNKNOWN if unknown else None
+        e = outcome.eviction
+        late = e is not None and e.unanswered and e.result not in _THE_PODS_END
+        return Fate.UNKNOWN if e is not None and (late or e.result is Result.UNKNOWN) else None
     if outcome.status in (Fate.FAILED, Fate.RELEASED, Fate.UNDONE):
         return outcome.status
     if outcome.expected is None:

@@ -233,6 +233,15 @@ def test_an_object_that_cannot_be_reckoned_with_is_malformed(server: ApiServer) 
     )
 
 
+def test_a_list_of_another_kind_is_no_answer(server: ApiServer) -> None:
+    """An empty one would say that there are no budgets."""
+    with connected(server) as c:
+        body = b'{"kind":"ServiceList","metadata":{},"items":[]}'
+        server.faults.add(Reply(200, body), verb="list", resource="poddisruptionbudgets")
+        with pytest.raises(ResponseError, match="ServiceList"):
+            read(c)
+
+
 def test_an_empty_list_may_be_null(server: ApiServer) -> None:
     with connected(server) as c:
         server.faults.add(

@@ -217,7 +217,6 @@ def test_a_pod_that_may_be_kept_out_by_a_hidden_namespace_is_not_moved_and_the_p
         ("ResourceQuota", "a quota that would stop a replacement is not seen"),
         ("PodDisruptionBudget", "budgets are not planned with"),
         ("Deployment", "rollouts and pauses"),
-        ("HorizontalPodAutoscaler", "a change of replicas"),
     ],
 )
 def test_a_plan_names_the_decisive_kinds_that_were_not_read(kind: str, consequence: str) -> None:

@@ -30,7 +30,7 @@ def pod(name: str, **spec: object) -> Json:
 
 
 def read(text: bytes, size: int) -> tuple[list[Json], list[Page]]:
-    body = ListBody(Target("list", say="list pods"), "the server")
+    body = ListBody(Target("list", say="list pods"), "the server", ("PodList",))
     pages = [p for i in range(0, len(text), size) if (p := body.feed(text[i : i + size])) is not None]
     pages.append(body.end())
     return [msgspec.json.decode(raw) for p in pages for raw in p.items or ()], pages
@@ -89,8 +89,18 @@ def test_a_list_without_items_may_say_null() -> None:
         (compact({"kind": "PodList", "metadata": META, "items": MANY})[:-20], "truncated"),
         (compact({"kind": "Pod", "metadata": {}}), "it is a Pod"),
         (compact({"kind": "Pod", "metadata": {}, "items": MANY}), "it is a Pod"),
+        (compact({"kind": "ServiceList", "metadata": META, "items": []}), "it is a ServiceList"),
+        (compact({"kind": "ServiceList", "metadata": META, "items": MANY}), "it is a ServiceList"),
     ],
-    ids=["a page for people", "nothing", "cut", "an object", "an object with items"],
+    ids=[
+        "a page for people",
+        "nothing",
+        "cut",
+        "an object",
+        "an object with items",
+        "others",
+        "others, long",
+    ],
 )
 def test_what_is_no_list_is_named(text: bytes, why: str) -> None:
     with pytest.raises(ResponseError, match=f"list pods: the answer is no list: .*{why}"):

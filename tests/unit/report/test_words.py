@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.findings import plan_with_findings
 from rebalancer.report import build_report
 from rebalancer.report.document import Report
+from rebalancer.report.explained import pod_in_plan
 from rebalancer.report.formats import Format
 from rebalancer.report.output import render
 from rebalancer.report.text import ago, duration
@@ -123,3 +125,13 @@ def test_a_large_plan_names_every_pod_and_ends_with_the_verdict() -> None:
 def test_a_duration_in_words(seconds: float, says: str) -> None:
     assert duration(seconds) == says
     assert (ago(seconds), ago(-seconds)) == (f"{says} ago", f"{says} from now")
+
+
+def test_of_a_pod_that_needs_no_eviction_the_domains_of_the_excess_are_named() -> None:
+    """With fewer domains than minDomains the minimum is 0, whatever these hold."""
+    things = workload("web").spread("zone", 1, min_domains=4).placed({"a-0": 2, "b-0": 2, "c-0": 2})
+    snapshot = decoded(objects(*NODES, things, spread("other", a=6, b=3)))
+    plan = plan_with_findings(snapshot)
+    web = [pod_in_plan(replace(plan, blocked=()), p) for p in snapshot.pods if p.namespace == "default"]
+    assert {w.says for w in web} == {"No eviction of it was planned: the excess in zone a, b, c stays."}
+    assert {w.decision for w in web} == {"not-needed"}

@@ -127,6 +127,17 @@ def test_a_lost_answer_to_a_write_is_cleared_up() -> None:
     assert run.report.end is End.COMPLETE
 
 
+def test_a_request_without_an_answer_stays_in_the_ledger_although_its_pod_is_there() -> None:
+    """It may be delivered late: then caps and cool-downs have to know of it."""
+    with Machine() as m:
+        m.server.faults.add(Cut("before"), subresource="eviction")
+        assert m.cycle().report.evicted == 0
+        entries = m.ledger().entries
+        alive = {p["metadata"]["uid"] for p in m.server.store.list("Pod")}
+    assert [e.fate for e in entries] == [Fate.UNKNOWN]
+    assert entries[0].uid in alive
+
+
 def test_a_second_rebalancer_is_noticed_before_the_next_eviction() -> None:
     with Machine() as m:
 
