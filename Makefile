@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 $(SHOWN): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || { echo "Making an environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@test -e $(STAMP) || { echo "Installing the tool and its 30 packages there, once: about a minute"; \
+	@test -e $(STAMP) || { echo "Installing the tool and what it needs there, once: about a minute"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[sandbox]'; }
 	@touch $(SHOWN)
 

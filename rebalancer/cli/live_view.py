@@ -17,9 +17,9 @@ from rich.text import Text
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
-from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.planner.plan import ConstraintResult, Move, Plan, what_is_shown
 from rebalancer.report.terminal import Rows, indented
-from rebalancer.report.text import clean, plural, short_key
+from rebalancer.report.text import brief, clean, name_of, plural, short_key
 from rebalancer.runtime.commands.demo import DemoResult
 from rebalancer.sandbox import Cluster, is_ready
 
@@ -135,7 +135,7 @@ class Board(Observer):
             left = f"excess {plan.excess} → {plan.residual_excess}"
             self.say(f"plan for {len(snapshot.pods)} pods: {moves}, {left}{fewest}", "bold")
         else:
-            self.say("plan: nothing left that an eviction would help", "bold")
+            self.say(f"plan: {_left(plan)}", "bold")
 
     def on_wave(self, wave: int, moves: tuple[Move, ...]) -> None:
         """A wave begins."""
@@ -146,7 +146,7 @@ class Board(Observer):
         """An eviction was tried."""
         if eviction.evicted:
             self.evicted += 1
-            self.say(f"evicted  {move.pod.key} from {move.pod.node_name}: {_short(move.reason)}", "yellow")
+            self.say(f"evicted  {move.pod.key} from {move.pod.node_name}: {brief(move.reason)}", "yellow")
         else:
             self.say(f"refused  {eviction.message}", "red")
 
@@ -167,17 +167,8 @@ class Board(Observer):
         self.say(f"error: {error}", "bold red")
 
 
-def _short(reason: str) -> str:
-    """A topology key; of a well-known one only the last word."""
-    for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname"):
-        reason = reason.replace(key, short_key(key))
-    return reason
-
-
-def name_of(result: ConstraintResult) -> str:
-    """The workload that the constraint belongs to."""
-    whose = ", ".join(w.rpartition("/")[2] for w in result.workloads)
-    return f"{result.constraint.namespace}/{whose or result.constraint.selector}"
+def _left(plan: Plan) -> str:
+    return what_is_shown(plan.constraints) if plan.excess else "every constraint holds"
 
 
 def counts_of(domains: Mapping[str, int], key: str) -> str:
@@ -373,6 +364,6 @@ def _verdict(board: Board, result: DemoResult) -> Text:
     figures = f"{plural(result.evicted, 'eviction')} (at least {board.first.lower_bound} were needed)"
     return Text(
         f"Done: excess {board.first.excess} → {board.last.excess} with {figures} in {board.seconds:.0f} s; "
-        "no pod is Pending, and nothing is left that an eviction would help.",
+        f"no pod is Pending; {_left(board.last)}.",
         "bold green",
     )

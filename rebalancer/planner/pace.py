@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import mean, median
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 
 # Moves that can matter to each other: those keep the order of the plan's waves.
@@ -113,11 +113,12 @@ class WavePace(Struct, frozen=True):
 
 class Pace(Struct, frozen=True):
     """How long each wave may last by itself; `seconds`: how long the whole plan may, in which waves overlap.
-    `longest`: what takes longest, "" if nothing does."""
+    `longest`: what takes longest, "" if nothing does. `away`: by uid, how long each pod is missing."""
 
     waves: tuple[WavePace, ...]
     seconds: int
     longest: str
+    away: Mapping[str, int]
 
 
 def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
@@ -137,6 +138,7 @@ def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
     waves = tuple(
         WavePace(number, len(moves), round(max(map(alone, moves))))
         for number, moves in enumerate(plan.waves, 1)
+        if moves
     )
     longest = max((_one_by_one(chain, alone) for chain in chains(plan, plan.moves)), default=0.0)
     crowds = max((d.waves for d in plan.demands if not d.owner), default=0)
@@ -151,7 +153,8 @@ def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
         alone_or_two = (1 + first // 2) * usual
         seconds = max(longest, alone_or_two + seconds * (1 - first / len(plan.moves)))
     slow = max(plan.demands, key=lambda d: d.waves * took.get(d.owner, UNKNOWN), default=None)
-    return Pace(waves, round(seconds), slow.reason if slow is not None else "")
+    away = {m.pod.uid: round(alone(m)) if m.method is Method.EVICT else 0 for m in plan.moves}
+    return Pace(waves, round(seconds), slow.reason if slow is not None else "", away)
 
 
 def _one_by_one(chain: Chain, alone: Callable[[Move], float]) -> float:

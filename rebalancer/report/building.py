@@ -83,7 +83,7 @@ def build_report(
         ),
         constraints=plan.constraints,
         evictions=tuple(
-            _eviction(move, plan, domains, first.get(move.pod.key, ()))
+            _eviction(move, plan, domains, first.get(move.pod.key, ()), took.away[move.pod.uid])
             for move in sorted(plan.moves, key=lambda m: (m.wave, m.pod.namespace, m.pod.name))
         ),
         blocked=tuple(sorted(plan.blocked, key=lambda b: (b.pod.namespace, b.pod.name, b.reason.code))),
@@ -147,7 +147,9 @@ def _waits_for(plan: Plan) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes, waits_for: tuple[str, ...]) -> EvictionReport:
+def _eviction(
+    move: Move, plan: Plan, domains: _DomainsOfNodes, waits_for: tuple[str, ...], away: int
+) -> EvictionReport:
     keys = [(i, plan.constraints[i].constraint.topology_key) for i in move.fixes]
     landing = (move.predicted, *move.destinations)
     return EvictionReport(
@@ -157,4 +159,5 @@ def _eviction(move: Move, plan: Plan, domains: _DomainsOfNodes, waits_for: tuple
             for i, key in keys
         ),
         waits_for,
+        away,
     )

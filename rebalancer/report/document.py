@@ -18,7 +18,7 @@ from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, Honored, WorkloadLoss
 from rebalancer.findings.codes import shown
 from rebalancer.model.reason import Finding, Reason, Remedy
-from rebalancer.planner.pace import WavePace
+from rebalancer.planner.pace import Pace, WavePace
 from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal
 from rebalancer.policy.options import Method
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
@@ -86,8 +86,8 @@ def span(least: int, most: int) -> str:
 
 class DrillReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """`manner`: whether the nodes fall "silent", or are "removed". `waiting`: pods that no node takes before
-    anything fails. `worst`: the first failures of `failures`, which are in order of key and name, again, the
-    worst first, with their workloads."""
+    anything fails. `worst`: those of `failures`, which are in order of key and name, that are worst as the
+    cluster is or after the plan, again, with their workloads; what is worst as it is comes first."""
 
     api_version: str = API_VERSION
     kind: str = "Drill"
@@ -115,8 +115,9 @@ def build_drill(
         (_seen(a, namespaces), _seen(b, namespaces) if b is not None else None)
         for a, b in zip(drill.today, planned, strict=True)
     ]
-    bad = [i for i, pair in enumerate(pairs) if any(one is not None and any(one.badness[:2]) for one in pair)]
+    bad = [i for i, (now, then) in enumerate(pairs) if any(now.badness[:2]) or (then and then.badness[0])]
     shown = nlargest(worst, bad, key=lambda i: (_worst(*pairs[i]), -i))
+    shown.sort(key=lambda i: pairs[i][0].badness, reverse=True)
     return DrillReport(
         source=source,
         manner=drill.manner,
@@ -226,11 +227,12 @@ class Fix(Struct, frozen=True, rename="camel"):
 
 class EvictionReport(Struct, frozen=True):
     """A move, and the constraints that it helps. `waits_for`: the pods, namespace/name, whose replacements
-    have to be there first; each waits for others in its turn."""
+    have to be there first; each waits for others in its turn. `away`: seconds until its own is Ready."""
 
     move: Move
     fixes: tuple[Fix, ...]
     waits_for: tuple[str, ...] = ()
+    away: int = 0
 
     @property
     def owner(self) -> str:
@@ -315,10 +317,11 @@ def in_namespaces(report: Report, names: Collection[str]) -> Report:
 
 
 def of_workloads(
-    report: Report, workloads: Collection[tuple[str, str]], pods: Collection[str], said: str
+    report: Report, workloads: Collection[tuple[str, str]], pods: Collection[str], said: str, took: Pace
 ) -> Report:
-    """The report without what is of other workloads, (namespace, Kind/name), and other pods. Nodes, pods and
-    zones are the whole cluster's, and so is the plan's time. `said`: how these were chosen."""
+    """The report without what is of other workloads, (namespace, Kind/name), and other pods, and without
+    zones and grades. Nodes and pods are the whole cluster's. `said`: how these were chosen; `took`: how long
+    their moves take."""
     keys = {f"{namespace}/{name}" for namespace, name in workloads}
     objects = {"/".join((w.partition("/")[0], n, w.partition("/")[2])) for n, w in workloads}
     cut = _cut(
@@ -338,12 +341,18 @@ def of_workloads(
         excess=sum(c.excess for c in in_scope),
         residual_excess=sum(c.residual_excess for c in in_scope),
         evictions=len(evictions),
-        lower_bound=len(evictions),
+        lower_bound=0,
         optimal=False,
+        least_excess=sum(c.least_excess or 0 for c in in_scope),
+        least_exact=False,
+        between=(),
+        expected_seconds=took.seconds,
+        waves=len(took.waves),
+        waves_bound=min(1, len(took.waves)),
+        takes_longest=took.longest,
     )
-    waves = {e.move.wave for e in evictions}
-    kept = tuple(w for w in report.waves if w.wave in waves)
-    return replace(cut, selection=said, evictions=evictions, summary=summary, waves=kept)
+    cut = replace(cut, selection=said, evictions=evictions, summary=summary, waves=took.waves)
+    return replace(cut, domains=(), namespaces=())
 
 
 def _within(
@@ -474,8 +483,10 @@ SHAPES: dict[type, Shape] = dict(
             "EvictionReport",
             """One eviction of the plan. Evictions of one wave may be in flight together. `owner` is
     Kind/name. `waits`: the cap that leaves it to a later cycle; there only where one does.
-    `waitsFor`: the pods, namespace/name, whose replacements have to be there first; likewise. `method`:
-    "replaceFirst" where the replacement comes before the eviction; absent otherwise.""",
+    `waitsFor`: the pods, namespace/name, whose replacements have to be there first; likewise. `worth`: how
+    many pods fewer go with the fullest domain, for each eviction of the owner; `secondsAway`: about how long
+    the pod is missing for that. `method`: "replaceFirst" where the replacement comes before the eviction;
+    absent otherwise.""",
             ("namespace", str, lambda e: e.move.pod.namespace),
             ("pod", str, lambda e: e.move.pod.name),
             ("uid", str, lambda e: e.move.pod.uid),
@@ -497,6 +508,7 @@ SHAPES: dict[type, Shape] = dict(
                 Method | UnsetType,
                 lambda e: UNSET if e.move.method is Method.EVICT else e.move.method,
             ),
+            ("secondsAway", int, lambda e: e.away),
         ),
         shape(
             Refusal,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +27,18 @@ from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
 from rebalancer.report.formats import API_VERSION
-from rebalancer.report.text import clean, columns, listing, plural, short_key
+from rebalancer.report.output import render_lines
+from rebalancer.report.terminal import Rows
+from rebalancer.report.text import (
+    HOSTNAME,
+    WHOLE,
+    Names,
+    clean,
+    listing,
+    plural,
+    short_key,
+    short_names,
+)
 
 # Whether a plan evicts a pod, and why or why not.
 
@@ -445,16 +456,25 @@ _MOST = 10
 _MOST_DOMAINS = 12
 
 
-def to_table(placement: Placement, *, wide: bool = False) -> str:
-    """The placement as plain text without colours, so that it looks the same in a pipe and in a ticket."""
-    lines = [*_head(placement), *_spread(placement), *_fitting(placement, wide), *_rejecting(placement, wide)]
+def to_table(placement: Placement, *, wide: bool = False, stream: IO[str] | None = None) -> str:
+    """The placement as text without colours, fitted to where it is written."""
+    short = WHOLE if wide else _short(placement)
+    lines: list[str | Rows] = [*map(short.within, _head(placement)), *_spread(placement, short)]
+    lines += [*_fitting(placement, short, wide), *_rejecting(placement, short, wide)]
+    lines += ["", short.note] if short.note else []
     lines += _rest("Uncertain, because", placement.uncertain)
     lines += _rest("Assumed", placement.assumptions)
     if wide:
         lines += _rest("Not known", placement.warnings)
     elif placement.warnings:
         lines.append(f"  {plural(len(placement.warnings), 'warning')} of what the snapshot lacks: -o wide")
-    return "\n".join(clean(line).rstrip() for line in lines) + "\n"
+    return render_lines(lines, stream, wide=wide)
+
+
+def _short(p: Placement) -> Names:
+    keys = _keys(p.verdicts)
+    domains = {k: {v.domains[k] for v in p.verdicts if k in v.domains} for k in keys}
+    return short_names({HOSTNAME: {v.node for v in p.verdicts}, **domains})
 
 
 def _head(p: Placement) -> list[str]:
@@ -486,50 +506,45 @@ def _winner(p: Placement) -> str:
     return f"{len(p.winners):,} tie at a score of {best:,}, one of them at random: {listing(p.winners, 6)}."
 
 
-def _spread(p: Placement) -> list[str]:
-    if not p.constraints:
-        return []
+def _spread(p: Placement, short: Names) -> list[str | Rows]:
     rows = [("KEY", "MAX SKEW", "IF NOT", "PODS COUNTED NOW", "SELECTOR")]
     rows += (
-        (short_key(c.topology_key), str(c.max_skew), c.when_unsatisfiable, *_counted(c))
+        (short_key(c.topology_key), str(c.max_skew), c.when_unsatisfiable, *_counted(c, short))
         for c in p.constraints
     )
-    return ["", "Its spread constraints", *columns(rows, figures_right=True)]
+    return ["", "Its spread constraints", Rows.of(rows, ["MAX SKEW"])] if p.constraints else []
 
 
-def _counted(c: Spread) -> tuple[str, str]:
+def _counted(c: Spread, short: Names) -> tuple[str, str]:
     if not c.domains:
         counts = "no eligible domain"
     elif len(c.domains) > _MOST_DOMAINS:
         counts = f"{len(c.domains):,} domains: {histogram(c.domains)}"
     else:
-        counts = " ".join(f"{name or '(none)'}={n}" for name, n in c.domains.items())
+        counts = " ".join(f"{short.of(c.topology_key, d) or '(none)'}={n}" for d, n in c.domains.items())
     itself = "" if c.counts_itself else " (not the pod itself)"
     return counts, ("(none)" if c.selector is None else c.selector or "(empty)") + itself
 
 
-def _fitting(p: Placement, wide: bool) -> list[str]:
+def _fitting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
     nodes = ranked(p)
     if not nodes:
         return []
     shown = nodes if wide else nodes[:_MOST]
     plugins, keys = scoring(p), _keys(shown)
-    head = ("NODE", *(short_key(k).upper() for k in keys), *(("SCORE", *plugins) if plugins else ()))
-    rows = [head]
-    rows += (
-        (v.node, *(v.domains.get(k, "") for k in keys), *_numbers(v, plugins)) if plugins else _place(v, keys)
-        for v in shown
-    )
+    numbers = ["SCORE", *plugins] if plugins else []
+    rows = [("NODE", *(short_key(k).upper() for k in keys), *numbers)]
+    rows += ((*_place(v, keys, short), *(_numbers(v, plugins) if plugins else ())) for v in shown)
     more = f"  and {len(nodes) - len(shown):,} more (-o wide)"
-    return ["", "Takes it", *columns(rows, figures_right=True), *([more] if len(shown) < len(nodes) else [])]
+    return ["", "Takes it", Rows.of(rows, numbers), *([more] if len(shown) < len(nodes) else [])]
 
 
 def _numbers(v: NodeVerdict, plugins: Sequence[str]) -> tuple[str, ...]:
     return str(v.score), *(str(v.scores.get(name, "")) for name in plugins)
 
 
-def _place(v: NodeVerdict, keys: Sequence[str]) -> tuple[str, ...]:
-    return v.node, *(v.domains.get(k, "") for k in keys)
+def _place(v: NodeVerdict, keys: Sequence[str], short: Names) -> tuple[str, ...]:
+    return short.of(HOSTNAME, v.node), *(short.of(k, v.domains.get(k, "")) for k in keys)
 
 
 def _keys(nodes: Sequence[NodeVerdict]) -> list[str]:
@@ -537,17 +552,19 @@ def _keys(nodes: Sequence[NodeVerdict]) -> list[str]:
     return [k for k in dict.fromkeys(k for v in nodes for k in v.domains) if short_key(k) != "hostname"]
 
 
-def _rejecting(p: Placement, wide: bool) -> list[str]:
+def _rejecting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
     if wide:
         nodes = [v for v in p.verdicts if not v.fits]
         keys = _keys(nodes)
         rows = [("NODE", *(short_key(k).upper() for k in keys), "REJECTED BY", "ALSO BY")]
-        rows += ((*_place(v, keys), _said(v.rejections[:1]), _said(v.rejections[1:])) for v in nodes)
-        return ["", "Rejects it", *columns(rows, figures_right=True)] if nodes else []
-    groups = rejected(p)
-    rows = [("NODES", "PLUGIN", "REASON", "FOR EXAMPLE")]
-    rows += ((f"{len(g.nodes):,}", g.plugin, ", ".join(g.reasons), listing(g.nodes)) for g in groups)
-    return ["", "Rejects it", *columns(rows, figures_right=True)] if groups else []
+        rows += ((*_place(v, keys, short), _said(v.rejections[:1]), _said(v.rejections[1:])) for v in nodes)
+    else:
+        rows = [("NODES", "PLUGIN", "REASON", "FOR EXAMPLE")]
+        rows += (
+            (f"{len(g.nodes):,}", g.plugin, ", ".join(g.reasons), short.within(listing(g.nodes)))
+            for g in rejected(p)
+        )
+    return ["", "Rejects it", Rows.of(rows, ["NODES"])] if len(rows) > 1 else []
 
 
 def _said(refusals: Sequence[Rejection]) -> str:

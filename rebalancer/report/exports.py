@@ -109,9 +109,8 @@ def _lines(report: Report) -> Iterator[str]:
         for g in text.found_groups(report.findings):
             first = g.findings[0]
             whose = code(first.object)
-            if len(g.findings) > 1:
-                others = code(text.listing((f.object for f in g.findings[1:]), 10))
-                whose += f" and {len(g.findings) - 1:,} more ({others})"
+            if more := g.more(10):
+                whose += f" (and {escape(more)})"
             yield f"- **{g.severity}** {g.code}: {whose}: {escape(text.says(first))}"
             yield from _remedy(first.remedy)
     for title, sentences in (("Assumed", report.assumptions), ("Not known", report.warnings)):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,11 @@ from rebalancer.report.formats import Color, Format
 from rebalancer.report.text import HIDDEN
 from rebalancer.report.words import Showing
 from rebalancer.spread.skew import PerDomain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rebalancer.report.terminal import Rows
 
 _LARGE = 4_000
 """Bytes from which on names or figures are one line: the nodes that an eviction may lead to, counts by node.
@@ -161,19 +166,36 @@ def render_plan(report: Report, stream: IO[str]) -> str:
     return _table(report, wide=False, stream=stream, showing=showing).rstrip()
 
 
-def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
-    from rich.console import Console
+def render_lines(parts: Iterable[str | Rows], stream: IO[str] | None, *, wide: bool = False) -> str:
+    """Sentences and tables as plain text, as wide as the terminal; in a pipe each sentence is one line.
+    `wide`: each row is one line."""
+    from rebalancer.report.terminal import INDENT, Rows, put
 
+    console, piped = _console(stream, Color.NEVER), stream is None or not stream.isatty()
+    for part in parts:
+        table = isinstance(part, Rows)
+        put(console, part, INDENT if table else 0, lined=wide if table else piped)
+    return _written(console)
+
+
+def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
     from rebalancer.report.terminal import write_table
+
+    console = _console(stream, showing.color, 200 if wide else 0)
+    write_table(report, console, wide=wide, showing=showing)
+    return _written(console)
+
+
+def _console(stream: IO[str] | None, color: Color, least: int = 0) -> Console:
+    """As wide as the stream, and at least so wide if that is no terminal."""
+    from rich.console import Console
 
     target = Console(file=stream) if stream is not None else Console(file=io.StringIO(), force_terminal=False)
     width = target.width if target.is_terminal else _PIPED_WIDTH
-    color = showing.color
     coloured = color is Color.ALWAYS or (color is Color.AUTO and target.is_terminal and not target.no_color)
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=max(width, 200) if wide and not target.is_terminal else width,
+    return Console(
+        file=io.StringIO(),
+        width=width if target.is_terminal else max(width, least),
         force_terminal=coloured,
         color_system=(target.color_system or "256") if coloured else None,  # type: ignore[arg-type]
         no_color=not coloured,
@@ -181,5 +203,8 @@ def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showi
         markup=False,
         emoji=False,
     )
-    write_table(report, console, wide=wide, showing=showing)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+
+
+def _written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().split("\n"))

@@ -6,6 +6,7 @@ Names are part of `rebalancer/v1`: fields may be added, but are never renamed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 from msgspec import Struct
 
@@ -16,7 +17,9 @@ from rebalancer.report import text
 from rebalancer.report.document import SHAPES, shape
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.html.page import digest, environment
-from rebalancer.report.text import clean, columns, counts, listing, percent, plural, short_key
+from rebalancer.report.output import render_lines
+from rebalancer.report.terminal import Rows
+from rebalancer.report.text import counts, listing, percent, plural, short_key
 
 _MOST = 40
 
@@ -105,10 +108,15 @@ SHAPES |= (
 )
 
 
-def to_table(s: SimulationReport) -> str:
+def to_table(s: SimulationReport, stream: IO[str] | None = None) -> str:
     """As plain text: the moments side by side, the cycles, and every constraint that was violated
     meanwhile."""
-    return "\n".join(clean(line).rstrip() for line in (*_states(s), *_cycles(s), *_constraints(s))) + "\n"
+    known = {text.HOSTNAME: {m.outcome.move.pod.node_name for m in s.moves}}
+    for c in s.constraints:
+        known.setdefault(c.topology_key, set()).update(*(getattr(c, m) for m in ("before", "after")))
+    short = text.short_names(known)
+    note = ["", short.note] if short.note else []
+    return render_lines((*_states(s), *_cycles(s, short), *_constraints(s, short), *note), stream)
 
 
 def _moments(s: SimulationReport) -> dict[str, str]:
@@ -118,59 +126,57 @@ def _moments(s: SimulationReport) -> dict[str, str]:
     return {"before": "AS IT IS", **middle, "after": "REBALANCED"}
 
 
-def _states(s: SimulationReport) -> list[str]:
-    lines = [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), ""]
+def _states(s: SimulationReport) -> list[str | Rows]:
     moments = _moments(s)
     states: list[State] = [getattr(s, m) for m in moments]
-    return [
-        *lines,
-        *columns(
-            [
-                ["", *moments.values()],
-                ["nodes", *(f"{x.nodes:,}" for x in states)],
-                ["pods", *(f"{x.pods:,}" for x in states)],
-                ["pods without a node", *(f"{x.unplaced:,}" for x in states)],
-                ["constraints violated", *(f"{x.violated:,}" for x in states)],
-                ["excess", *(f"{x.excess:,}" for x in states)],
-                ["worst loss of a domain", *(percent(x.worst_loss) for x in states)],
-            ]
-        ),
+    rows = [
+        ["", *moments.values()],
+        ["nodes", *(f"{x.nodes:,}" for x in states)],
+        ["pods", *(f"{x.pods:,}" for x in states)],
+        ["pods without a node", *(f"{x.unplaced:,}" for x in states)],
+        ["constraints violated", *(f"{x.violated:,}" for x in states)],
+        ["excess", *(f"{x.excess:,}" for x in states)],
+        ["worst loss of a domain", *(percent(x.worst_loss) for x in states)],
     ]
+    return [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), "", Rows.of(rows)]
 
 
-def _cycles(s: SimulationReport) -> list[str]:
-    lines = [""]
+def _cycles(s: SimulationReport, short: text.Names) -> list[str | Rows]:
+    lines: list[str | Rows] = [""]
     for number, c in enumerate(s.cycles, 1):
         figures = f"{plural(c.evicted, 'eviction')}, {plural(c.plans, 'plan')}"
         trouble = f", {c.failed:,} failed" if c.failed else ""
         trouble += f", {c.mispredicted:,} landed elsewhere" if c.mispredicted else ""
         lines.append(f"Cycle {number}: {c.end}: {c.message} ({figures}{trouble})")
-    rows = [["EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED"]]
+    rows = Rows("EVICTED", "FROM", "REPLACEMENT", "ON", "AS PLANNED")
     for m in s.moves[:_MOST]:
         o, pod = m.outcome, m.outcome.move.pod
         planned = o.status if o.expected is None else "yes" if o.expected else f"no, {o.move.predicted}"
-        rows.append([pod.key, pod.node_name, o.replacement.rpartition("/")[2], o.node, planned])
-    if len(rows) > 1:
-        lines += ["", *columns(rows)]
+        rows.add_row(
+            pod.key,
+            *map(short.within, (pod.node_name, o.replacement.rpartition("/")[2], o.node, planned)),
+        )
+    if rows.rows:
+        lines += ["", rows]
     if len(s.moves) > _MOST:
         lines.append(f"  and {len(s.moves) - _MOST:,} more (-o json)")
     return lines
 
 
-def _constraints(s: SimulationReport) -> list[str]:
+def _constraints(s: SimulationReport, short: text.Names) -> list[str | Rows]:
     broken = [c for c in s.constraints if any(c.excess.values())]
     if not broken:
         return ["", f"Every constraint held at every moment: {plural(len(s.constraints), 'constraint')}."]
     moments = _moments(s)
-    rows = [["WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS"]]
+    rows = Rows("WORKLOAD", "KEY", "MAX", *moments.values(), "STAYS")
     for c in broken[:_MOST]:
         name = f"{c.namespace}/{listing((w.rpartition('/')[2] for w in c.workloads), 2) or c.selector or ''}"
         found: list[Mapping[str, int]] = [getattr(c, m) for m in moments]
         left = str(c.excess["after"] or "")
-        cells = (counts(domains) if domains else "-" for domains in found)
-        rows.append([name, short_key(c.topology_key), str(c.max_skew), *cells, left])
+        cells = (counts(domains, c.topology_key, short) if domains else "-" for domains in found)
+        rows.add_row(name, short_key(c.topology_key), str(c.max_skew), *cells, left)
     more = len(broken) - _MOST
-    lines = ["", *columns(rows), *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
+    lines: list[str | Rows] = ["", rows, *([f"  and {more:,} more (-o json)"] if more > 0 else [])]
     stays = [c for c in broken[:_MOST] if c.excess["after"]]
     if stays:
         lines += ["", "What stays, and why"]
@@ -225,36 +231,28 @@ def build_month(lived: Sequence[Lived], *, source: str, seed: int, days: int) ->
     )
 
 
-def month_table(month: MonthReport) -> str:
+def month_table(month: MonthReport, stream: IO[str] | None = None) -> str:
     """As plain text."""
     happened = ", ".join(plural(n, kind) for kind, n in sorted(month.events.items()))
-    rows = [
-        [
-            "",
-            "EXCESS x HOURS",
-            "EVICTIONS",
-            "OF THE EXCESS GONE",
-            "WITHOUT AN EVICTION",
-            "WORST LOSS OF A DOMAIN",
-        ]
-    ]
-    rows += (
-        [
+    rows = Rows(
+        "",
+        "EXCESS x HOURS",
+        "EVICTIONS",
+        "OF THE EXCESS GONE",
+        "WITHOUT AN EVICTION",
+        "WORST LOSS OF A DOMAIN",
+    )
+    for v in month.variants:
+        rows.add_row(
             v.variant,
             f"{v.excess_hours:,.1f}",
             f"{v.evictions:,}",
             percent(v.gone),
             percent(v.without_eviction),
             f"{percent(max(v.worst_loss))} beyond what must be",
-        ]
-        for v in month.variants
-    )
-    lines = [
-        f"{month.source}, seed {month.seed}: {plural(month.days, 'day')} with {happened}",
-        "",
-        *columns(rows),
-    ]
-    return "\n".join(clean(line).rstrip() for line in lines) + "\n"
+        )
+    head = f"{month.source}, seed {month.seed}: {plural(month.days, 'day')} with {happened}"
+    return render_lines((head, "", rows), stream)
 
 
 def _variant(one: Lived, nothing: float, evictions: int) -> LivedReport:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from rebalancer.drill.lost import Honored, WorkloadLoss
+from rebalancer.drill.lost import NODE, Honored, WorkloadLoss
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import (
@@ -19,7 +19,7 @@ from rebalancer.report.document import (
     Report,
 )
 from rebalancer.report.missing_room import section as room
-from rebalancer.report.text import clean, columns, listing, plural, short_key
+from rebalancer.report.text import Names, listing, plural, short_key
 from rebalancer.report.words import Showing, beyond_reach, headline, next_steps
 
 # Tables for a terminal, whose names are plain text and whose control characters are visible.
@@ -30,15 +30,24 @@ _NUMBERS = frozenset({"MAX", "PODS", "LOST", "PLANNED", "BEST"})
 
 
 class Rows:
-    """The rows of a table, which are collected and then written."""
+    """The rows of a table, which are collected and then written. `right`: columns of figures."""
 
-    def __init__(self, *columns: str) -> None:
+    def __init__(self, *columns: str, right: Iterable[str] = ()) -> None:
         self.columns = list(columns)
+        self.right = _NUMBERS.union(right)
         self.rows: list[tuple[Text, ...]] = []
 
-    def add_row(self, *cells: Text) -> None:
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Rows:
+        """A table of plain text; the first row names the columns."""
+        head, *rest = rows
+        found = cls(*head, right=right)
+        found.rows = [tuple(map(plain, row)) for row in rest]
+        return found
+
+    def add_row(self, *cells: Text | str) -> None:
         """Adds a row with as many cells as there are columns."""
-        self.rows.append(cells)
+        self.rows.append(tuple(plain(c) if isinstance(c, str) else c for c in cells))
 
     def table(self, console: Console, width: int) -> Text:
         """The table, at most `width` wide. Cells are wrapped between words, never within one. A column for
@@ -63,7 +72,7 @@ class Rows:
         lines: list[Text] = []
         for number, row in enumerate(cells):
             lines += _side_by_side(
-                [(_wrapped(console, row[i], wide[i]), wide[i], self.columns[i] in _NUMBERS) for i in beside]
+                [(_wrapped(console, row[i], wide[i]), wide[i], self.columns[i] in self.right) for i in beside]
             )
             for i in below if number else ():
                 label = Text(f"{self.columns[i]}: ", "dim")
@@ -75,9 +84,13 @@ class Rows:
         rows."""
         cells = [self.columns, *([c.plain.replace("\n", " ") for c in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        right = [name in self.right for name in self.columns]
         return Text(
             "\n".join(
-                "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
+                "  ".join(
+                    c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
+                ).rstrip()
+                for row in cells
             )
         )
 
@@ -109,6 +122,27 @@ def _wrapped(console: Console, cell: Text, width: int) -> list[Text]:
 def indented(lines: Text, by: int) -> Text:
     """Each line further to the right."""
     return Text("\n").join(Text(" " * by).append_text(line) for line in lines.split("\n", allow_blank=True))
+
+
+def put(console: Console, what: str | Text | Rows, indent: int = 0, *, lined: bool = False) -> None:
+    """Writes a sentence, with its own indent, or a table, as wide as the console. `lined`: it, or each row
+    of the table, as one line, however long."""
+    if isinstance(what, Rows):
+        lined = lined or len(what.rows) > _LAID_OUT
+        table = what.lines() if lined else what.table(console, console.width - indent)
+        console.print(indented(table, indent), soft_wrap=True)
+        return
+    if isinstance(what, str) and lined:
+        console.print(plain(what), soft_wrap=True)
+        return
+    if isinstance(what, Text):
+        console.print(Padding(what, (0, 0, 0, indent)))
+        return
+    indent += len(what) - len(bare := what.lstrip(" "))
+    # Of what is indented the lines that follow are so by two more.
+    hang = 2 if indent else 0
+    lines = _wrapped(console, plain(bare), console.width - indent - hang)
+    console.print(indented(Text("\n").join(lines), indent + hang)[hang:], soft_wrap=True)
 
 
 def plain(words: str, style: str = "") -> Text:
@@ -159,27 +193,30 @@ _MANNER = {
 }
 
 
-def to_table(report: DrillReport) -> str:
-    """The worst failures in a table, then why pods stay Pending, and which budgets stay breached."""
-    return "\n".join(clean(line).rstrip() for line in _lines(report)) + "\n"
-
-
-def section(report: DrillReport) -> Iterator[str]:
-    """The lines of a section of the report, indented."""
-    yield f"  {headline(report)}"
+def section(report: DrillReport) -> Iterator[str | Rows]:
+    """What a section of the report says of it."""
+    short = _names(report)
+    yield short.within(headline(report))
     if report.worst:
-        yield from _worst(report)
+        yield _worst(report, short)
+        yield from filter(None, [short.note])
 
 
-def _worst(report: DrillReport) -> list[str]:
-    after = ["AFTER THE PLAN"] if report.planned else []
-    rows = [["IF IT FAILS", "NODES", "LOST", "PENDING", *after, "HELD", "GONE", "BUDGETS BREACHED"]]
-    rows += (_row(f, planned=report.planned) for f in report.worst)
-    return columns(rows)
+def _names(report: DrillReport) -> Names:
+    return text.short_names({text.HOSTNAME: {f.value for f in report.failures if f.key == NODE}})
 
 
-def _lines(report: DrillReport) -> Iterator[str]:
-    yield headline(report)
+def _worst(report: DrillReport, short: Names) -> Rows:
+    after = ["PLANNED"] if report.planned else []
+    numbers = ["NODES", "LOST", "PENDING", *after, "HELD", "GONE"]
+    rows = (_row(f, short, planned=report.planned) for f in report.worst)
+    return Rows.of([["IF IT FAILS", *numbers, "BREACHED"], *rows], numbers)
+
+
+def lines(report: DrillReport) -> Iterator[str | Rows]:
+    """The worst failures in a table, then why pods stay Pending, and which budgets stay breached."""
+    short = _names(report)
+    yield short.within(headline(report))
     tried = ", ".join(map(_asked, report.keys))
     yield f"{report.source} · {tried} · {_MANNER[report.manner]}"
     if report.waiting:
@@ -189,16 +226,18 @@ def _lines(report: DrillReport) -> Iterator[str]:
     yield ""
     more = f" of {len(report.failures):,}" if len(report.failures) > len(report.worst) else ""
     yield f"The worst {len(report.worst)}{more}"
-    yield from _worst(report)
+    yield _worst(report, short)
+    if short.note:
+        yield f"  {short.note}"
     for failure in report.worst:
-        yield from _failure(failure)
+        yield from map(short.within, _failure(failure))
 
 
-def _row(f: FailureReport, *, planned: bool) -> list[str]:
+def _row(f: FailureReport, short: Names, *, planned: bool) -> list[str]:
     after = [f.says_planned] if planned else []
     breached = f"{f.budgets:,}" + (f", {f.lasting:,} to stay" if f.lasting else "")
     cells = (f"{f.nodes:,}", f"{f.lost:,}", f.says_pending)
-    return [f.name, *cells, *after, f"{f.held:,}", f"{f.gone:,}", breached]
+    return [short.within(f.name), *cells, *after, f"{f.held:,}", f"{f.gone:,}", breached]
 
 
 def _failure(f: FailureReport) -> Iterator[str]:
@@ -213,7 +252,8 @@ def _failure(f: FailureReport) -> Iterator[str]:
             yield f"    {w.why}"
     if len(missing) > _WORKLOADS:
         left = missing[_WORKLOADS:]
-        yield f"  and {plural(len(left), 'more workload')} with {sum(w.pending for w in left):,} pods Pending"
+        pending = plural(sum(w.pending for w in left), "pod")
+        yield f"  and {plural(len(left), 'more workload')} with {pending} Pending"
     if any(w.counts_dead for w in missing):
         yield "  What is down counts as empty, and keeps the others at maxSkew."
     if f.honored is not None:
@@ -227,11 +267,12 @@ def _failure(f: FailureReport) -> Iterator[str]:
 def _honored(h: Honored) -> Iterator[str]:
     lowered = " and minDomains as low as what is left" if h.min_domains else ""
     whose = listing(h.workloads, _WORKLOADS)
-    before, after = (f"{100 * share:.0f}%" for share in h.loss)
+    before, after = map(text.percent, h.loss)
+    instead = "as without it" if before == after else f"instead of {before}"
     yield f"  Replayed with nodeTaintsPolicy: Honor{lowered} in {whose}:"
     yield (
         f"    {h.pending[1]:,} instead of {h.pending[0]:,} Pending; a domain then has up to {after} of a "
-        f"workload's pods instead of {before}"
+        f"workload's pods {instead}"
     )
 
 
@@ -295,7 +336,7 @@ class _View:
         self.report = report
         self.console = console
         self.wide = wide
-        self.short = text.WHOLE if wide else text.short_names(report)
+        self.short = text.WHOLE if wide else text.names_in(report)
 
     def summary(self) -> None:
         """Writes the verdict, and what was looked at."""
@@ -359,6 +400,8 @@ class _View:
         self._title("Plan")
         self._print(self._moves())
         self._rest(len(self.report.evictions), "eviction")
+        if self.wide:
+            self._print(plain(words.WORTH, "dim"))
         self._shortened()
         if len(self.report.waves) > 1:
             self._print(plain(timeline(self.report), "dim"))
@@ -366,7 +409,7 @@ class _View:
     def _moves(self) -> Rows:
         table = Rows("WAVE", "EVICT", "FROM", "TO", "MENDS")
         if self.wide:
-            table.columns += ("OWNER", "UID")
+            table.columns += ("SAVES", "AWAY", "OWNER", "UID")
         before = 0
         for e in self._first(list(self.report.evictions)):
             table.add_row(
@@ -375,7 +418,7 @@ class _View:
                 plain(text.leaving(e, self.short)),
                 self._target(e),
                 plain(text.mends(e, self.report), "dim"),
-                *([plain(e.owner), plain(e.move.pod.uid)] if self.wide else []),
+                *([f"{e.move.worth:.2g}", f"{e.away} s", e.owner, e.move.pod.uid] if self.wide else []),
             )
             before = e.move.wave
         return table
@@ -417,8 +460,8 @@ class _View:
         self._print(table)
 
     def _shortened(self) -> None:
-        if self.short.said:
-            self._print(plain(f"Names are short here: {self.short.said}.", "dim"))
+        if self.short.note:
+            self._print(plain(self.short.note, "dim"))
 
     def _moment(self) -> None:
         if said := text.moment(self.report):
@@ -447,8 +490,8 @@ class _View:
         """Writes what failures would leave Pending, where it was asked for."""
         if self.report.drill is not UNSET:
             self._title("If a node or a domain fails")
-            for line in section(self.report.drill):
-                self.console.print(plain(line), soft_wrap=True)
+            for part in section(self.report.drill):
+                self._print(part)
 
     def findings(self) -> None:
         """Writes the findings, errors first: by code, or, if `wide`, by what they say, with a remedy."""
@@ -459,9 +502,8 @@ class _View:
             f = g.findings[0]
             severity = plain(g.severity, _SEVERITY_STYLE.get(g.severity, ""))
             self._print(Text.assemble(severity, " ", plain(f"{f.object} ({g.code}): {text.says(f)}")))
-            if len(g.findings) > 1:
-                more = text.listing((f.object for f in g.findings[1:]), 50 if self.wide else 2)
-                self._print(plain(f"and {len(g.findings) - 1:,} more: {more}", "dim"), 2)
+            if more := g.more(50 if self.wide else 2):
+                self._print(plain(f"and {more}", "dim"), 2)
             if f.remedy and (self.wide or "\n" not in f.remedy):
                 self._print(plain(f.remedy if self.wide else f"→ {f.remedy}", "cyan"), 2)
         first, every = "-o wide for the first of its kind, ", "-o html or -o json for each"
@@ -525,15 +567,9 @@ class _View:
         self.console.print()
         self.console.print(plain(title, "bold underline"))
 
-    def _print(self, what: Text | Rows, indent: int = 0) -> None:
+    def _print(self, what: str | Text | Rows, indent: int = 0) -> None:
         self.printed += 1 + (len(what.rows) if isinstance(what, Rows) else 0)
-        margin = INDENT + indent
-        if isinstance(what, Rows):
-            lined = self.wide or len(what.rows) > _LAID_OUT
-            table = what.lines() if lined else what.table(self.console, self.console.width - margin)
-            self.console.print(indented(table, margin), soft_wrap=True)
-        else:
-            self.console.print(Padding(what, (0, 0, 0, margin)))
+        put(self.console, what, INDENT + indent, lined=self.wide)
 
 
 def _skew(c: ConstraintResult) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
 
 from msgspec import Struct
 
 from rebalancer.model.reason import Finding
-from rebalancer.planner.plan import ConstraintResult, Refusal, what_is_shown
+from rebalancer.planner.plan import ConstraintResult, Move, Refusal, what_is_shown
 from rebalancer.policy.waits import first_to_end
 from rebalancer.report.document import EvictionReport, Report, Summary
 from rebalancer.report.formats import rfc3339
@@ -58,15 +58,34 @@ def short_key(key: str) -> str:
 
 class Names(Struct, frozen=True):
     """Names of nodes and domains without what all of their kind share. `shared`: what they begin and end
-    with, by topology key; that of nodes is under the hostname's. `said`: the same in words."""
+    with, by topology key; that of nodes is under the hostname's. `said`: the same in words. `nodes`: the
+    names in full."""
 
     shared: Mapping[str, tuple[str, str]]
     said: str = ""
+    nodes: Collection[str] = ()
 
     def of(self, key: str, name: str) -> str:
         """The name of a domain of this key, or of a node."""
         begin, end = self.shared.get(key, ("", ""))
         return name.removeprefix(begin).removesuffix(end) if name.startswith(begin) else name
+
+    @property
+    def note(self) -> str:
+        """A sentence that says so; "" if nothing is left out."""
+        return f"Names are short here: {self.said}." if self.said else ""
+
+    def within(self, sentence: str) -> str:
+        """The sentence with the short names of nodes."""
+        begin, end = map(re.escape, self.shared.get(HOSTNAME, ("", "")))
+        if not begin and not end:
+            return sentence
+
+        def short(name: re.Match[str]) -> str:
+            # Nothing but a host ends in a domain; what begins as nodes do may be a pod.
+            return self.of(HOSTNAME, name[0]) if end or name[0] in self.nodes else name[0]
+
+        return re.sub(rf"(?<![\w./-]){begin}[\w.-]+?{end}(?![\w-]|\.\w)", short, sentence)
 
 
 WHOLE = Names({})
@@ -75,7 +94,7 @@ _LONG_NODE, _LONG_DOMAIN = 20, 8
 """Names of nodes, and of other domains, of up to this many characters are short enough."""
 
 
-def short_names(report: Report) -> Names:
+def names_in(report: Report) -> Names:
     """What can be left out of the names in a report, where its tables say so."""
     kinds: dict[str, set[str]] = {HOSTNAME: set()}
     for e in report.evictions:
@@ -83,6 +102,11 @@ def short_names(report: Report) -> Names:
     for c in report.constraints:
         if c.constraint.topology_key not in kinds or (c.excess and c.in_scope):
             kinds.setdefault(c.constraint.topology_key, set()).update(c.domains)
+    return short_names(kinds)
+
+
+def short_names(kinds: Mapping[str, Collection[str]]) -> Names:
+    """What can be left out of names, by topology key; those of nodes are under the hostname's."""
     shared: dict[str, tuple[str, str]] = {}
     said: list[str] = []
     for key, names in kinds.items():
@@ -93,7 +117,7 @@ def short_names(report: Report) -> Names:
                 [*([f"begin with {begin}"] if begin else []), *([f"end in {end}"] if end else [])]
             )
             said.append(f"{'nodes' if key == HOSTNAME else f'{short_key(key)}s'} {says}")
-    return Names(shared, ", ".join(said))
+    return Names(shared, ", ".join(said), frozenset(kinds.get(HOSTNAME, ())))
 
 
 def _shared(names: Collection[str], enough: int) -> tuple[str, str]:
@@ -176,6 +200,20 @@ def landing(e: EvictionReport, short: Names = WHOLE) -> str:
     return f"{short_key(key)} {listing(named)} ({len(nodes):,} nodes)"
 
 
+def said_move(move: Move) -> str:
+    """A move in a line: the pod, the node that it leaves, where it is to go, and what that changes."""
+    more = f" or {len(move.destinations) - 1:,} more" if len(move.destinations) > 1 else ""
+    return f"{move.pod.key} from {move.pod.node_name} to {move.predicted}{more}: {brief(move.reason)}"
+
+
+def brief(reason: str) -> str:
+    """A reason with well-known topology keys as their last word, and without nodes that are named before."""
+    reason = re.sub(rf"{re.escape(HOSTNAME)}: from [^;]*", "hostname", reason)
+    for key, word in _SHORT_KEYS.items():
+        reason = reason.replace(key, word)
+    return reason
+
+
 def _in_domain(node: str, key: str, domain: str, short: Names) -> str:
     name = short.of(HOSTNAME, node)
     return name if domain in (node, "") else f"{name} ({short_key(key)} {short.of(key, domain)})"
@@ -234,6 +272,15 @@ class FoundGroup(Struct, frozen=True):
     def objects(self) -> str:
         """Examples of the objects that are concerned."""
         return listing(f.object for f in self.findings)
+
+    def more(self, most: int) -> str:
+        """Whom it is about beside the first, so many of them by name; "" if nobody."""
+        first, *rest = self.findings
+        others = dict.fromkeys(f.object for f in rest if f.object != first.object)
+        like = "" if all(says(f) == says(first) for f in rest) else " like it"
+        if others:
+            return f"{len(others):,} more{like}: {listing(others, most)}"
+        return f"{len(rest):,} more of it" if rest else ""
 
 
 def found_groups(findings: Iterable[Finding], *, alike: bool = False) -> list[FoundGroup]:
@@ -316,7 +363,7 @@ def _bound(report: Report) -> str:
     s = report.summary
     if s.optimal:
         return "; fewer cannot do it"
-    if s.evictions > s.lower_bound:
+    if s.evictions > s.lower_bound and not report.selection:
         return (
             f"; at least {s.lower_bound:,} are needed, it is not proved that {s.evictions:,} are the fewest"
         )
@@ -325,7 +372,7 @@ def _bound(report: Report) -> str:
 
 def out_of_scope(report: Report) -> str:
     """What was asked for, is Pending now, is skewed and not acted on, or not looked at; "" if nothing."""
-    only = f"Of {report.selection} alone; nodes, pods and zones are the whole cluster's."
+    only = f"Of {report.selection} alone; nodes and pods are the whole cluster's."
     waits = f"Pending now: {listing(report.pending)}; rebalancer explain POD says why."
     said = (only if report.selection else "", waits if report.pending else "", _unseen(report))
     return " ".join(filter(None, said))
@@ -379,20 +426,3 @@ def ago(seconds: float) -> str:
 def percent(share: float) -> str:
     """A share in whole percent."""
     return f"{share:.0%}"
-
-
-# Rows of plain text in columns.
-
-
-def columns(rows: Sequence[Sequence[str]], *, figures_right: bool = False) -> list[str]:
-    """The rows, indented, each column as wide as its widest cell. `figures_right`: figures are aligned so."""
-    cells = [[clean(c) for c in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [
-        figures_right and all(c.replace(",", "").isdigit() for c in column[1:])
-        for column in zip(*cells, strict=True)
-    ]
-    return [
-        "  " + "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
-        for row in cells
-    ]

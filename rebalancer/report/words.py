@@ -16,8 +16,12 @@ from rebalancer.report.formats import Color
 from rebalancer.report.text import duration, listing, percent, plural, short_key
 
 LEGEND = (
-    "Excess: how far domains differ beyond maxSkew, in sum. Grade: the worst workload's avoidable loss; A is "
-    "up to 5% of its pods, F over 50%."
+    "Excess: differences beyond maxSkew, in sum. Grade: the worst workload's avoidable loss: A up to 5%, "
+    "F over 50%; no A with a violation."
+)
+WORTH = (
+    "SAVES: pods fewer that go with the fullest domain, for each eviction of the workload. AWAY: about how "
+    "long the pod is missing for that."
 )
 
 
@@ -38,13 +42,13 @@ def lead(report: Report) -> str:
     after = f"after {plural(s.evictions, 'eviction')} in about {duration(s.expected_seconds)}"
     if worst.planned < worst.lost:
         return f"Losing {_domain(worst)} takes {_share(worst)}; {after} it takes {percent(worst.planned)}."
-    said = f"Losing {_domain(worst)} takes {_share(worst)}{_kept_by(report, worst)}"
+    said = f"Losing {_domain(worst)} takes {_share(worst)} ({_kept_by(report, worst)})"
     if mended.planned >= mended.lost:
         return f"{said}; {percent(worst.best)} would be possible."
-    other = _share(mended)
+    other = f" and {_share(mended)}"
     if _domain(mended) != _domain(worst):
-        other = f"losing {_domain(mended)} takes {other}"
-    return f"{said}; {other}, {after} {percent(mended.planned)}."
+        other = f"; losing {_domain(mended)} takes {_share(mended)}"
+    return f"{said}{other}, {after} {percent(mended.planned)}."
 
 
 def _domain(r: Risk) -> str:
@@ -56,17 +60,17 @@ def _share(r: Risk) -> str:
 
 
 _KEEPS = {
-    ReasonCode.PDB_EXHAUSTED: "which its budget keeps",
-    ReasonCode.NOT_REPLACED_FIRST: "which its budget keeps",
-    ReasonCode.PINNED_BY_VOLUME: "which its volumes keep",
-    ReasonCode.NO_FEASIBLE_NODE: "which has no room elsewhere",
+    ReasonCode.PDB_EXHAUSTED: "stays so: its PodDisruptionBudget lets no pod go",
+    ReasonCode.NOT_REPLACED_FIRST: "stays so: its PodDisruptionBudget lets no pod go",
+    ReasonCode.PINNED_BY_VOLUME: "stays so: volumes hold its pods there",
+    ReasonCode.NO_FEASIBLE_NODE: "stays so: there is no room elsewhere",
 }
 
 
 def _kept_by(report: Report, r: Risk) -> str:
     """Why a workload's loss stays, as far as one of its constraints says."""
     if not r.spread:
-        return ", which no constraint spreads"
+        return "no constraint spreads it"
     mine = (
         c
         for c in report.constraints
@@ -74,9 +78,9 @@ def _kept_by(report: Report, r: Risk) -> str:
     )
     reason = next((reason for c in mine for reason in c.reasons), None)
     if reason is None:
-        return ", which its constraint allows"
-    stays = f"which waits ({reason.code})" if is_wait(reason) else f"which stays ({reason.code})"
-    return f", {_KEEPS.get(reason.code, stays)}"
+        return "its constraint allows that"
+    stays = f"{'waits' if is_wait(reason) else 'stays so'}: {reason.code}"
+    return _KEEPS.get(reason.code, stays)
 
 
 # What is waited for, by whoever acts without being asked.
@@ -101,9 +105,10 @@ def zone_says(d: DomainLoss) -> str:
     """What goes with a zone, now and after the plan."""
     parts = [f"{_change(d.pods, d.planned_pods, 'pod')} on {plural(d.nodes, 'node')}"]
     if d.whole or d.planned_whole:
-        parts.append(f"{_change(d.whole, d.planned_whole, 'workload')} altogether")
+        parts.append(f"{_change(d.whole, d.planned_whole, 'workload')} lost altogether")
     if d.beyond or d.planned_beyond:
-        parts.append(f"more than it must of {_change(d.beyond, d.planned_beyond, 'workload')}")
+        lose = "loses more than it must" if d.planned_beyond == 1 else "lose more than they must"
+        parts.append(f"{_change(d.beyond, d.planned_beyond, 'workload')} {lose}")
     if d.worst:
         share = (
             percent(d.lost) if d.lost == d.planned_lost else f"{percent(d.lost)} → {percent(d.planned_lost)}"
@@ -115,9 +120,10 @@ def zone_says(d: DomainLoss) -> str:
 def grade_says(g: NamespaceGrade) -> str:
     """Why a namespace has its grade."""
     if not g.worst:
-        one = g.workloads == 1
-        says = f"{plural(g.workloads, 'workload')}, {'which loses' if one else 'which lose'} no more than "
-        says += "it must" if one else "they must"
+        lose = "loses no more than it must" if g.workloads == 1 else "lose no more than they must"
+        says = (
+            f"{plural(g.workloads, 'workload')} {lose}" if g.workloads else "no workload has two running pods"
+        )
     else:
         after = f" → {percent(g.planned_avoidable)}" if g.planned_avoidable != g.avoidable else ""
         name = workload_name(g.worst)
@@ -231,7 +237,7 @@ def headline(report: DrillReport) -> str:
     tried = f"{plural(len(report.failures), 'failure')} tried"
     if not report.worst:
         return f"{tried}: whatever fails, every replacement finds a node."
-    first = report.worst[0]
+    first = max(report.failures, key=lambda f: (f.most_pending, f.lost - f.replaced))
     pods = "pod" if first.most_pending == 1 else "pods"
     now = f"losing {first.name} leaves {first.says_pending} {pods} Pending"
     if not first.most_pending:

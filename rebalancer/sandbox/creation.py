@@ -414,17 +414,20 @@ def _priority_classes() -> list[Object]:
 Json = dict[str, Any]
 
 
-def tracked(old: Json, new: Json, manager: str) -> list[Json]:
+def tracked(old: Json, new: Json, manager: str, now: str) -> list[Json]:
     """The managedFields of the new metadata. `manager`: who writes; "" for somebody who is not told of."""
     before, after = old.get("annotations") or {}, new.get("annotations") or {}
     changed = {f"f:{k}" for k in {*before, *after} if before.get(k) != after.get(k)}
     owned: dict[str, set[str]] = {}
+    times: dict[str, str] = {}
     for entry in old.get("managedFields") or ():
         # A manager may have several: for updates and for applies, for the object and for its status.
         fields = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or {}
         own = owned.setdefault(entry.get("manager", ""), set())
+        times[entry.get("manager", "")] = entry.get("time", now)
         own |= {field for field in fields if field.startswith("f:")} - changed
-    if manager:
+    if manager and changed:
+        times[manager] = now
         there = {field for field in changed if field[2:] in after}
         owned[manager] = owned.get(manager, set()) | there
     return [
@@ -432,6 +435,7 @@ def tracked(old: Json, new: Json, manager: str) -> list[Json]:
             "manager": name,
             "operation": "Update",
             "apiVersion": "v1",
+            "time": times[name],
             "fieldsType": "FieldsV1",
             "fieldsV1": {"f:metadata": {"f:annotations": {field: {} for field in sorted(fields)}}},
         }

@@ -52,11 +52,11 @@ _NO_SPEC = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
 def updated(
-    resource: Resource, old: Object, new: Object, subresource: str, manager: str = ""
+    resource: Resource, old: Object, new: Object, subresource: str, manager: str, now: str
 ) -> tuple[Object, bool]:
     """(what to store, whether it differs). `new` is the caller's to give away; ApiError 422.
 
-    `manager`: the client that writes, for managedFields.
+    `manager`: the client that writes, for managedFields, at the time `now`.
 
     Through the main endpoint the status stays, through "status" all else does. The generation counts
     changes of the spec.
@@ -70,7 +70,7 @@ def updated(
     new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
     metadata = new["metadata"]
     metadata.pop("managedFields", None)
-    if managed := tracked(old["metadata"], metadata, manager):
+    if managed := tracked(old["metadata"], metadata, manager, now):
         metadata["managedFields"] = managed
     for field in _SYSTEM:
         metadata.pop(field, None)
@@ -203,7 +203,7 @@ class Store(Storage):
         dry_run: bool,
         manager: str = "",
     ) -> Object:
-        new, changed = updated(resource, record.obj, new, subresource, manager)
+        new, changed = updated(resource, record.obj, new, subresource, manager, self.now())
         if not changed:
             return record.obj
         return new if dry_run else deletion.put(self, resource, record, new)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.ledger_store import Place
     from rebalancer.outcome import CycleReport
+    from rebalancer.planner.plan import ConstraintResult
     from rebalancer.runtime.commands.pausing import Done
     from rebalancer.runtime.commands.source import Source
     from rebalancer.runtime.live.once import Reviewed
@@ -108,13 +109,14 @@ def once(
     settings = load_settings(config, flags=said)
     options.set_up_logging(settings, least="warning")
     reviewed = read_reviewed(plan) if plan is not None else None
+    expected: Sequence[ConstraintResult] = ()
     if settings.evictions.enabled and settings.approval.mode == "required" and reviewed is None:
         raise UserError(
             "approval.mode is required: `once` evicts nothing that nobody has looked at",
             "approve the daemon's plan (`rebalancer approve`), or hand over one that you read: --plan FILE",
         )
     if execute and reviewed is None and not (yes or options.is_dry(dry_run)) and _somebody_there():
-        reviewed = _asked(
+        reviewed, expected = _asked(
             settings, options.source_of(None, reach, None, settings.scope.read_namespaces), namespace
         )
     connection = Connection(options.cluster_options(reach))
@@ -135,7 +137,7 @@ def once(
 
     live = options_of(settings)
     newest = Newest(options.settings_file(config), lambda: load_settings(config, flags=said), options_of)
-    lines = Lines()
+    lines = Lines(expected)
     telemetry_on = telemetry_for(telemetry_options(settings, context=connection.context), print_traces=trace)
     within = session(
         settings,
@@ -172,8 +174,11 @@ def _somebody_there() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _asked(settings: Settings, source: Source, named: list[str] | None) -> Reviewed:
-    """The plan to which somebody said yes, if it was still the same afterwards. Exits where they say no."""
+def _asked(
+    settings: Settings, source: Source, named: list[str] | None
+) -> tuple[Reviewed, Sequence[ConstraintResult]]:
+    """The plan to which somebody said yes, if it was still the same afterwards, and the constraints as it
+    leaves them. Exits where they say no."""
     from rebalancer.cli.commands.report import report_of
     from rebalancer.report.output import render_plan
     from rebalancer.runtime.live.once import Reviewed, ReviewedEviction
@@ -184,7 +189,7 @@ def _asked(settings: Settings, source: Source, named: list[str] | None) -> Revie
         moves = [e.move for e in document.evictions]
         plan = {(m.pod.uid, m.destinations) for m in moves}
         if not plan or plan == seen:
-            return Reviewed(
+            reviewed = Reviewed(
                 evictions=tuple(
                     ReviewedEviction(m.pod.namespace, m.pod.name, m.pod.uid, e.owner, m.pod.node_name, m.wave)
                     for e, m in zip(document.evictions, moves, strict=True)
@@ -193,15 +198,24 @@ def _asked(settings: Settings, source: Source, named: list[str] | None) -> Revie
                 cluster_id=document.cluster_id,
                 source="the plan shown",
             )
+            return reviewed, document.constraints
         if seen is not None:
             typer.echo("the plan has changed meanwhile", err=True)
         typer.echo(render_plan(document, sys.stderr), err=True)
-        if not typer.confirm(
-            f"evict {'this pod' if len(moves) == 1 else f'these {len(moves)} pods'}?", err=True
-        ):
-            typer.echo("nothing was evicted")
-            raise typer.Exit
+        _ask(f"evict {'this pod' if len(moves) == 1 else f'these {len(moves)} pods'}?", "nothing was evicted")
         seen = plan
+
+
+def _ask(question: str, no: str) -> None:
+    """Goes on after a yes; else says so and exits, without any answer as where it is interrupted."""
+    try:
+        if typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        typer.echo(f"\n{no}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    typer.echo(no)
+    raise typer.Exit
 
 
 def _exit_code(report: CycleReport) -> ExitCode:
@@ -469,8 +483,8 @@ def refuse(
 def _answer(
     config: Path | None, reach: Reach, namespace: str, revision: str, only: list[str], *, yes: bool
 ) -> None:
+    from rebalancer.cli.lines import say
     from rebalancer.errors import UserError
-    from rebalancer.report.text import clean
     from rebalancer.runtime.live.approval import answer, waiting
     from rebalancer.runtime.live.places import places_of
 
@@ -478,11 +492,12 @@ def _answer(
         if not namespace:
             namespace = places_of(settings, connection, wait=threading.Event().wait).brake.namespace
         shown = waiting(connection, namespace)
-        typer.echo("\n".join(map(clean, shown["plan"].splitlines())))
+        for line in shown["plan"].splitlines():
+            say(line)
         if not revision:
             if not sys.stdin.isatty():
                 raise UserError("nobody can be asked here", f"--revision {shown['revision']} needs no answer")
-            typer.confirm("approve it?" if yes else "refuse it?", abort=True)
+            _ask("approve it?" if yes else "refuse it?", "nothing was changed")
         answer(connection, namespace, revision or shown["revision"], only, yes=yes)
     typer.echo(f"{'approved' if yes else 'refused'}: {revision or shown['revision']}")
 

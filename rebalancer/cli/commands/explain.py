@@ -184,7 +184,7 @@ def explain(
     if output is Form.JSON:
         sys.stdout.write(to_json(placement))
     else:
-        sys.stdout.write(to_table(placement, wide=output is Form.WIDE))
+        sys.stdout.write(to_table(placement, wide=output is Form.WIDE, stream=sys.stdout))
 
 
 # `rebalancer history`: why was my pod evicted?
@@ -218,12 +218,13 @@ def history(
     """Show which pods were evicted, why, and how it went, from the ledger and from events."""
     import msgspec
 
+    from rebalancer.cli.lines import say
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.errors import KubeError
     from rebalancer.kube.events import EventNote, read_events
     from rebalancer.kube.ledger_store import Ledgers
     from rebalancer.policy.ledger import Ledger
-    from rebalancer.report.text import clean
+    from rebalancer.report.text import HOSTNAME, clean, short_names
     from rebalancer.runtime.commands.remembered import history_of
     from rebalancer.runtime.live.places import places_of
     from rebalancer.settings import load_settings
@@ -256,22 +257,24 @@ def history(
         for p in found:
             print(msgspec.json.encode(p).decode())
         return
+    short = short_names({HOSTNAME: {n for p in found for n in (p.node, p.predicted, p.landed) if n}})
     for p in found:
-        print(_line(p))
+        for line in _lines(p):
+            say(line, short)
+    if short.note and sys.stdout.isatty():
+        say(short.note)
     if not found:
         about = f" about {what}" if what else ""
-        print(clean(f"nothing is remembered{about}: not in {place}, and no event, which last about an hour"))
+        say(f"nothing is remembered{about}: not in {place}, and no event, which last about an hour")
 
 
-def _line(p: HistoryLine) -> str:
-    """The lines about one eviction. Control characters in names are made visible."""
+def _lines(p: HistoryLine) -> list[str]:
+    """The lines about one eviction."""
     from datetime import UTC, datetime
-
-    from rebalancer.report.text import clean
 
     when = datetime.fromtimestamp(p.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     parts = [f"{when}  {p.fate:<10}  {p.namespace}/{p.pod} of {p.owner or 'nobody'}"]
     if p.node:
         parts.append(p.path)
     parts += [text for text in (p.reason, p.message) if text]
-    return "\n    ".join(map(clean, parts))
+    return [parts[0], *(f"    {part}" for part in parts[1:])]

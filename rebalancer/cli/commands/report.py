@@ -200,7 +200,7 @@ def report_of(
 
     from rebalancer.findings import plan_with_findings
     from rebalancer.month.world import restart_findings
-    from rebalancer.planner.pace import Throttle
+    from rebalancer.planner.pace import Throttle, pace
     from rebalancer.policy.options import PolicyOptions
     from rebalancer.policy.owners import Owners
     from rebalancer.report import build_report
@@ -223,6 +223,7 @@ def report_of(
             planned = plan_with_findings(loaded.snapshot, planning)
         else:
             planned, planning = ledger.plan(loaded.snapshot, planning)
+    throttle = Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0)
     document = build_report(
         planned,
         loaded.snapshot,
@@ -232,7 +233,7 @@ def report_of(
         around=(*neighbours(loaded.snapshot), *restart_findings(loaded.snapshot, planning, planned)),
         namespaces=settings.scope.namespaces.include,
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
-        throttle=Throttle(settings.evictions.per_second or None, ledger.canary if ledger is not None else 0),
+        throttle=throttle,
         room=missing_room(loaded.snapshot, planning, planned),
         waits=ledger.waits(loaded.snapshot, planned, settings) if ledger is not None else (),
     )
@@ -253,7 +254,14 @@ def report_of(
     owners = Owners(loaded.snapshot, PolicyOptions())
     tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
     workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
-    return of_workloads(document, workloads, {p.key for p in found}, whose or f"-l {selector}")
+    keys, mine = {p.key for p in found}, {w.key for w in tops}
+    part = msgspec.structs.replace(
+        planned,
+        moves=tuple(m for m in planned.moves if m.pod.key in keys),
+        demands=tuple(d for d in planned.demands if d.owner in mine),
+    )
+    lasts = pace(part, loaded.snapshot, throttle)
+    return of_workloads(document, workloads, keys, whose or f"-l {selector}", lasts)
 
 
 def _drilled(settings: Settings, snapshot: Snapshot, planning: PlanOptions, planned: Plan) -> DrillReport:

@@ -187,7 +187,7 @@ def simulate(
             tell=_say,
         )
     shown = document(simulated)
-    sys.stdout.write(to_json(shown) if output is SimulateForm.JSON else to_table(shown))
+    sys.stdout.write(to_json(shown) if output is SimulateForm.JSON else to_table(shown, sys.stdout))
     if simulated.interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
@@ -201,8 +201,10 @@ def _month(source: Source, settings: Settings, days: int, seed: int, output: Sim
 
     loaded = load_snapshot(source)
     played = month(loaded.snapshot, plan_options(settings), days=days, seed=seed, tell=_say)
-    write = {SimulateForm.JSON: to_json, SimulateForm.HTML: to_html, SimulateForm.TABLE: month_table}[output]
-    sys.stdout.write(write(played))
+    if output is SimulateForm.TABLE:
+        sys.stdout.write(month_table(played, sys.stdout))
+    else:
+        sys.stdout.write(to_json(played) if output is SimulateForm.JSON else to_html(played))
 
 
 def _say(text: str) -> None:
@@ -391,8 +393,8 @@ def drill(
         raise typer.BadParameter("--each is --node and every --domain: give it alone")
     from rebalancer.planner import plan as plan_of
     from rebalancer.report.document import build_drill
-    from rebalancer.report.output import to_json
-    from rebalancer.report.terminal import to_table
+    from rebalancer.report.output import render_lines, to_json
+    from rebalancer.report.terminal import lines
     from rebalancer.runtime.commands.reports import drilled
     from rebalancer.runtime.commands.source import load_snapshot
     from rebalancer.runtime.cycle.clock import check_namespaces
@@ -422,7 +424,8 @@ def drill(
     shown = build_drill(
         found, source=loaded.snapshot.source, namespaces=settings.scope.namespaces.include, worst=top
     )
-    sys.stdout.write(to_json(shown) if output is DrillForm.JSON else to_table(shown))
+    json = output is DrillForm.JSON
+    sys.stdout.write(to_json(shown) if json else render_lines(lines(shown), sys.stdout))
     if max_pending is not None and shown.most_pending > max_pending:
         raise typer.Exit(ExitCode.VIOLATIONS)
 

@@ -193,7 +193,7 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
     violated = text.worst_first(report.constraints)
     anchors = {id(c): f"c{i}" for i, c in enumerate(report.constraints)}
     drill = report.drill if report.drill is not UNSET else None
-    short = text.short_names(report)
+    short = text.names_in(report)
     script, style = _source("script.js"), _source("style.css")
     page = (
         environment()

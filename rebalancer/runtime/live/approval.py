@@ -29,10 +29,11 @@ from rebalancer.kube.resources import Resource
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
+from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import ApprovalRules, Approved
 from rebalancer.report.formats import rfc3339
-from rebalancer.report.text import clean, plural
+from rebalancer.report.text import HOSTNAME, clean, plural, said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock
 
 PLAN = "rebalancer-plan"
@@ -128,7 +129,7 @@ class Approvals:
             if mine and all(map(self._holds, mine.values())):
                 continue  # what was shown stays
             try:
-                new += self._show(place, there[place], mine, plan, now + rules.lasts)
+                new += self._show(place, there[place], mine, snapshot, plan, now + rules.lasts)
             except ConflictError:
                 log.info("%s was changed meanwhile, and is written by the next plan", place)
             except KubeError as e:
@@ -180,6 +181,7 @@ class Approvals:
         place: Place,
         there: dict[str, Any] | None,
         steps: Mapping[str, Step],
+        snapshot: Snapshot,
         plan: Plan,
         until: float,
     ) -> list[Proposal]:
@@ -193,7 +195,7 @@ class Approvals:
             held = self._hold(place, steps, until)
         if there is not None and (there.get("data") or {}).get("revision") == held.revision:
             return []
-        text = _text(held, plan)
+        text = _text(held, plan, snapshot)
         data = {"plan": text, "revision": held.revision, "expires": rfc3339(held.until)}
         if steps:
             data["approve"] = _command(held)
@@ -378,15 +380,17 @@ def _command(held: Held) -> str:
     return f"kubectl annotate {where} {APPROVE}={held.revision} --overwrite"
 
 
-def _text(held: Held, plan: Plan) -> str:
+def _text(held: Held, plan: Plan, snapshot: Snapshot) -> str:
     """The plan for people."""
     if not held.steps:
         return "nothing waits for approval"
+    short, away = short_names({HOSTNAME: {n.name for n in snapshot.nodes}}), pace(plan, snapshot).away
     moves = [m for m in plan.moves if m.pod.uid in held.steps]
-    lines = [f"{plural(len(moves), 'eviction')}:"]
+    lines = [f"{plural(len(moves), 'eviction')}; each saves so many pods where the fullest domain fails:"]
     for m in moves[:_MOST_SHOWN]:
-        more = f" or {len(m.destinations) - 1} more" if len(m.destinations) > 1 else ""
-        lines.append(f"  {m.pod.key} from {m.pod.node_name} to {m.predicted}{more}: {m.reason}")
+        lasts = away[m.pod.uid]
+        cost = f"one pod is away for about {lasts} s" if lasts else "its replacement comes first"
+        lines.append(f"  {said_move(m)}; saves {m.worth:.2g}, {cost}")
     if len(moves) > _MOST_SHOWN:
         lines.append(f"  … and {len(moves) - _MOST_SHOWN} more")
     lines.append("what they change:")
@@ -398,7 +402,8 @@ def _text(held: Held, plan: Plan) -> str:
             f"  {name}: excess {c.excess} → {c.residual_excess}; losing the fullest domain takes "
             f"{c.worst_domain_loss:.0%} now, {worst:.0%} after the whole plan"
         )
-    return "\n".join(map(clean, lines)) + "\n"
+    lines += [short.note] if short.note else []
+    return "\n".join(clean(short.within(line)) for line in lines) + "\n"
 
 
 # `rebalancer approve` and `rebalancer refuse`.

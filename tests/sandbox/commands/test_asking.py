@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from rebalancer.cli.app import app
 from rebalancer.cli.commands import evict
-from tests.support.build import objects
+from tests.support.build import objects, pdb, workload
 from tests.support.clusters.long_names import written
 from tests.support.processes.command import moving
 from tests.support.processes.daemon_process import evictions
@@ -53,12 +53,32 @@ def test_the_plan_is_shown_and_a_yes_carries_it_out(
     assert evictions(server) == 4
 
 
+def test_what_stays_after_a_yes_is_told_as_the_plan_shown_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = workload("invoices").spread("zone", 1).placed({"a-0": 3})
+    budget = pdb("invoices", {"app": "invoices"}, min_available=3)
+    with ApiServer(objects(*SKEWED, held, budget)) as server:
+        done = once(server, tmp_path, says="y\n", monkeypatch=monkeypatch)
+    assert "evicted 4 pods, 0 failed" in done.stdout
+    assert "excess 2: 3 pods: PodDisruptionBudget default/invoices allows no disruption" in done.stdout
+
+
 @pytest.mark.parametrize("says", ["n\n", "\n"])
 def test_without_a_yes_nothing_is_evicted(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
 ) -> None:
     done = once(server, tmp_path, says=says, monkeypatch=monkeypatch)
     assert done.exit_code == 0
+    assert done.stdout.endswith("nothing was evicted\n")
+    assert evictions(server) == 0
+
+
+def test_an_interrupt_instead_of_an_answer_evicts_nothing(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = once(server, tmp_path, says="", monkeypatch=monkeypatch)  # as click has it at the input's end too
+    assert done.exit_code == 130
     assert done.stdout.endswith("nothing was evicted\n")
     assert evictions(server) == 0
 
@@ -130,6 +150,11 @@ def test_a_report_of_some_workloads_has_theirs_alone(
     assert {f["object"].rpartition("/")[2] for f in found["findings"]} <= names
     summary = found["summary"]
     assert summary["evictions"] == len(found["evictions"])
+    assert summary["waves"] == len(found["waves"]) == len({e["wave"] for e in found["evictions"]})
+    assert summary["expectedSeconds"] == sum(w["expectedSeconds"] for w in found["waves"])
+    assert not summary["takesLongest"] or summary["takesLongest"].split(" ")[0].split("'")[0] in names
+    assert summary["leastExcess"] <= summary["residualExcess"]
+    assert not found["domains"]
     assert summary["constraints"] == len(found["constraints"])
     assert all(found["constraints"][f["constraint"]] for e in found["evictions"] for f in e["fixes"])
 

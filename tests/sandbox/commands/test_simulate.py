@@ -252,9 +252,13 @@ def test_what_a_real_api_server_sends_is_played_as_the_report_plans(tmp_path: Pa
     assert found["after"]["excess"] == 0
 
 
+NOW = "2026-01-01T00:00:00Z"
+
+
 def test_managed_fields_of_every_part_of_an_object_are_read() -> None:
     before = {"annotations": {"a": "1"}, "managedFields": _managed("Pod")}
     after = {"annotations": {"a": "2"}}
-    [entry] = [e for e in tracked(before, after, "rebalancer") if e["manager"] == "rebalancer"]
+    [entry] = [e for e in tracked(before, after, "rebalancer", NOW) if e["manager"] == "rebalancer"]
     assert entry["fieldsV1"] == {"f:metadata": {"f:annotations": {"f:a": {}}}}
-    assert not [e for e in tracked(before, after, "") if '"f:a"' in json.dumps(e)]
+    assert entry["time"] == NOW
+    assert not [e for e in tracked(before, after, "", NOW) if '"f:a"' in json.dumps(e)]

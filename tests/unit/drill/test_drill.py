@@ -274,7 +274,7 @@ def test_pods_that_find_a_node_before_the_failure_run() -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ("table", "zone a       4      44    20–36    27–29"),
+        ("table", "zone a           4    44    20–36    27–29"),
         ("markdown", "| `zone a` | 4 | 44 | 20–36 | 27–29 | 8 |"),
         ("html", '<section id="drill"'),
         ("json", '"kind": "Drill"'),

@@ -10,14 +10,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from msgspec.structs import replace
 
+from rebalancer.drill import drill
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Plan
 from rebalancer.report import Report, build_report, render
+from rebalancer.report.document import build_drill
+from rebalancer.report.explained import explain_pod, pod_in_plan, to_table
 from rebalancer.report.formats import Format
 from rebalancer.report.html import page as page_module
+from rebalancer.report.output import render_lines
+from rebalancer.report.terminal import lines
 from tests.support.clusters.long_names import PROVIDERS, written
 
 LABELS = {f"{name}:" for name in ("DOMAINS", "FROM", "TO", "MENDS", "WHY", "FOR", "EXAMPLE", "GOES", "WITH")}
@@ -30,10 +37,14 @@ def cluster(provider: str) -> Snapshot:
 
 
 @cache
+def planned(provider: str) -> Plan:
+    return plan_with_findings(cluster(provider), PlanOptions())
+
+
+@cache
 def report(provider: str) -> Report:
     found = cluster(provider)
-    planned = plan_with_findings(found, PlanOptions())
-    return build_report(planned, found, generated_at=0.0, seconds=0.1, cluster="prod")
+    return build_report(planned(provider), found, generated_at=0.0, seconds=0.1, cluster="prod")
 
 
 class Terminal(io.StringIO):
@@ -75,6 +86,32 @@ def test_every_eviction_has_its_pod_and_where_it_leaves_and_goes(provider: str, 
     assert "FROM" in plan
     assert "TO" in plan
     assert "zone " in plan
+
+
+def other(provider: str, command: str, columns: int) -> str:
+    """What `explain` or `drill` shows of the same cluster."""
+    found, plan = cluster(provider), planned(provider)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("TERM", "xterm")
+        stream = Terminal()
+        if command == "drill":
+            return render_lines(lines(build_drill(drill(found, plan=plan))), stream)
+        pod = plan.moves[0].pod
+        placement = replace(explain_pod(found, pod), plan=pod_in_plan(plan, pod))
+        return to_table(placement, stream=stream)
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+@pytest.mark.parametrize("command", ["explain", "drill"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_other_commands_fit_too_with_the_same_short_names(provider: str, command: str, columns: int) -> None:
+    text = other(provider, command, columns)
+    assert max(map(len, text.splitlines())) <= columns
+    assert text.count("Names are short here: nodes ") == 1
+    assert not [n.name for n in cluster(provider).nodes if n.name in text]
+    whole = set(other(provider, command, 5000).split())
+    assert {w for w in text.split() if w not in whole and w.removesuffix(":") not in whole} <= LABELS
 
 
 SHORT = [

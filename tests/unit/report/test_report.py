@@ -370,6 +370,10 @@ def test_findings_are_told_by_code_and_wide_tells_what_is_alike_once_with_a_reme
     other = replace(plan.findings[1], message="another budget")
     apart = table((replace(plan, findings=(plan.findings[0], other)), cluster), Format.WIDE)
     assert apart.count("two: 2") == 2
+    several = (*plan.findings, other, replace(plan.findings[0], message="of its other constraint"))
+    assert "and 1 more like it: Deployment/default/w1\n" in table((replace(plan, findings=several), cluster))
+    several = (plan.findings[0], several[-1])
+    assert "and 1 more of it\n" in table((replace(plan, findings=several), cluster))
 
 
 def test_what_is_said_of_a_group_of_pods_is_true_of_each() -> None:
@@ -396,7 +400,7 @@ def test_markdown_has_the_first_remedy_in_a_block_that_nothing_in_it_ends() -> N
     shown = render(reported(with_findings(3, "a: 1\n```\n# h\nb: ````\n")), Format.MARKDOWN)
     lines = [line.strip() for line in shown.splitlines()]
     assert lines.index("`````") > lines.index("# h") > lines.index("`````yaml")
-    assert "and 2 more (`Deployment/default/w1, Deployment/default/w2`)" in shown
+    assert "(and 2 more: Deployment/default/w1, Deployment/default/w2)" in shown
 
 
 def test_thousands_of_rows_have_a_line_each() -> None:

@@ -52,13 +52,13 @@ def test_the_worst_risk_comes_first_and_says_what_keeps_it() -> None:
     report = reported(spread("invoices", a=2), budget, SKEWED)
     took = duration(report.summary.expected_seconds)
     assert lead(report) == (
-        "Losing zone a takes 100% of shop/invoices, which its budget keeps; 67% of shop/web, "
-        f"after 3 evictions in about {took} 33%."
+        "Losing zone a takes 100% of shop/invoices (stays so: its PodDisruptionBudget lets no pod go) "
+        f"and 67% of shop/web, after 3 evictions in about {took} 33%."
     )
     other = reported(spread("invoices", a=2), budget, spread("web", b=6, a=3))
-    assert "which its budget keeps; losing zone b takes 67% of shop/web, after 3 evictions" in lead(other)
+    assert "lets no pod go); losing zone b takes 67% of shop/web, after 3 evictions" in lead(other)
     alone = reported(spread("invoices", a=2), budget)
-    assert lead(alone).endswith("shop/invoices, which its budget keeps; 50% would be possible.")
+    assert lead(alone).endswith("lets no pod go); 50% would be possible.")
     assert "excess 1. Nothing more may be evicted (pdb-exhausted); why is told below." in render(
         alone, Format.MARKDOWN
     )
@@ -74,10 +74,10 @@ def test_each_zone_tells_what_goes_with_it_now_and_after() -> None:
     a, b, c = reported(SKEWED).domains
     assert (a.pods, a.planned_pods, b.pods, c.planned_pods) == (6, 3, 3, 3)
     assert zone_says(a) == (
-        "6 → 3 pods on 2 nodes, more than it must of 1 → 0 workloads, worst shop/web 67% → 33%"
+        "6 → 3 pods on 2 nodes, 1 → 0 workloads lose more than they must, worst shop/web 67% → 33%"
     )
     alone = reported(spread("one", a=2)).domains[0]
-    assert "1 → 0 workloads altogether" in zone_says(alone)
+    assert "1 → 0 workloads lost altogether" in zone_says(alone)
 
 
 def test_a_namespace_has_the_grade_of_its_worst_workload_the_worst_first() -> None:
