@@ -386,7 +386,7 @@ def _text(held: Held, plan: Plan, snapshot: Snapshot) -> str:
         return "nothing waits for approval"
     short, away = short_names({HOSTNAME: {n.name for n in snapshot.nodes}}), pace(plan, snapshot).away
     moves = [m for m in plan.moves if m.pod.uid in held.steps]
-    lines = [f"{plural(len(moves), 'eviction')}; each saves so many pods where the fullest domain fails:"]
+    lines = [f"{plural(len(moves), 'eviction')} (saves: pods fewer that go with the fullest domain):"]
     for m in moves[:_MOST_SHOWN]:
         lasts = away[m.pod.uid]
         cost = f"one pod is away for about {lasts} s" if lasts else "its replacement comes first"
@@ -436,6 +436,11 @@ def answer(connection: Connection, namespace: str, revision: str, only: Iterable
     name = _own_name(connection)
 
     def change(annotations: dict[str, str]) -> None:
+        if yes and revision in annotations.get(REFUSE, "").split():
+            raise UserError(
+                f"plan {revision} in namespace {namespace} was refused",
+                f"kubectl annotate configmap {PLAN} -n {namespace} {REFUSE}- has the daemon show it anew",
+            )
         if yes:
             annotations[APPROVE] = " ".join([revision, *only])
             annotations[APPROVED_BY] = name

@@ -109,6 +109,7 @@ def test_nothing_is_evicted_before_somebody_approves_and_the_plan_after() -> Non
         assert shown["approve"].endswith(f"{APPROVE}={shown['revision']} --overwrite")
         assert "shop/web-00000 from a-0 to" in shown["plan"]
         assert "losing the fullest domain takes 100% now, 33% after" in shown["plan"]
+        assert "; saves 1, one pod is away for about 30 s\n" in shown["plan"]
         assert [p.evictions for p in t.told] == [6]
         t.annotate(approve=shown["revision"])
         assert t.cycle().evicted == 6
@@ -217,9 +218,14 @@ def test_a_refused_plan_is_not_shown_again_as_it_was() -> None:
         report = t.cycle()
         assert "6 evictions were refused" in report.message
         assert len(t.told) == 1
+        refused = t.shown()["revision"]
+        with pytest.raises(UserError, match="was refused.*rebalancer.io/refuse- has the daemon"):
+            answer(person, "default", refused, (), yes=True)
         t.annotate(refuse=None)
         t.cycle()
         assert len(t.told) == 2
+        answer(person, "default", t.shown()["revision"], (), yes=True)
+        assert t.cycle().evicted == 6
 
 
 @pytest.mark.parametrize("said", ["REVISION data/etl", "no"], ids=["only a part", "a word"])
