@@ -219,7 +219,7 @@ def test_a_refused_plan_is_not_shown_again_as_it_was() -> None:
         assert "6 evictions were refused" in report.message
         assert len(t.told) == 1
         refused = t.shown()["revision"]
-        with pytest.raises(UserError, match="was refused.*rebalancer.io/refuse- has the daemon"):
+        with pytest.raises(UserError, match=r"was refused.*rebalancer.io/refuse- has the daemon"):
             answer(person, "default", refused, (), yes=True)
         t.annotate(refuse=None)
         t.cycle()
