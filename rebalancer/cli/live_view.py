@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
-from rebalancer.planner.plan import ConstraintResult, Move, Plan, what_is_shown
+from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.terminal import Rows, indented
 from rebalancer.report.text import brief, clean, name_of, plural, short_key
 from rebalancer.runtime.commands.demo import DemoResult
@@ -168,7 +168,7 @@ class Board(Observer):
 
 
 def _left(plan: Plan) -> str:
-    return what_is_shown(plan.constraints) if plan.excess else "every constraint holds"
+    return "no eviction that is allowed helps any more" if plan.excess else "every constraint holds"
 
 
 def counts_of(domains: Mapping[str, int], key: str) -> str:
