@@ -182,8 +182,10 @@ _PLAIN_WIDTH = 120
 """Width if the output is not a terminal."""
 _STORY = """\
 Zone c was away for an hour. Its pods were made again in zones a and b; now its nodes are back, and empty.
-No scheduler moves a running pod: losing zone a today would take half of most services.
-The daemon evicts the fewest pods that restore every maxSkew, within every PodDisruptionBudget."""
+No scheduler moves a running pod: losing zone a today would take half of most services."""
+_DAEMON = (
+    "The daemon evicts the fewest pods that bring back what evictions can, within every PodDisruptionBudget."
+)
 _REFRESH = 8
 _LEAST_LINES = 4
 
@@ -199,10 +201,10 @@ def is_live(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def announce(console: Console) -> None:
+def announce(console: Console, *, by_hand: bool) -> None:
     """Prints what the demo shows, before there is anything to see."""
     console.print(Text("An embedded Kubernetes cluster after a zone outage", "bold"))
-    console.print(Text(_STORY))
+    console.print(Text(_STORY if by_hand else f"{_STORY}\n{_DAEMON}"))
     console.print()
 
 

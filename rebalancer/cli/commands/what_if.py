@@ -291,7 +291,7 @@ def demo(
     console = live_view.console()
     live = live_view.is_live(console) and not trace
     stop = threading.Event()
-    live_view.announce(console)
+    live_view.announce(console, by_hand=by_hand)
     with stop_on_signals(stop), demo_cluster(seed) as (cluster, kubeconfig):
         nodes, pods = len(cluster.store.list("Node")), len(cluster.store.list("Pod"))
         figures = f"{plural(nodes, 'node')}, {plural(pods, 'pod')}"
