@@ -12,15 +12,17 @@ import yaml
 from rebalancer.sandbox import listing, registry
 from rebalancer.sandbox.deletion import Deletion
 from rebalancer.sandbox.listing import Bell, Form, encode, stream
-from rebalancer.sandbox.objects import Object, wrong
+from rebalancer.sandbox.objects import Object, copied, to_new, wrong
 from rebalancer.sandbox.registry import Store
 from rebalancer.sandbox.resources import (
     BY_PATH,
     ApiError,
     Resource,
     bad_request,
+    conflict,
     invalid,
     method_not_allowed,
+    modified,
     success,
     unknown_path,
 )
@@ -296,6 +298,72 @@ def _update(call: Call) -> Answer:
     )
 
 
+MERGE = "application/merge-patch+json"
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7386: null removes, objects merge, everything else replaces. Returns a new value."""
+    if not isinstance(patch, dict):
+        return copied(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def patched(
+    store: Store,
+    resource: Resource,
+    name: str,
+    namespace: str | None,
+    change: Callable[[Object], Any],
+    *,
+    subresource: str = "",
+    dry_run: bool = False,
+    manager: str = "",
+) -> Object:
+    """The stored object after a change of it. Raises ApiError 409 where the change names another
+    resourceVersion or uid."""
+    with store.lock:
+        before = store.get(resource, name, namespace)
+        if resource.group == "events.k8s.io":
+            before = to_new(before)
+        new = change(copied(before))
+        if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+            raise bad_request("the patch leaves no object")
+        old_metadata, metadata = before["metadata"], new["metadata"]
+        if metadata.get("resourceVersion") != old_metadata.get("resourceVersion"):
+            raise modified(resource, name)
+        if metadata.get("name") != name:
+            raise bad_request(
+                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
+            )
+        if metadata.get("uid") != old_metadata.get("uid"):
+            wanted, real = metadata.get("uid"), old_metadata.get("uid")
+            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}"
+            raise conflict(resource, name, why)
+        return store.update(new, subresource=subresource, resource=resource, dry_run=dry_run, manager=manager)
+
+
+def _patch(call: Call) -> Answer:
+    """Merge patches alone, which are what releases a pod."""
+    if media(call.content_type) != MERGE:
+        raise unsupported((MERGE,))
+    try:
+        change = json.loads(call.body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    sub, manager = call.target.subresource, call.query.get("fieldManager", "")
+    after = patched(
+        call.store, call.resource, call.name, call.namespace, lambda before: merge(before, change),
+        subresource=sub, dry_run=call.dry_run, manager=manager,
+    )  # fmt: skip
+    return stored(call, 200, after)
+
+
 def _deletion(call: Call) -> Deletion:
     options: dict[str, Any] = {}
     if call.body.strip():
@@ -332,6 +400,7 @@ VERBS: Mapping[str, Handler] = {
     "list": _list,
     "create": _create,
     "update": _update,
+    "patch": _patch,
     "delete": _delete,
 }
 """What answers to each of the authorizer's verbs; a watch is a stream, and no answer."""

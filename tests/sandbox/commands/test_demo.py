@@ -15,8 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
+from rebalancer.kube.config import ClusterOptions
+from rebalancer.kube.connection import Connection
+from rebalancer.policy.options import Method
 from rebalancer.runtime.commands import demo
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.live.configured import LiveOptions
+from rebalancer.runtime.live.once import run_once
 from rebalancer.sandbox.outage import after_outage
+from rebalancer.settings import load_settings, plan_options
 from tests.support.sandbox import Cluster
 from tests.support.servers.budget_watch import BudgetWatch
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
@@ -64,8 +71,8 @@ def test_it_converges_within_all_budgets(seed: int) -> None:
 
 @needs_kubectl
 @pytest.mark.usefixtures("quick")
-def test_kubectl_looks_around_in_it_and_can_delete() -> None:
-    """What the demo invites to; changes by PATCH are not offered, and discovery says so."""
+def test_kubectl_looks_around_in_it_and_can_delete_and_annotate() -> None:
+    """What the demo invites to; of patches it takes those that merge JSON."""
     with demo.demo_cluster(1) as (_, kubeconfig):
         kubectl = kubectl_with(kubeconfig)
         columns = "custom-columns=A:.metadata.namespace,B:.metadata.name,C:.spec.nodeName"
@@ -78,7 +85,29 @@ def test_kubectl_looks_around_in_it_and_can_delete() -> None:
         kubectl("delete", "pod", rows[0][1], "-n", rows[0][0], "--wait=false")
         verbs = {line.split()[0]: line for line in kubectl("api-resources", "-o", "wide").splitlines()}
         assert "delete" in verbs["pods"]
-        assert "patch" not in verbs["pods"]
+        assert "patch" in verbs["pods"]
+        kubectl("annotate", "deployment", "frontend", "-n", "shop", "a=b")
+        where = ("deployment", "frontend", "-n", "shop", "-o", "jsonpath={.metadata.annotations.a}")
+        said = kubectl("get", *where)
+        assert said == "b"
+
+
+@pytest.mark.usefixtures("quick")
+def test_with_auto_what_its_budget_blocks_is_mended_and_no_pod_less_is_ready() -> None:
+    """As `once --execute` does with evictions.method: auto."""
+    settings = load_settings(env={}, flags={"evictions": {"enabled": True, "method": "auto"}})
+    with demo.demo_cluster(1) as (cluster, kubeconfig):
+        connection = Connection(ClusterOptions(kubeconfig=str(kubeconfig)))
+        options = LiveOptions(execute=True, settle=demo._LIMITS, planning=plan_options(settings))
+        watch = BudgetWatch(cluster.store)
+        done = run_once(connection, options, clock=SystemClock(threading.Event()))
+        connection.close()
+    assert done.first is not None
+    assert done.last is not None
+    assert (done.first.excess, done.last.excess) == (22, 2)
+    assert watch.broken == []
+    assert watch.checked == done.evicted == 14
+    assert [m.pod.name[:8] for m in done.first.moves if m.method is Method.REPLACE_FIRST] == ["invoices"]
 
 
 @pytest.mark.usefixtures("quick")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rebalancer.sandbox.handlers import MERGE, merge
 from rebalancer.sandbox.objects import copied
 from rebalancer.sandbox.resources import ApiError, bad_request
 
-MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -36,19 +36,6 @@ _MERGE_KEYS: dict[str, str] = {
 }
 # Lists of plain values that merge as sets.
 _SETS = frozenset({"finalizers", "podCIDRs"})
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, objects merge, everything else replaces. Returns a new value."""
-    if not isinstance(patch, dict):
-        return copied(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge(result.get(key), value)
-    return result
 
 
 def _pointer(path: str) -> list[str]:

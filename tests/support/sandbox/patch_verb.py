@@ -7,13 +7,13 @@ from typing import Any
 
 import yaml
 
-from rebalancer.sandbox import objects
-from rebalancer.sandbox.handlers import Answer, Call, check_place, media, stored, unsupported
-from rebalancer.sandbox.objects import Object, copied
+from rebalancer.sandbox import handlers
+from rebalancer.sandbox.handlers import MERGE, Answer, Call, check_place, media, stored, unsupported
+from rebalancer.sandbox.objects import Object
 from rebalancer.sandbox.registry import Store
-from rebalancer.sandbox.resources import bad_request, conflict, modified, resolve
+from rebalancer.sandbox.resources import bad_request, resolve
 from rebalancer.sandbox.storage import Kind
-from tests.support.sandbox.patch import APPLY, JSON, MERGE, STRATEGIC, apply
+from tests.support.sandbox.patch import APPLY, JSON, STRATEGIC, apply
 
 
 def patch(call: Call) -> Answer:
@@ -50,27 +50,8 @@ def patched(
     dry_run: bool = False,
     manager: str = "",
 ) -> Object:
-    """Apply a patch of that media type; the stored object.
-
-    Raises ApiError 409 where the patch names another resourceVersion or uid.
-    """
-    resource = resolve(kind)
-    with store.lock:
-        before = store.get(resource, name, namespace)
-        if resource.group == "events.k8s.io":
-            before = objects.to_new(before)
-        new = apply(content_type, copied(before), change)
-        if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-            raise bad_request("the patch leaves no object")
-        old_metadata, metadata = before["metadata"], new["metadata"]
-        if metadata.get("resourceVersion") != old_metadata.get("resourceVersion"):
-            raise modified(resource, name)
-        if metadata.get("name") != name:
-            raise bad_request(
-                f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
-            )
-        if metadata.get("uid") != old_metadata.get("uid"):
-            wanted, real = metadata.get("uid"), old_metadata.get("uid")
-            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {real}"
-            raise conflict(resource, name, why)
-        return store.update(new, subresource=subresource, resource=resource, dry_run=dry_run, manager=manager)
+    """Apply a patch of that media type; the stored object. Raises ApiError."""
+    return handlers.patched(
+        store, resolve(kind), name, namespace, lambda before: apply(content_type, before, change),
+        subresource=subresource, dry_run=dry_run, manager=manager,
+    )  # fmt: skip
