@@ -84,7 +84,12 @@ class Eviction(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def evicted(self) -> bool:
         """Whether the pod goes because of this eviction, now or once it has moved or been replaced."""
-        return self.result in (Result.EVICTED, Result.MIGRATING, Result.RELEASED)
+        return self.released or self.result in (Result.EVICTED, Result.MIGRATING)
+
+    @property
+    def released(self) -> bool:
+        """Whether it is to be evicted once its replacement is there."""
+        return self.result is Result.RELEASED
 
     @property
     def tried(self) -> bool:
@@ -123,7 +128,7 @@ class Outcome(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def kept(self) -> bool:
         """Whether it was released, and is there still."""
-        return self.eviction is not None and self.eviction.result is Result.RELEASED
+        return self.eviction is not None and self.eviction.released
 
     @property
     def as_planned(self) -> bool:

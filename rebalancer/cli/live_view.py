@@ -144,7 +144,9 @@ class Board(Observer):
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         """An eviction was tried."""
-        if eviction.evicted:
+        if eviction.released:
+            self.say(f"released {move.pod.key} on {move.pod.node_name}: another comes first", "yellow")
+        elif eviction.evicted:
             self.evicted += 1
             self.say(f"evicted  {move.pod.key} from {move.pod.node_name}: {brief(move.reason)}", "yellow")
         else:

@@ -82,5 +82,6 @@ def _all(
         yield from cluster_checks.check_newer_versions(survey)
         yield from replacing.check(survey, kept)
         yield from cluster_checks.check_settings(survey, evictable)
+    yield from cluster_checks.check_released(survey.snapshot)
     yield from cluster_checks.check_annotations(survey, evictable)
     yield from cluster_checks.check_budgets(survey)

@@ -55,6 +55,8 @@ class FindingCode(StrEnum):
     MATCHES_NOTHING = "matches-nothing"
     # Who is to place the replacements.
     SCHEDULER_SILENT = "scheduler-silent"
+    # Pods between two states.
+    RELEASED_POD = "released-pod"
 
 
 def finding(

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from rebalancer.model.pod import DELETION_COST, ROOM
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.policy import release
 
 EVICT = "rebalancer.io/evict"
 """On a pod, its owner or its namespace: "true" (or "prefer") allows evictions, "false" (or "never") forbids
@@ -79,7 +80,7 @@ EVICTION_WORDS = (
 )
 """What is said of evictions, in order of precedence."""
 _PREFIX = "rebalancer.io/"
-_OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD})
+_OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BEFORE})
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
 METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
 

@@ -208,8 +208,8 @@ class CycleMetrics(Observer):
         if eviction.posts > 1:
             self._retries.add(eviction.posts - 1)
         if eviction.evicted:
-            self._evicted += 1
-            self._evictions.add(1, {"result": "evicted", "reason": ""})
+            self._evicted += not eviction.released  # its eviction follows
+            self._evictions.add(1, {"result": "released" if eviction.released else "evicted", "reason": ""})
 
     def on_outcome(self, outcome: Outcome) -> None:
         if not outcome.evicted:

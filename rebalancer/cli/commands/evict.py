@@ -423,6 +423,8 @@ def resume(
         typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
     elif done.brakes:
         typer.echo(f"nothing was paused: {_named(done.brakes)}")
+    if done.released:
+        typer.echo(f"replaceFirst is on again: {_named(done.released)}")
     for name in done.still_out:
         typer.echo(clean(f"{name} is still out: `rebalancer resume --domain {name}` ends that"))
     _end(done)

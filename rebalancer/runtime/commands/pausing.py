@@ -15,12 +15,13 @@ from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.kube.brakes import BrakeSet, server_time, set_brake
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
-from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers, Place
 from rebalancer.policy.annotations import PAUSE, meant_as_pause, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
@@ -41,13 +42,15 @@ _HASTY = Backoff(tries=3, cap=2.0)
 class Done(Struct, frozen=True, kw_only=True):
     """`brakes`: those that are as they should be; `lifted`: those of them that had been set; `longer`: what
     somebody else's pause says that lasts longer than the one asked for, and stays. `still_out`:
-    domains that stay out. `seen_by`: who has shown to be bound. `not_set`, `not_seen`: what is not as it
-    should be, in words; of brakes that could not be set, and of everything else."""
+    domains that stay out. `released`: ledgers by which replaceFirst was off until now. `seen_by`: who has
+    shown to be bound. `not_set`, `not_seen`: what is not as it should be, in words; of brakes that could not
+    be set, and of everything else."""
 
     brakes: Sequence[Place] = ()
     lifted: Sequence[Place] = ()
     longer: Sequence[str] = ()
     still_out: Sequence[str] = ()
+    released: Sequence[Place] = ()
     seen_by: Sequence[str] = ()
     not_set: Sequence[str] = ()
     not_seen: Sequence[str] = ()
@@ -136,6 +139,12 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         connection, found, {p: create for p, create in wanted.items() if p not in free}, (key, None), wait
     )
     not_set += _not_looked_for(found)
+    now = server_time(connection) or time.time()
+    released = (
+        []
+        if domain
+        else [p.place for p in found.ledgers if _released_again(connection, p.place, now, not_set)]
+    )
     # How everything was paused before there was a brake; it still holds.
     not_set += [
         f"lease {lease.place.namespace}/{lease.place.name} pauses, too; kubectl annotate lease "
@@ -152,14 +161,34 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         for said, command in meant_as_pause(b.annotations, b.labels).items()
     ]
     # Domains are lifted one by one: who took one out may not know of who paused everything.
-    now = server_time(connection) or time.time()
     out = {d for b in found.brakes for d in paused_domains(b.annotations, now)} - {domain}
     return Done(
         brakes=[*free, *done],
         lifted=[place for place, d in done.items() if d.before],
         still_out=sorted(out),
+        released=released,
         not_set=not_set,
     )
+
+
+def _released_again(connection: Connection, place: Place, now: float, not_set: list[str]) -> bool:
+    """Whether an undo had turned replaceFirst off by this ledger, and it is on again."""
+    store = Ledgers(connection, place, writer="resume", wait=threading.Event().wait, backoff=_HASTY)
+    for _ in range(_LOOKS):
+        try:
+            ledger = store.load()
+            if not ledger.doubt.off:
+                return False
+            on = replace(ledger.doubt, resumed=max(now, ledger.doubt.at))
+            store.save(replace(ledger, doubt=on))
+        except LedgerConflictError:
+            continue  # whoever leads has written it meanwhile
+        except KubeError as e:
+            log.info("whether replaceFirst is off is not known, or it stays so: %s: %s", place, e.message)
+            return False
+        return True
+    not_set.append(f"replaceFirst stays off: {place} is being written; try it again")
+    return False
 
 
 def _key(domain: str) -> str:

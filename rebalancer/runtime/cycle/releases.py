@@ -264,9 +264,10 @@ class Releases:
         undoing = {m.replica_set for _, m in marked}
         owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)
         left = [p for p in owned if p.owner is not None and p.owner.uid not in undoing]
-        self._ask(self._clock.monotonic())
-        if self.closed is None or self.closed.code not in _NOT_OURS:
-            restore(left, self._parts.patches)
+        if left:
+            self._ask(self._clock.monotonic())
+            if self.closed is None or self.closed.code not in _NOT_OURS:
+                restore(left, self._parts.patches)
         if not marked:
             return
         look = looks(Plan(constraints=(), moves=(), blocked=()))

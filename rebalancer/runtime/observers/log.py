@@ -291,7 +291,7 @@ class EventObserver(Observer):
         )
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
-        if not eviction.evicted:
+        if not eviction.evicted or eviction.released:
             return
         to = ", ".join(move.destinations[:3])
         more = f" or {len(move.destinations) - 3} more" if len(move.destinations) > 3 else ""

@@ -22,6 +22,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark
 from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.commands.pausing import resume_all
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
@@ -29,6 +30,8 @@ from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.sandbox.resources import ApiError
+from rebalancer.settings import Settings
+from rebalancer.settings.settings import Brake, Ledger
 from tests.support.build import deployment, nodes, objects, pdb, pod
 from tests.support.runs.one_cycle import Story
 from tests.support.sandbox import Cluster, Cut, Reply
@@ -596,3 +599,16 @@ def test_a_drain_of_the_old_pods_node_does_no_harm(tmp_path: Path) -> None:
             process(cluster, tmp_path, 2, fresh=True)
         cluster.settle()
         assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_somebody_who_resumes_turns_the_method_on_again(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster, connected(cluster, tmp_path) as connection:
+        memory = remembering(connection, "p1", 1)
+        memory.begin()
+        memory.doubt_release("an undo took a Ready pod")
+        settings = Settings(ledger=Ledger(namespace=PLACE.namespace), brake=Brake(namespace=PLACE.namespace))
+        assert resume_all(settings, connection).released == [PLACE]
+        assert resume_all(settings, connection).released == []
+        assert memory.no_release() is not None
+        memory.begin()
+        assert memory.no_release() is None

@@ -133,6 +133,8 @@ CASES: list[tuple[str, dict[str, str], str, bool]] = [
         "90m",
         True,
     ),
+    ("RebalancerPodsStayReleased", {'rebalancer_findings{code="released-pod"}': "1x120"}, "70m", True),
+    ("RebalancerPodsStayReleased", {'rebalancer_findings{code="released-pod"}': "1x120"}, "30m", False),
     ("PodsCannotBeReplaced", {'rebalancer_irreplaceable_pods{namespace="a"}': "2x60"}, "20m", True),
     ("PodsCannotBeReplaced", {'rebalancer_irreplaceable_pods{namespace="a"}': "0x60"}, "20m", False),
     (

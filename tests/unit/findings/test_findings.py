@@ -14,6 +14,7 @@ from rebalancer.model.reason import Severity
 from rebalancer.model.selectors import Requirement, Selector
 from rebalancer.month.world import RestartCode
 from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.release import MARK, Mark
 from rebalancer.runtime.commands.lint import LintCode
 from rebalancer.runtime.observers.neighbours import NeighbourCode
 from tests.support.build import (
@@ -29,6 +30,7 @@ from tests.support.build import (
     volume,
     workload,
 )
+from tests.support.build.base import uid_of
 from tests.support.scheduler.plain import ZONE
 from tests.unit.findings.found import THREE, budget, found, named, sound, zones
 
@@ -97,6 +99,14 @@ def own(key: str = "zone", skew: int = 1, **more: Any) -> Any:
 
 
 ZONE_OF = {f"{z}-{i}": z for z in "abc" for i in range(2)}
+
+
+def released(of: str) -> Any:
+    """A pod with the mark of one that was released."""
+    mark = Mark(label="h", value="v", replica_set="rs", pod=uid_of("Pod", "default", of), at=1, by="a ledger")
+    return pod("x").on("a-0").annotated({MARK: str(mark)})
+
+
 POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
     "a selector for another app": (
         "selector-misses-own-pods",
@@ -300,6 +310,12 @@ POSITIVE: dict[str, tuple[str, str, list[Any], str]] = {
         [zones(), overlooked()],
         "a pod waits for scheduler default-scheduler, which has not looked at default/x for 30 s or more",
     ),
+    "a mark of its own": (
+        "released-pod",
+        "warning",
+        [zones(), released("x")],
+        "by a ledger, and runs beside",
+    ),
 }
 
 
@@ -437,6 +453,7 @@ NEGATIVE: dict[str, tuple[str, list[Any]]] = {
     "minAvailable of most": ("pdb-never-allows", [zones(), sound(), budget(min_available="66%")]),
     "one percent, rounded up": ("pdb-never-allows", [zones(), sound(), budget(max_unavailable="1%")]),
     "a pod that found no node": ("scheduler-silent", [zones(), pod("x")]),
+    "a mark that was copied": ("released-pod", [zones(), released("other")]),
     "a pod with a gate": ("scheduler-silent", [zones(), overlooked(schedulingGates=[{"name": "quota"}])]),
     "a pod of a gang": (
         "scheduler-silent",
