@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -157,18 +158,25 @@ class Sockets:
 
     @contextlib.contextmanager
     def asking(self, fresh: Callable[[], bool] | None) -> Iterator[None]:
-        """Requests of this thread are sent only if this says so, when their connection is there."""
-        self._asked.fresh = fresh
+        """Requests of this thread are sent only if this says so, when their connection is there. What of one
+        without an answer is still on its way is dropped."""
+        self._asked.fresh, self._asked.sock = fresh, None
         try:
             yield
         finally:
             self._asked.fresh = None
+            if self._asked.sock is not None:
+                _when_closed(self._asked.sock, drop=False)
 
-    def ask(self) -> None:
+    def ask(self, sock: socket.socket) -> None:
         """The connection is there, nothing is sent yet. Raises LateError."""
         fresh = getattr(self._asked, "fresh", None)
-        if fresh is not None and not fresh():
+        if fresh is None:
+            return
+        if not fresh():
             raise LateError("the connection took so long that what it was sent for had become old")
+        self._asked.sock = sock
+        _when_closed(sock, drop=True)
 
     def opened(self, sock: socket.socket) -> None:
         """A socket was connected."""
@@ -201,8 +209,14 @@ class _Reporting:
     def endheaders(self, *args: Any, **more: Any) -> None:
         if getattr(self, "sock", None) is None:
             self.connect()
-        self.sockets.ask()
+        self.sockets.ask(self.sock)  # type: ignore[attr-defined]
         super().endheaders(*args, **more)  # type: ignore[misc]
+
+
+def _when_closed(sock: socket.socket, *, drop: bool) -> None:
+    """Whether the kernel drops what it has not delivered. By default it goes on trying for minutes."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", drop, 0))
 
 
 def shut(sock: socket.socket) -> None:

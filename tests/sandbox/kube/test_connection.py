@@ -160,6 +160,19 @@ def test_silence_may_have_been_heard(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_what_is_still_on_its_way_of_a_request_without_an_answer_is_dropped(tmp_path: Path) -> None:
+    """A network that comes back would deliver it minutes later, whoever has said no by then."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        connection = Connection(kubeconfig(tmp_path / "c", url, {}))
+        with pytest.raises(TransportError, match="no answer"):
+            connection.request("POST", "/x", NODES, body={}, read_timeout=0.3, once=True, fresh=lambda: True)
+        heard, _ = listening.accept()
+        with heard, pytest.raises(ConnectionResetError):
+            [*iter(lambda: heard.recv(65536), b"")]
+        connection.close()
+
+
 @pytest.mark.parametrize("when", ["before", "after", "body"])
 def test_a_cut_connection_may_have_been_heard(when: Any) -> None:
     with ApiServer() as server, connected(server) as c:
