@@ -304,13 +304,13 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
         key = old.constraint.topology_key
         style = "red" if new.excess else "green"
         table.add_row(
-            Text(clean(name_of(old))),
-            Text(short_key(key)),
-            Text(str(old.constraint.max_skew)),
-            Text(clean(counts_of(old.domains, key))),
-            Text(clean(counts_of(new.domains, key))),
+            name_of(old),
+            short_key(key),
+            str(old.constraint.max_skew),
+            counts_of(old.domains, key),
+            counts_of(new.domains, key),
             Text(f"{old.skew} → {new.skew}", style),
-            Text(f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}"),
+            f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}",
         )
     console.print(indented(table.table(console, console.width - 2), 2), soft_wrap=True)
     _stays(console, board.last)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import IO, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from rebalancer.report.exports import escape
 from rebalancer.report.failing_domains import NamespaceGrade
 from rebalancer.report.formats import API_VERSION, Format, rfc3339
 from rebalancer.report.html.page import digest, environment
-from rebalancer.report.output import members, to_builtins, to_json
+from rebalancer.report.output import members, render_lines, to_builtins, to_json
 
 
 class FleetSummary(Struct, frozen=True, rename="camel"):
@@ -197,8 +197,9 @@ def to_html(fleet: FleetReport) -> str:
 _HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
 
 
-def render_fleet(fleet: FleetReport, format: Format, *, width: int = 160) -> str:
-    """The report in a format. Raises UserError for one that knows a single cluster only."""
+def render_fleet(fleet: FleetReport, format: Format, *, stream: IO[str] | None = None) -> str:
+    """The report in a format, a table as wide as the stream. Raises UserError for one that knows a single
+    cluster only."""
     if format is Format.JSON:
         return to_json(fleet)
     if format is Format.YAML:
@@ -213,27 +214,11 @@ def render_fleet(fleet: FleetReport, format: Format, *, width: int = 160) -> str
         return to_html(fleet)
     if format is Format.OPENREPORTS:
         raise UserError("-o openreports is of one cluster", "ask for each cluster by itself")
-    return _table(fleet, width)
+    from rebalancer.report.terminal import Rows
 
-
-def _table(fleet: FleetReport, width: int) -> str:
-    from rich.console import Console
-
-    from rebalancer.report.terminal import Rows, plain
-
-    rows = Rows(*_HEADS)
-    for c in fleet.clusters:
-        rows.add_row(*(plain(text.clean(cell)) for cell in cells(c)))
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer, width=width, force_terminal=False, highlight=False, markup=False, emoji=False
-    )
-    console.print(headline(fleet), soft_wrap=True)
-    console.print()
-    console.print(rows.table(console, width), soft_wrap=True)
-    console.print()
-    console.print("The report of one cluster: --context NAME, or its file.", soft_wrap=True)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+    rows = Rows.of([_HEADS, *map(cells, fleet.clusters)], ("NODES", *_HEADS[4:7]))
+    more = "The report of one cluster: --context NAME, or its file."
+    return render_lines((headline(fleet), "", rows, "", more), stream)
 
 
 def _markdown(fleet: FleetReport) -> str:

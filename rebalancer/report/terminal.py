@@ -445,7 +445,8 @@ class _View:
         if not left:
             self._moment()
         if self.wide:
-            self._every_blocked()
+            every = ((b.pod.key, b.reason.code.value, b.reason.message) for b in self.report.blocked)
+            self._print(Rows.of([("POD", "REASON", "WHY"), *every]))
             return
         table = Rows("PODS", "REASON", "FOR EXAMPLE")
         for i, g in enumerate(groups):
@@ -466,18 +467,6 @@ class _View:
     def _moment(self) -> None:
         if said := text.moment(self.report):
             self._print(plain(said, "dim"))
-
-    def _every_blocked(self) -> None:
-        """Writes a line for each pod. It is aligned here, because rich takes seconds for many thousand
-        rows."""
-        pods = [text.clean(b.pod.key) for b in self.report.blocked]
-        width = max(map(len, pods))
-        code = max(len(b.reason.code) for b in self.report.blocked)
-        lines = (
-            f"{' ' * INDENT}{pod:<{width}}  {b.reason.code:<{code}}  {text.clean(b.reason.message)}"
-            for pod, b in zip(pods, self.report.blocked, strict=True)
-        )
-        self.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def room(self) -> None:
         """Writes which nodes are missing, where any are."""

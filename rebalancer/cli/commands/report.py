@@ -294,7 +294,7 @@ def _report_fleet(
     sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
     generated_at = source.clock()
     document = fleet_report(sources, partial(report_of, settings), generated_at=generated_at, jobs=jobs)
-    shown = render_fleet(document, form)
+    shown = render_fleet(document, form, stream=sys.stdout if file is None else None)
     if file is not None:
         with written(str(file)) as out:
             out.write(shown.encode())
