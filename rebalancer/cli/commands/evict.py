@@ -457,7 +457,9 @@ Examples:
 def approve(
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help="Only this workload or pod: namespace/name. Repeatable."),
+        typer.Option(
+            "--only", metavar="NAME", help="Only this workload or pod: [KIND/]NAMESPACE/NAME. Repeatable."
+        ),
     ] = None,
     revision: Revision = "",
     namespace: Shown = "",
@@ -478,7 +480,7 @@ def refuse(
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
 ) -> None:
-    """Refuse the plan that a daemon shows, also where it was approved before."""
+    """Refuse the plan that a daemon shows, also where it was approved before, in whatever namespace."""
     _answer(config, reach, namespace, revision, [], yes=False)
 
 
@@ -493,7 +495,7 @@ def _answer(
     with _reached(config, reach) as (settings, connection):
         if not namespace:
             namespace = places_of(settings, connection, wait=threading.Event().wait).brake.namespace
-        shown = waiting(connection, namespace)
+        shown = waiting(connection, namespace, yes=yes)
         for line in shown["plan"].splitlines():
             say(line)
         if not revision:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from operator import attrgetter
 from typing import Protocol
@@ -144,6 +144,14 @@ def domains_left(snapshot: Snapshot, plan: Plan) -> Callable[[Move], list[str]]:
         return [f"{k}={here[k]}" for k in dict.fromkeys(keys) if k in here]
 
     return left
+
+
+def domains_reached(
+    plan: Plan, labels: Mapping[str, Mapping[str, str]], move: Move, nodes: Iterable[str]
+) -> frozenset[str]:
+    """The domains (key=value) of the constraints that the move mends, on these nodes."""
+    keys = {plan.constraints[i].constraint.topology_key for i in move.fixes}
+    return frozenset(f"{key}={labels.get(node, {}).get(key, '')}" for key in keys for node in nodes)
 
 
 # Whether a snapshot says enough to act on, and has what somebody named.

@@ -1,20 +1,23 @@
 """Approval in the cluster: a daemon shows its plan in a ConfigMap, and evicts only what somebody approves.
 
-The ConfigMap is a display, of which nothing is read but three annotations. They name a plan by its revision,
-which nobody but the process that made the plan can work out, and what goes are moves that this process holds:
-the pod, the node that it leaves, the domains that its replacement may come into. So an edited display changes
-nothing, and after a restart nothing is approved. The annotations are read again before each request to evict:
-who takes the approval away, or refuses, stops what has not gone.
+The ConfigMap is a display, on which people answer by annotations. They name a plan by its revision, which
+nobody can guess, and what goes are moves that this process holds under it: the pod, the node that it leaves,
+the domains that its replacement may come into. So an edited display approves
+nothing, and after a restart nothing is approved. The annotations are read again before each request to evict,
+wherever the move is shown: who takes the approval away, or refuses, stops what has not gone.
+
+A refusal is about pods, not about one display: what was approved of them anywhere is void, and they are shown
+nowhere until it ends. Words that are not understood approve nothing, and in a refusal mean all that is shown.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from hashlib import sha256
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -23,7 +26,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.kube.brakes import ask_config_map, edit_annotations
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.errors import ConflictError, KubeError, NotFoundError, Target
+from rebalancer.kube.errors import ConflictError, ForbiddenError, KubeError, NotFoundError, Target
 from rebalancer.kube.ledger_store import Place, labels_of
 from rebalancer.kube.resources import Resource
 from rebalancer.model.reason import Reason, ReasonCode
@@ -34,7 +37,7 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import ApprovalRules, Approved
 from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import HOSTNAME, clean, plural, said_move, short_names
-from rebalancer.runtime.cycle.clock import Clock
+from rebalancer.runtime.cycle.clock import Clock, domains_reached
 
 PLAN = "rebalancer-plan"
 """Name of the ConfigMap."""
@@ -43,13 +46,13 @@ APPROVE = "rebalancer.io/approve"
 REFUSE = "rebalancer.io/refuse"
 APPROVED_BY = "rebalancer.io/approved-by"
 """Who approved, as `rebalancer approve` says of itself."""
-_SOURCE = "what is approved of the plan"
-_MOST_HELD, _MOST_SHOWN = 40, 200
-"""Plans that an approval may still name; moves that are shown one by one."""
+_REVISION = re.compile("[0-9a-f]{12}")
+_MOST_HELD, _MOST_SHOWN, _MOST_NAMED, _LONGEST = 40, 200, 2000, 99
+"""Plans of a place that an approval may still name; moves that are shown one by one; names for --only;
+characters that are repeated of what somebody wrote."""
 _TRIES = 3
 """Plans, each without the moves of the one before that would go elsewhere than approved."""
-_POLL = 5.0
-_TIMEOUT = 5.0
+_POLL = _TIMEOUT = 5.0
 _REVIEWS = Resource("SelfSubjectReview", "authentication.k8s.io", "v1", "selfsubjectreviews")
 
 log = logging.getLogger(__name__)
@@ -67,21 +70,24 @@ class Step(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True, eq=False):
-    """A plan that is shown, or was: since when, and until when it can be approved (epoch seconds)."""
+    """A plan that is or was shown, and when it can be approved (epoch seconds). `off`: pods refused since."""
 
     place: Place
     revision: str
     steps: Mapping[str, Step]
     since: float
     until: float
+    off: set[str]
 
 
 class Consent(Struct, frozen=True, eq=False):
-    """An approved move: where, of which plan, by whom."""
+    """What was `said` in one place, and what is approved by that; `unclear`: why nothing, if so."""
 
-    step: Step
-    held: Held
+    said: Mapping[str, str]
+    held: Held | None
+    uids: Set[str]
     by: str
+    unclear: str
 
 
 class Approvals:
@@ -95,86 +101,70 @@ class Approvals:
         self._home = Place(home, PLAN)
         self.rules = rules
         self._clock = clock
-        self._secret = secrets.token_bytes(16)
         self._held: dict[str, Held] = {}
         self._shown: dict[Place, str] = {}
-        self._said: dict[Place, Mapping[str, str]] = {}
-        self._consents: dict[str, Consent] = {}
-        self._refused: dict[Place, Held] = {}
-        self._made = 0
+        self._consents: dict[Place, Consent] = {}
+        self._refused: dict[Place, dict[str, float]] = {}
         self._looked = 0.0
 
-    # -- planning
-
     def propose(self, snapshot: Snapshot, plan: Plan) -> list[Proposal]:
-        """Takes over what was approved meanwhile, and shows the moves that still need it.
+        """Takes over what was said meanwhile, and shows the moves that still need approval.
 
         Returns what is new. Where a namespace's own ConfigMap cannot be written, the whole one has to do.
         Raises KubeError where that cannot be written either.
         """
-        now, rules = self._clock.latest(), self.rules()
-        self._consents = {u: c for u, c in self._consents.items() if now < c.held.until}
-        home = self._home.namespace
-        places = [self._home, *(Place(n, PLAN) for n in rules.namespaces if n != home)]
+        rules, home = self.rules(), self._home.namespace
         there: dict[Place, dict[str, Any] | None] = {}
-        for place in places:
-            try:
+        for place in [self._home, *(Place(n, PLAN) for n in rules.namespaces if n != home)]:
+            with self._bears(place):
                 there[place] = self._read(place)
-            except KubeError as e:
-                self._not_shown(place, e)
-        every = {s.uid: s for s in _steps(snapshot, plan, rules)}
+        given, no = self._given([rules]), self._refusals()
+        every = {s.uid: s for s in _steps(snapshot, plan, rules) if s.uid not in no}
         new = []
         for place in there:
-            mine = every if place == self._home else _of(every, place.namespace)
-            if mine and all(map(self._holds, mine.values())):
+            mine = self._of(every, place)
+            if mine and all(_by(given, s) is not None for s in mine.values()):
                 continue  # what was shown stays
-            try:
-                new += self._show(place, there[place], mine, snapshot, plan, now + rules.lasts)
-            except ConflictError:
-                log.info("%s was changed meanwhile, and is written by the next plan", place)
-            except KubeError as e:
-                self._not_shown(place, e)
+            with self._bears(place):
+                new += self._show(place, there[place], mine, snapshot, plan)
         return new
 
-    def _not_shown(self, place: Place, error: KubeError) -> None:
-        if place == self._home:
-            raise error
-        log.warning("the plan cannot be shown in namespace %s: %s", place.namespace, error)
+    @contextmanager
+    def _bears(self, place: Place) -> Iterator[None]:
+        try:
+            yield
+        except ConflictError:
+            log.info("%s was changed meanwhile, and is written by the next plan", place)
+        except KubeError as e:
+            if place == self._home:
+                raise
+            log.warning("the plan cannot be shown in namespace %s: %s", place.namespace, e)
 
     def uids(self, without: Iterable[str] = ()) -> frozenset[str]:
         """The pods that may go."""
-        return frozenset(self._consents) - frozenset(without)
+        return frozenset(self._given([self.rules()])) - frozenset(without)
 
     def signed(self, snapshot: Snapshot, plan: Plan) -> tuple[Plan, list[str]]:
         """The plan, with who approved each move; and the moves that are not as they were approved."""
-        steps = {s.uid: s for s in _steps(snapshot, plan, self.rules())}
-        other = [u for u, s in steps.items() if not self._holds(s)]
-        by = {u: self._consents[u].by for u in steps if u in self._consents}
-        moves = tuple(replace(m, approved=by.get(m.pod.uid, "")) for m in plan.moves)
-        return replace(plan, moves=moves), other
+        rules = self.rules()
+        given = self._given([rules])
+        by = {s.uid: _by(given, s) for s in _steps(snapshot, plan, rules)}
+        moves = tuple(replace(m, approved=by.get(m.pod.uid) or "") for m in plan.moves)
+        return replace(plan, moves=moves), [u for u, name in by.items() if name is None]
 
-    def waits(self, plan: Plan, say: str = "evictions wait for approval") -> Plan:
+    def waits(self, plan: Plan, say: str = "") -> Plan:
         """The plan, all of which waits for approval."""
-        held = self._held.get(self._shown.get(self._home, ""))
-        if (no := self._refused.get(self._home)) is not None and held is None:
-            say = f"{plural(len(no.steps), 'eviction')} were refused, and are not shown again before "
-            say += f"{rfc3339(no.until)} unless the plan changes"
-        if held is not None and held.steps:
-            say = f"{plural(len(held.steps), 'eviction')} wait for approval until {rfc3339(held.until)}"
-        reason = Reason(
-            ReasonCode.NOT_APPROVED,
-            say,
-            {},
-            f"`rebalancer approve`, or: {_command(held)}" if held is not None and held.steps else "",
-        )
+        held, refused, remedy = self._held.get(self._shown.get(self._home, "")), self._refusals(), ""
+        says = [say, *(c.unclear for c in self._consents.values())]
+        if no := [refused[m.pod.uid] for m in plan.moves if m.pod.uid in refused]:
+            says.append(f"{plural(len(no), 'eviction')} were refused until {rfc3339(min(no))}")
+            remedy = _again("NAMESPACE")
+        if held is not None and held.steps and not say:
+            says[0] = f"{plural(len(held.steps), 'eviction')} wait for approval until {rfc3339(held.until)}"
+            remedy = f"`rebalancer approve`, or: {_command(held)}"
+        message = "; ".join(filter(None, says)) or "evictions wait for approval"
+        reason = Reason(ReasonCode.NOT_APPROVED, message, {}, remedy)
         return replace(plan, moves=tuple(replace(m, waits=reason) for m in plan.moves))
-
-    def _holds(self, step: Step) -> bool:
-        consent = self._consents.get(step.uid)
-        if consent is None:
-            return False
-        c = consent.step
-        return (step.pod, step.node) == (c.pod, c.node) and _within(step.to, c.to)
 
     def _show(
         self,
@@ -183,78 +173,69 @@ class Approvals:
         steps: Mapping[str, Step],
         snapshot: Snapshot,
         plan: Plan,
-        until: float,
     ) -> list[Proposal]:
         """Writes down what is not there yet."""
-        no = self._refused.get(place)
-        refused = no is not None and no.steps == steps and self._clock.latest() < no.until
-        if refused or (not steps and there is None):
+        if not steps and there is None:
             return []
         held = before = self._held.get(self._shown.get(place, ""))
-        if held is None or held.steps != steps or self._clock.latest() >= held.until:
-            held = self._hold(place, steps, until)
+        if held is None or held.off or held.steps != steps or self._clock.latest() >= held.until:
+            held = self._hold(place, steps)
         if there is not None and (there.get("data") or {}).get("revision") == held.revision:
             return []
         text = _text(held, plan, snapshot)
         data = {"plan": text, "revision": held.revision, "expires": rfc3339(held.until)}
         if steps:
             data["approve"] = _command(held)
-        metadata: dict[str, Any] = {"namespace": place.namespace, "name": place.name}
-        if there is None:
-            metadata["labels"] = labels_of("plan")
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-            ask_config_map(self._connection, "POST", "create", place, body)
-        else:
-            ask_config_map(self._connection, "PUT", "update", place, {**there, "data": data})
+            data["names"] = "\n".join(list(_names(steps))[:_MOST_NAMED])
+        metadata = {"namespace": place.namespace, "name": place.name, "labels": labels_of("plan")}
+        body = there or {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        how = ("PUT", "update") if there else ("POST", "create")
+        ask_config_map(self._connection, *how, place, {**body, "data": data})
         self._shown[place] = held.revision
         if held is before or not steps:
             return []
         return [Proposal(place.namespace, place.name, len(steps), _command(held), text)]
 
-    def _hold(self, place: Place, steps: Mapping[str, Step], until: float) -> Held:
-        """The plan under a revision that tells nobody else's from it."""
-        self._made += 1
-        said = [self._made, str(place), until, sorted((s.uid, s.node, sorted(s.to)) for s in steps.values())]
-        revision = sha256(self._secret + json.dumps(said).encode()).hexdigest()[:12]
-        self._held[revision] = held = Held(place, revision, steps, self._clock.latest(), until)
-        for old in list(self._held)[:-_MOST_HELD]:
-            del self._held[old]
+    def _hold(self, place: Place, steps: Mapping[str, Step]) -> Held:
+        """The plan under a revision that nobody can guess."""
+        now, revision = self._clock.latest(), secrets.token_hex(6)
+        self._held[revision] = held = Held(place, revision, steps, now, now + self.rules().lasts, set())
+        consent = self._consents.get(place)
+        for old in [h for h in self._held.values() if h.place == place][:-_MOST_HELD]:
+            if consent is None or old is not consent.held:
+                del self._held[old.revision]
         return held
 
-    # -- what people say
-
     def changed(self) -> bool:
-        """Whether somebody has approved or refused since; asks the API server every few seconds, where
-        something waits."""
+        """Whether somebody has approved or refused since; asks every few seconds, where a plan is shown."""
         if not self._shown or self._clock.monotonic() - self._looked < _POLL:
             return False
         self._looked = self._clock.monotonic()
         for place in self._shown:
             with suppress(KubeError):
-                there = ask_config_map(self._connection, "GET", "get", place, timeout=_TIMEOUT)
-                if _said(there) != self._said.get(place):
+                said = _said(ask_config_map(self._connection, "GET", "get", place, timeout=_TIMEOUT))
+                if place not in self._consents or said != self._consents[place].said:
                     return True
         return False
 
-    def why_not(self, move: Move, to: frozenset[str], rules: Iterable[ApprovalRules]) -> Reason | None:
+    def why_not(self, move: Move, to: frozenset[str], rules: Sequence[ApprovalRules]) -> Reason | None:
         """Why the move must not be made now, into these domains; reads what people say. `rules`: those that
         are in force. Raises KubeError."""
-        consent = self._consents.get(move.pod.uid)
-        if consent is not None:
-            self._read(consent.held.place)
-            consent = self._consents.get(move.pod.uid)
-        key = move.pod.key
-        if consent is None or consent.step.node != move.pod.node_name:
-            return Reason(ReasonCode.NOT_APPROVED, f"the eviction of {key} is not approved")
-        if not _within(to, consent.step.to):
-            return Reason(ReasonCode.NOT_APPROVED, f"{key}'s replacement may go elsewhere than was approved")
-        held = consent.held
-        for each in rules:
-            if self._clock.latest() >= min(held.until, held.since + each.lasts):
-                return Reason(ReasonCode.NOT_APPROVED, f"the approval for {key} has expired")
-            if held.place != self._home and held.place.namespace not in each.namespaces:
-                return Reason(ReasonCode.NOT_APPROVED, f"who approved the eviction of {key} may not any more")
-        return None
+        self._read(self._home)
+        own = Place(move.pod.namespace, PLAN)
+        if own != self._home and own in self._consents and any(own.namespace in r.namespaces for r in rules):
+            try:
+                self._read(own)
+            except ForbiddenError as e:
+                say = f"whether {own.namespace} refuses its evictions cannot be seen: {e.message}"
+                return Reason(ReasonCode.NOT_APPROVED, say, {}, e.remedy)
+        given = self._given(rules)
+        if _by(given, _step(move, to)) is not None:
+            return None
+        say = f"the eviction of {move.pod.key} is not approved, or not any more"
+        if move.pod.uid in given:
+            say = f"{move.pod.key}'s replacement may go elsewhere than was approved"
+        return Reason(ReasonCode.NOT_APPROVED, say)
 
     def _read(self, place: Place) -> dict[str, Any] | None:
         """The ConfigMap, None if it is missing; takes over what it says. Raises KubeError."""
@@ -262,29 +243,55 @@ class Approvals:
             there = ask_config_map(self._connection, "GET", "get", place, timeout=_TIMEOUT)
         except NotFoundError:
             there = None
-        said = self._said[place] = _said(there)
-        refused = said.get(REFUSE, "").split()
-        refused = said.get(REFUSE, "").split()
-        if not refused:
-            self._refused.pop(place, None)
-        shown = [h for h in self._held.values() if h.place == place]
-        for i, held in enumerate(shown):
-            if held.revision in refused:
-                # What was shown is off the table for good, and so is all that was shown before it.
-                self._refused[place] = held
-                for old in shown[: i + 1]:
-                    self._held.pop(old.revision, None)
-        # What the annotation names now is all that is approved here.
-        self._consents = {u: c for u, c in self._consents.items() if c.held.place != place}
-        revision, *only = said.get(APPROVE, "").replace(",", " ").split() or [""]
-        named = self._held.get(revision)
-        if named is None or named.place != place or self._clock.latest() >= named.until:
-            return there
-        by = _by(there or {})
-        for uid, step in named.steps.items():
-            if not only or step.pod in only or step.owner in only:
-                self._consents[uid] = Consent(step, named, by)
+        said, former = _said(there), self._consents.get(place)
+        mine = {h.revision: h for h in self._held.values() if h.place == place}
+        if former is None or said != former.said:
+            self._consents[place] = consent = _consent(place, said, mine, _client(there or {}))
+            if consent.unclear:
+                log.warning("%s", consent.unclear)
+        no, refused = said.get(REFUSE), self._refused.setdefault(place, {})
+        if no is None:
+            refused.clear()
+        # Whose words name no plan means what is shown; a revision that was there before may be an old one.
+        words = (no or "").split()
+        odd = no is not None and not (words and all(map(_REVISION.fullmatch, words)))
+        odd |= former is not None and no != former.said.get(REFUSE) and not mine.keys() >= set(words)
+        void = [h for h in mine.values() if odd or h.revision in words]
+        for held in void:
+            refused.update(dict.fromkeys(held.steps, held.until))
+        # Another process has shown its plan since, and what was refused of that is not known here.
+        shown = ((there or {}).get("data") or {}).get("revision")
+        others = self._shown.get(place) and shown not in mine
+        if void or others:
+            # Off the table for good is all that this place may speak for, wherever it is shown.
+            for each in self._held.values():
+                each.off.update(self._of(each.steps, place))
+            self._held = {r: h for r, h in self._held.items() if r not in mine}
+            self._shown[place] = ""
         return there
+
+    def _of(self, steps: Mapping[str, Step], place: Place) -> Mapping[str, Step]:
+        """Those that are shown in this place."""
+        own = f"{place.namespace}/"
+        return steps if place == self._home else {u: s for u, s in steps.items() if s.pod.startswith(own)}
+
+    def _refusals(self) -> dict[str, float]:
+        """The pods that were refused, and until when."""
+        now = self._clock.latest()
+        return {u: t for refused in self._refused.values() for u, t in refused.items() if now < t}
+
+    def _given(self, rules: Sequence[ApprovalRules]) -> dict[str, list[tuple[Step, str]]]:
+        """What is approved of each pod by all these rules, and by whom."""
+        found: dict[str, list[tuple[Step, str]]] = {}
+        for place, c in self._consents.items():
+            # Where a team may say nothing any more, and what has expired, counts no more.
+            ends = [r.lasts for r in rules if place == self._home or place.namespace in r.namespaces]
+            if c.held is None or len(ends) < len(rules):
+                continue
+            if self._clock.latest() < min(c.held.until, c.held.since + min(ends)):
+                for uid in c.uids - c.held.off:
+                    found.setdefault(uid, []).append((c.held.steps[uid], c.by))
+        return found
 
 
 class Planning(Protocol):
@@ -292,7 +299,6 @@ class Planning(Protocol):
 
     def __call__(self, snapshot: Snapshot, approved: Approved | None = None) -> Plan:
         """The plan."""
-        ...
 
 
 class ApprovedPlanner:
@@ -317,43 +323,65 @@ class ApprovedPlanner:
             return whole
         elsewhere: list[str] = []
         for _ in range(_TRIES):
-            plan = self._plan(snapshot, Approved(a.uids(elsewhere), _SOURCE, rules))
-            plan, other = a.signed(snapshot, plan)
-            if not other and plan.moves:
-                return plan
+            approved = Approved(a.uids(elsewhere), "what is approved of the plan", rules)
+            plan, other = a.signed(snapshot, self._plan(snapshot, approved))
             if not other:
-                break
+                return plan if plan.moves else a.waits(whole)
             elsewhere += other
         return a.waits(whole)
 
 
 def _steps(snapshot: Snapshot, plan: Plan, rules: ApprovalRules) -> list[Step]:
     labels = {n.name: n.labels for n in snapshot.nodes}
-    found = []
-    for m in plan.moves:
-        if not rules.ask(m.pod.namespace):
-            continue
-        to = into(plan, labels, m, m.destinations)
-        owner = f"{m.owner.namespace}/{m.owner.name}"
-        found.append(Step(m.pod.uid, m.pod.key, owner, m.pod.node_name, to))
+    moves = (m for m in plan.moves if rules.ask(m.pod.namespace))
+    return [_step(m, domains_reached(plan, labels, m, m.destinations)) for m in moves]
+
+
+def _step(move: Move, to: frozenset[str]) -> Step:
+    return Step(move.pod.uid, move.pod.key, move.owner.key, move.pod.node_name, to)
+
+
+def _by(given: Mapping[str, Iterable[tuple[Step, str]]], step: Step) -> str | None:
+    """Who approved the move as it is; None: nobody. What names no domain is within nothing but the same."""
+    for c, by in given.get(step.uid, ()):
+        if (step.pod, step.node) == (c.pod, c.node) and step.to <= c.to and bool(step.to) == bool(c.to):
+            return by
+    return None
+
+
+def _consent(place: Place, said: Mapping[str, str], mine: Mapping[str, Held], by: str) -> Consent:
+    """What is approved by these words. `mine`: the plans that are, or were, shown there."""
+    uids, unclear, value = set[str](), "", said.get(APPROVE, "")
+    revision, *words = value.replace(",", " ").split() or [""]
+    held = mine.get(revision)
+    if held is not None and value == revision:
+        uids = set(held.steps)
+    elif held is not None:
+        names = _names(held.steps)
+        meant, unclear = _meant(words, names)
+        uids = {u for name in meant for u in names[name]}
+    elif APPROVE in said:
+        unclear = f"{revision[:_LONGEST]!r} is no plan that this process has shown there"
+    return Consent(said, held, uids, by, unclear and f"{APPROVE} of {place} approves nothing: {unclear}")
+
+
+def _names(steps: Mapping[str, Step]) -> dict[str, set[str]]:
+    """What moves can be called, by Kind/namespace/name: the workloads, then the pods."""
+    found = {s.owner: set[str]() for s in steps.values()}
+    for uid, s in steps.items():
+        found[s.owner].add(uid)
+        found[f"Pod/{s.pod}"] = {uid}
     return found
 
 
-def into(
-    plan: Plan, labels: Mapping[str, Mapping[str, str]], move: Move, nodes: Iterable[str]
-) -> frozenset[str]:
-    """The domains (key=value) of the constraints that the move mends, on these nodes."""
-    keys = {plan.constraints[i].constraint.topology_key for i in move.fixes}
-    return frozenset(f"{key}={labels.get(node, {}).get(key, '')}" for key in keys for node in nodes)
-
-
-def _within(to: frozenset[str], approved: frozenset[str]) -> bool:
-    """Whether it is nowhere else; what names no domain is within nothing but the same."""
-    return to <= approved if to else not approved
-
-
-def _of(steps: Mapping[str, Step], namespace: str) -> dict[str, Step]:
-    return {u: s for u, s in steps.items() if s.pod.partition("/")[0] == namespace}
+def _meant(words: Iterable[str], names: Iterable[str]) -> tuple[set[str], str]:
+    """The names that are meant, with or without their kind; or what is wrong: each word has to be one."""
+    found = {w: sorted(n for n in names if w in (n, n.partition("/")[2])) for w in words} or {"": []}
+    for word, several in found.items():
+        if len(several) != 1:
+            say = f"may be {' or '.join(several)}" if several else "names nothing in the plan"
+            return set(), f"{word[:_LONGEST]!r} {say}"
+    return {several[0] for several in found.values()}, ""
 
 
 def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
@@ -362,7 +390,7 @@ def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
     return {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
 
 
-def _by(there: Mapping[str, Any]) -> str:
+def _client(there: Mapping[str, Any]) -> str:
     """Which client approved and when, by the server's own account; and who it says it is."""
     metadata = there.get("metadata", {})
     said = str((metadata.get("annotations") or {}).get(APPROVED_BY, ""))
@@ -370,14 +398,17 @@ def _by(there: Mapping[str, Any]) -> str:
     for entry in metadata.get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:metadata", {}).get("f:annotations", {})
         if f"f:{APPROVE}" in fields:
-            at = entry.get("time")
-            by = f"{entry.get('manager', '')} at {at}" if at else str(entry.get("manager", ""))
+            by = " at ".join(filter(None, (str(entry.get("manager", "")), entry.get("time"))))
     return clean(f"{by}, which says it is {said}" if said else by)
 
 
 def _command(held: Held) -> str:
     where = f"configmap {held.place.name} -n {held.place.namespace}"
     return f"kubectl annotate {where} {APPROVE}={held.revision} --overwrite"
+
+
+def _again(namespace: str) -> str:
+    return f"kubectl annotate configmap {PLAN} -n {namespace} {REFUSE}- has the daemon show it anew"
 
 
 def _text(held: Held, plan: Plan, snapshot: Snapshot) -> str:
@@ -409,45 +440,43 @@ def _text(held: Held, plan: Plan, snapshot: Snapshot) -> str:
 # `rebalancer approve` and `rebalancer refuse`.
 
 
-def waiting(connection: Connection, namespace: str) -> Mapping[str, str]:
-    """What is shown in this namespace. Raises UserError where nothing waits, KubeError."""
+def waiting(connection: Connection, namespace: str, *, yes: bool = True) -> Mapping[str, str]:
+    """What is shown in this namespace. Raises KubeError; UserError where nothing is, or where nothing waits
+    although it is to be approved (`yes`)."""
     try:
         there = ask_config_map(connection, "GET", "get", Place(namespace, PLAN))
     except NotFoundError as e:
-        raise UserError(
-            f"no plan waits for approval in namespace {namespace}: ConfigMap {PLAN} is missing",
-            "-n names another namespace; plans are shown by a daemon with approval.mode: required",
-        ) from e
+        say = f"no plan waits for approval in namespace {namespace}: ConfigMap {PLAN} is missing"
+        usual = "-n names another namespace; plans are shown by a daemon with approval.mode: required"
+        raise UserError(say, usual) from e
     data: dict[str, str] = there.get("data") or {}
-    if "approve" not in data:
-        raise UserError(f"nothing waits for approval in namespace {namespace}")
+    if "revision" not in data or (yes and "approve" not in data):
+        no = REFUSE in _said(there)
+        say = f"nothing waits for approval in namespace {namespace}"
+        raise UserError(f"{say}: what was shown was refused" if no else say, _again(namespace) if no else "")
     return data
 
 
 def answer(connection: Connection, namespace: str, revision: str, only: Iterable[str], *, yes: bool) -> None:
     """Approves or refuses the plan of this revision. Raises UserError if it is not shown."""
     only, place = tuple(only), Place(namespace, PLAN)
-    if any(not name or set(name) & set(" ,\t\n") for name in only):
-        raise UserError("--only wants namespace/name", "leave it out to approve the whole plan")
-    if (now := waiting(connection, namespace).get("revision")) != revision:
-        raise UserError(
-            f"the plan has changed: its revision is {now} now, not {revision}", "look at it again"
-        )
-    name = _own_name(connection)
+    shown = waiting(connection, namespace, yes=yes)
+    if (now := shown["revision"]) != revision:
+        say = f"the plan has changed: its revision is {now} now, not {revision}"
+        raise UserError(say, "look at it again")
+    if only and (unclear := _meant(only, shown.get("names", "").split())[1]):
+        wants = "--only wants namespace/name or Kind/namespace/name of a workload or pod of the plan"
+        raise UserError(f"{wants}: {unclear}", f"ConfigMap {PLAN} lists them under names")
+    said = {REFUSE: revision}
+    if yes:
+        said = {APPROVE: " ".join([revision, *only]), APPROVED_BY: _own_name(connection)}
 
     def change(annotations: dict[str, str]) -> None:
         if yes and revision in annotations.get(REFUSE, "").split():
-            raise UserError(
-                f"plan {revision} in namespace {namespace} was refused",
-                f"kubectl annotate configmap {PLAN} -n {namespace} {REFUSE}- has the daemon show it anew",
-            )
-        if yes:
-            annotations[APPROVE] = " ".join([revision, *only])
-            annotations[APPROVED_BY] = name
-        else:
-            annotations.pop(APPROVE, None)
-            annotations.pop(APPROVED_BY, None)
-            annotations[REFUSE] = revision
+            raise UserError(f"plan {revision} in namespace {namespace} was refused", _again(namespace))
+        for key in (APPROVE, APPROVED_BY):
+            annotations.pop(key, None)
+        annotations.update(said)
 
     edit_annotations(connection, place, change, create=None)
 

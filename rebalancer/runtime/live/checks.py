@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rebalancer.engine.version import ServerVersion
 from rebalancer.errors import UserError
 from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.model.node import Node
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.constraints import policy_for
@@ -28,12 +29,12 @@ from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.replace_first import adopter
 from rebalancer.policy.waits import HistoryRules, together
 from rebalancer.policy.windows import outside
-from rebalancer.runtime.cycle.clock import Clock, domains_left
+from rebalancer.runtime.cycle.clock import Clock, domains_left, domains_reached
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.last_look.health import Health
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
-from rebalancer.runtime.live.approval import Approvals, into
+from rebalancer.runtime.live.approval import Approvals
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.observers.neighbours import held_by_descheduler
 
@@ -95,7 +96,6 @@ class PlanChecks(FreshLook):
         self.snapshot = snapshot
         self.look = look
         self.plan = plan
-        self.labels = {n.name: n.labels for n in snapshot.nodes}
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
         self._version = ServerVersion.parse(snapshot.server_version)
@@ -138,6 +138,12 @@ class AskedOfMove(Asked):
     def __init__(self, plan: PlanChecks, move: Move, away: Away) -> None:
         super().__init__(plan.cycle)
         self.plan, self.move, self.away = plan, move, away
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """As they are now."""
+        cache = self.cycle.cache
+        return cache.nodes() if cache is not None else self.plan.snapshot.nodes
 
     @cached_property
     def looking(self) -> Looking:
@@ -194,9 +200,8 @@ def _descheduler(a: Asked) -> Reason | None:
 
 def _out(a: AskedOfMove) -> Reason | None:
     cycle = a.cycle
-    nodes = cycle.cache.nodes() if cycle.cache is not None else a.plan.snapshot.nodes
     taken_out = cycle.pause.out if cycle.pause is not None else {}
-    reasons = cycle.memory.out_for(a.move.replacement, nodes, taken_out)
+    reasons = cycle.memory.out_for(a.move.replacement, a.nodes, taken_out)
     return together({"": reasons.values()})[""] if reasons else None
 
 
@@ -235,7 +240,8 @@ def _approved(a: AskedOfMove) -> Reason | None:
         return None
     if a.cycle.approvals is None:
         return Reason(ReasonCode.NOT_APPROVED, "approval.mode is required now, and nobody was asked")
-    to = into(a.plan.plan, a.plan.labels, a.move, a.plan.destinations(a.move))
+    labels = {n.name: n.labels for n in a.nodes}
+    to = domains_reached(a.plan.plan, labels, a.move, a.plan.destinations(a.move))
     return a.cycle.approvals.why_not(a.move, to, rules)
 
 

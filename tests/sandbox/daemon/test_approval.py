@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from rebalancer.policy.options import ApprovalRules
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.live import approval
 from rebalancer.runtime.live.approval import APPROVE, REFUSE, Approvals, answer, waiting
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import nodes, objects, workload
+from tests.support.build import deployment, nodes, objects, workload
 from tests.support.processes.command import call, moving
 from tests.support.processes.daemon_process import BRISK, daemon, evictions
 from tests.support.runs.one_cycle import EXECUTE, Run
@@ -86,8 +87,27 @@ class Team:
 
         self.server.store.modify("ConfigMap", "rebalancer-plan", namespace, change)
 
+    def look_at(self, *namespaces: str) -> None:
+        planning = self.options.planning
+        policy = replace(planning.policy, namespaces_include=namespaces)
+        self.options = replace(self.options, planning=replace(planning, policy=policy))
+
     def evicted(self) -> bool:
         return any(r.subresource == "eviction" for r in self.server.accesses)
+
+    def gone(self) -> list[str]:
+        """Evicted pods."""
+        return [a.name for a in self.server.accesses if a.subresource == "eviction" and a.code == 201]
+
+    def once_evicted(self, act: Callable[[], object]) -> None:
+        """Acts after the first eviction, while the others are to come."""
+
+        def look() -> None:
+            if self.evicted():
+                self.meanwhile = lambda: None
+                act()
+
+        self.meanwhile = look
 
     def ledger(self) -> Ledger:
         place = Place("default", "rebalancer-ledger")
@@ -95,8 +115,11 @@ class Team:
 
 
 @contextmanager
-def team(rules: ApprovalRules = ALL, **options: Any) -> Iterator[Team]:
-    with ApiServer(objects(*TWO), bookmark_every=0.1, **options) as server, connected(server) as connection:
+def team(rules: ApprovalRules = ALL, things: Iterable[Any] = (), **options: Any) -> Iterator[Team]:
+    with (
+        ApiServer(objects(*(things or TWO)), bookmark_every=0.1, **options) as server,
+        connected(server) as connection,
+    ):
         yield Team(server, connection, rules)
 
 
@@ -191,6 +214,7 @@ def test_who(said: dict[str, str | None]) -> None:
 
 def test_what_was_refused_does_not_come_back_when_the_next_plan_is_refused() -> None:
     with team() as t, connected(t.server) as person:
+        t.look_at("shop")
         t.cycle()
         first = t.shown()["revision"]
         answer(person, "default", first, (), yes=True)
@@ -202,7 +226,9 @@ def test_what_was_refused_does_not_come_back_when_the_next_plan_is_refused() -> 
         t.meanwhile = refuse
         assert t.cycle().evicted == 1
         t.meanwhile = lambda: None
+        t.look_at("shop", "data")
         t.cycle()
+        assert t.told[-1].evictions == 2
         second = t.shown()["revision"]
         assert second != first
         answer(person, "default", second, (), yes=False)
@@ -345,3 +371,173 @@ def test_a_plan_that_has_changed_is_not_approved_by_its_old_revision(tmp_path: P
         assert late.returncode == 1
         assert "the plan has changed: its revision is" in late.stderr
         assert "no plan waits" in call(t.server, tmp_path, "refuse", "-n", "shop", "--revision", "x").stderr
+
+
+SHOP = ApprovalRules(required=True, namespaces=("shop",))
+WEB = (*nodes(a=1, b=1, c=1), workload("web", namespace="shop").spread("zone", 1).placed({"a-0": 6}))
+
+
+@pytest.mark.parametrize(("yes", "no"), [("shop", "default"), ("default", "shop")])
+def test_a_refusal_in_one_place_stops_what_was_approved_in_another(yes: str, no: str) -> None:
+    with team(SHOP, WEB) as t, connected(t.server) as person:
+        t.cycle()
+        answer(person, yes, t.shown(yes)["revision"], (), yes=True)
+        t.once_evicted(lambda: answer(person, no, t.shown(no)["revision"], (), yes=False))
+        assert t.cycle().evicted == 1
+        assert t.cycle().evicted == 0
+
+
+@pytest.mark.parametrize(("yes", "no"), [("shop", "default"), ("default", "shop")])
+def test_a_refusal_wins_over_a_later_approval_elsewhere_and_the_plan_is_shown_nowhere(
+    yes: str, no: str
+) -> None:
+    with team(SHOP, WEB) as t, connected(t.server) as person:
+        t.cycle()
+        answer(person, no, t.shown(no)["revision"], (), yes=False)
+        answer(person, yes, t.shown(yes)["revision"], (), yes=True)
+        report = t.cycle()
+        assert report.evicted == 0
+        assert "4 evictions were refused" in report.message
+        for place in (yes, no):
+            with pytest.raises(UserError, match="nothing waits for approval") as told:
+                waiting(person, place)
+            assert (f"{REFUSE}- has the daemon" in told.value.remedy) == (place == no)
+        t.annotate(no, refuse=None)
+        # What was approved before the refusal is void for good.
+        assert t.cycle().evicted == 0
+        t.annotate(yes, approve=t.shown(yes)["revision"])
+        assert t.cycle().evicted == 4
+
+
+def test_a_team_refuses_for_its_namespace_only() -> None:
+    with team(ApprovalRules(required=True, namespaces=("shop", "data"))) as t, connected(t.server) as person:
+        t.cycle()
+        answer(person, "default", t.shown()["revision"], (), yes=True)
+        answer(person, "shop", t.shown("shop")["revision"], (), yes=False)
+        assert t.cycle().evicted == 2
+        assert {e.namespace for e in t.ledger().entries} == {"data"}
+
+
+def test_where_a_namespace_cannot_be_asked_any_more_its_pods_stay_and_others_go() -> None:
+    with team(ApprovalRules(required=True, namespaces=("shop", "data"))) as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+        t.server.faults.add(Reply(403), resource="configmaps", namespace="shop")
+        report = t.cycle()
+        assert {e.namespace for e in t.ledger().entries} == {"data"}
+        assert report.evicted == 2
+
+
+@pytest.mark.parametrize("word", ["true", "", "REVISION shop/web", "0123456789ab"])
+def test_who_refuses_without_a_revision_refuses_all_that_is_shown(word: str) -> None:
+    with team() as t:
+        t.cycle()
+        revision = t.shown()["revision"]
+        t.annotate(approve=revision)
+        t.once_evicted(lambda: t.annotate(refuse=word.replace("REVISION", revision)))
+        assert t.cycle().evicted == 1
+        t.annotate(approve=t.shown()["revision"])
+        assert t.cycle().evicted == 0
+
+
+def test_who_refuses_while_nothing_waits_stops_what_was_approved_before() -> None:
+    with team() as t, connected(t.server) as person:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+        t.server.store.modify(
+            "ConfigMap", "rebalancer-plan", "default", lambda o: o["data"].pop("approve", None)
+        )
+        answer(person, "default", t.shown()["revision"], (), yes=False)
+        assert t.cycle().evicted == 0
+
+
+def test_what_was_refused_of_another_leaders_plan_is_not_approved_by_an_old_one_of_mine() -> None:
+    with team(SHOP, WEB) as t, connected(t.server) as person:
+        t.cycle()
+        first = t.approvals
+        answer(person, "shop", t.shown("shop")["revision"], (), yes=True)
+        t.restart()
+        t.cycle()
+        answer(person, "default", t.shown()["revision"], (), yes=False)
+        t.approvals = first
+        assert t.cycle().evicted == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["R ", "R,", "R ,", "R , ,", " R", "R shop/none", "R shop/web shop/none", "R web", " shop/web"],
+)
+def test_words_that_name_nothing_approve_nothing_and_that_is_said(words: str) -> None:
+    with team() as t:
+        t.cycle()
+        t.annotate(approve=words.replace("R", t.shown()["revision"]))
+        report = t.cycle()
+        assert report.evicted == 0
+        assert f"{APPROVE} of ConfigMap default/rebalancer-plan approves nothing: " in report.message
+
+
+NAMESAKES = (
+    *nodes(a=1, b=1, c=1),
+    deployment("web", namespace="shop").spread("zone", 1).placed({"a-0": 4}),
+    workload("web", namespace="shop", kind="StatefulSet")
+    .spread("zone", 1)
+    .label_map({"x": "y"})
+    .placed({"a-0": 4}),
+)
+
+
+def test_a_name_of_several_owners_approves_none_of_them_and_the_kind_tells_them_apart() -> None:
+    with team(things=NAMESAKES) as t, connected(t.server) as person:
+        t.cycle()
+        revision = t.shown()["revision"]
+        with pytest.raises(UserError, match="may be Deployment/shop/web or StatefulSet/shop/web"):
+            answer(person, "default", revision, ["shop/web"], yes=True)
+        with pytest.raises(UserError, match="'shop/none' names nothing in the plan"):
+            answer(person, "default", revision, ["Deployment/shop/web", "shop/none"], yes=True)
+        t.annotate(approve=f"{revision} shop/web")
+        report = t.cycle()
+        assert report.evicted == 0
+        assert "may be Deployment/shop/web or StatefulSet/shop/web" in report.message
+        answer(person, "default", revision, ["StatefulSet/shop/web"], yes=True)
+        t.cycle()
+        assert sorted(t.gone()) == ["web-0", "web-1"]
+
+
+def test_where_a_node_was_labelled_anew_nothing_goes_into_what_nobody_approved() -> None:
+    two = (*nodes(a=1, b=1), workload("web", namespace="shop").spread("zone", 1).placed({"a-0": 8}))
+
+    def other(node: dict[str, Any]) -> None:
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = "c"
+
+    with team(things=two) as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+        t.once_evicted(lambda: t.server.store.modify("Node", "b-0", None, other))
+        assert t.cycle().evicted == 1
+
+
+def test_plans_of_many_namespaces_leave_room_for_each_other() -> None:
+    names = tuple(f"t{i}" for i in range(45))
+    things = [workload("web", namespace=n).spread("zone", 1).placed({"a-0": 2}) for n in names]
+    with team(ApprovalRules(required=True, namespaces=names), (*nodes(a=1, b=1, c=1), *things)) as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+        assert t.cycle().evicted == 45
+
+
+def test_an_approval_of_a_part_outlasts_many_plans_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approval, "_MOST_HELD", 2)
+    names = [f"t{i}" for i in range(5)]
+    things = [workload("web", namespace=n).spread("zone", 1).placed({"a-0": 2}) for n in names]
+    with team(things=(*nodes(a=1, b=1, c=1), *things)) as t:
+        t.look_at(*names[:2])
+        t.cycle()
+        t.annotate(approve=f"{t.shown()['revision']} t0/web")
+        usual = t.options
+        for number in range(3, 6):
+            t.options = replace(usual, max_time=0.0)
+            t.look_at(*names[:number])
+            t.cycle()
+        assert [p.evictions for p in t.told] == [2, 3, 4, 5]
+        t.options = usual
+        assert t.cycle().evicted == 1
