@@ -34,7 +34,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Observer, Proposal
 from rebalancer.planner.pace import pace
 from rebalancer.planner.plan import Move, Plan
-from rebalancer.policy.options import ApprovalRules, Approved
+from rebalancer.policy.options import ApprovalRules, Approved, Method
 from rebalancer.report.formats import rfc3339
 from rebalancer.report.text import HOSTNAME, clean, plural, said_move, short_names
 from rebalancer.runtime.cycle.clock import Clock, domains_reached
@@ -67,6 +67,7 @@ class Step(Struct, frozen=True):
     owner: str
     node: str
     to: frozenset[str]
+    method: Method = Method.EVICT
 
 
 class Held(Struct, frozen=True, eq=False):
@@ -338,13 +339,14 @@ def _steps(snapshot: Snapshot, plan: Plan, rules: ApprovalRules) -> list[Step]:
 
 
 def _step(move: Move, to: frozenset[str]) -> Step:
-    return Step(move.pod.uid, move.pod.key, move.owner.key, move.pod.node_name, to)
+    return Step(move.pod.uid, move.pod.key, move.owner.key, move.pod.node_name, to, move.method)
 
 
 def _by(given: Mapping[str, Iterable[tuple[Step, str]]], step: Step) -> str | None:
     """Who approved the move as it is; None: nobody. What names no domain is within nothing but the same."""
     for c, by in given.get(step.uid, ()):
-        if (step.pod, step.node) == (c.pod, c.node) and step.to <= c.to and bool(step.to) == bool(c.to):
+        same = (step.pod, step.node, step.method) == (c.pod, c.node, c.method)
+        if same and step.to <= c.to and bool(step.to) == bool(c.to):
             return by
     return None
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rebalancer.errors import UserError
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, End, Proposal
 from rebalancer.policy.ledger import Ledger
 from rebalancer.policy.options import ApprovalRules
@@ -30,6 +31,7 @@ from tests.support.runs.one_cycle import EXECUTE, Run
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.servers.api import FakeTime, connected
 from tests.support.waiting import until
+from tests.unit.policy.judged import patched
 
 ALL = ApprovalRules(required=True)
 TWO = (
@@ -137,6 +139,25 @@ def test_nothing_is_evicted_before_somebody_approves_and_the_plan_after() -> Non
         t.annotate(approve=shown["revision"])
         assert t.cycle().evicted == 6
         assert {e.approved for e in t.ledger().entries} == {"an unknown client"}
+
+
+def test_an_approval_is_for_the_method_that_was_shown() -> None:
+    """While replace first is off its pods are to be evicted; that says nothing of releasing them."""
+    asks = {"metadata": {"annotations": {"rebalancer.io/method": "replaceFirst"}}}
+    off = Reason(ReasonCode.RELEASE_OFF, "an undo took a Ready pod")
+    with ApiServer(patched("ReplicaSet", asks, *TWO), bookmark_every=0.1) as server, connected(server) as c:
+        t = Team(server, c, ALL)
+        there = t.options
+        policy = replace(there.planning.policy, no_release=off)
+        t.options = replace(there, planning=replace(there.planning, policy=policy))
+        t.cycle()
+        first = t.shown()
+        assert "comes first" not in first["plan"]
+        t.annotate(approve=first["revision"])
+        t.options = there
+        assert t.cycle().evicted == 0
+        assert "its replacement comes first" in t.shown()["plan"]
+        assert t.shown()["revision"] != first["revision"]
 
 
 def test_a_quiet_cycle_writes_the_plan_once() -> None:
