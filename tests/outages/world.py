@@ -6,16 +6,23 @@ the clock. What happens is listed with its time, so that it also happens in the 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from rebalancer.errors import UserError
+from rebalancer.kube.connection import Connection
+from rebalancer.kube.errors import KubeError
 from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.reading import read_snapshot
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome
-from rebalancer.planner.plan import Move
+from rebalancer.planner.plan import Move, Plan
+from rebalancer.policy.ledger import as_of
+from rebalancer.policy.waits import end_of, is_wait
+from rebalancer.runtime.commands.remembered import Remembered
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings
@@ -44,7 +51,7 @@ class Figures:
     `repair`: of them, from the first eviction on. `useless`: evictions that are to lead into a domain that is
     at least as full as the one that is left. `pending`: pods that were Pending right after an eviction and
     not before it. `below`: budgets that an eviction left short. `waiting`: Pending pod-seconds in all.
-    `untrue`: sentences of cycles that were not so."""
+    `untrue`: what cycles or reports said and was not so."""
 
     nodes: int = 0
     workloads: int = 0
@@ -105,12 +112,18 @@ class World(Observer):
         )
         self.refuses_after = 0
         """So many evictions after which the API server refuses everything for five minutes; 0: never."""
-        self._left: dict[str, tuple[str, Counter[str]]] = {}
+        self._zones: dict[str, str] = {}
+        self._counts: dict[str, Counter[str]] = {}
+        self._planned_at = 0
         self._expect: int | None = None
         self._first: float | None = None
         self._last_event = 0.0
         self._number = 0
-        settings = Settings()
+        self._events = 0
+        self._evicted: dict[str, list[float]] = defaultdict(list)
+        self._said: dict[str, tuple[float, int, int]] = {}
+        """App → until when a report said that it waits, after how many events and evictions."""
+        self._settings = settings = Settings()
         self._rules = memory_rules(settings, attended=False)
         planning = plan_options(settings)
         self._live = LiveOptions(
@@ -232,22 +245,64 @@ class World(Observer):
         term, time = self._number, self.time
         time.during = self._during
         writer = f"p{term}"
+        happened, began = self._events, time.at
+        said = dict[str, float]()
         try:
             with connected(self.cluster.server) as c:
+                said = self._reported(c)
                 store = Ledgers(c, PLACE, writer=writer, wait=time.wait, backoff=QUICK)
                 memory = Memory(time, self._rules, store=store, writer=writer, term=lambda: term)
                 with in_time(
                     c, self.cluster.server, self._live, time, Surroundings(memory=memory), 5.0
                 ) as around:
                     report = run_once(c, self._live, clock=time, observers=[self], around=around)
-        except UserError:
+        except (UserError, KubeError):
             return None
         finally:
             time.during = self._during
         plan = report.last or report.first
         if "no eviction helps" in report.message and plan is not None and plan.moves:
             self.figures.untrue.append(report.message)
+        self._compare(said, report, began, quiet=happened == self._events)
         return report
+
+    def _reported(self, c: Connection) -> dict[str, float]:
+        """What `rebalancer report` says now: app → until when it waits. It has to keep to what it has said
+        before, unless something happened or a pod of the app was evicted."""
+        now = self.time.at
+        store = Ledgers(c, PLACE, writer="", wait=self.time.wait, backoff=QUICK)
+        attended = memory_rules(self._settings, attended=True)
+        memory = Memory(self.time, attended, store=store, read_only=True)
+        memory.ledger = as_of(store.load(), now, 0.0, earliest=now)
+        ledger = Remembered(memory=memory)
+        snapshot = read_snapshot(c, now=self.time.now, wait=self.time.wait)
+        plan, _ = ledger.plan(snapshot, self._live.planning)
+        waits = ledger.waits(snapshot, plan, self._settings)
+        found = {owner.rpartition("/")[2]: reason for owner, reason in waits}
+        for app, reason in found.items():
+            until, since = end_of(reason), (self._events, len(self._evicted[app]))
+            before, *then = self._said.get(app, (until, *since))
+            if tuple(then) == since and until > before + 1:
+                self.figures.untrue.append(f"{app}: said {before - now:.0f} s, then {reason.message}")
+            self._said[app] = until, *since
+        return {app: end_of(reason) for app, reason in found.items()}
+
+    def _compare(self, said: dict[str, float], report: CycleReport, began: float, *, quiet: bool) -> None:
+        """What a report said right before a cycle, beside what the cycle did."""
+        for app, until in said.items():
+            if any(began <= at < until for at in self._evicted[app]):
+                self.figures.untrue.append(
+                    f"{app}: a pod was evicted {until - began:.0f} s before the time said"
+                )
+        plan = report.last or report.first
+        for blocked in plan.blocked if plan is not None and quiet and report.end is End.WAITING else ():
+            app = blocked.pod.template.labels["app"]
+            if (
+                is_wait(blocked.reason)
+                and app not in said
+                and not any(at >= began for at in self._evicted[app])
+            ):
+                self.figures.untrue.append(f"{app}: the report did not know: {blocked.reason.message}")
 
     def _pass(self, seconds: float) -> None:
         while seconds > 0:
@@ -261,6 +316,7 @@ class World(Observer):
         while self.happens and self.happens[0][0] <= self.passed + seconds:
             self.happens.pop(0)[1]()
             happened = True
+            self._events += 1
         self._settle()
         waiting = self._pending()
         if self._expect is not None and not happened:
@@ -274,19 +330,12 @@ class World(Observer):
     def _pending(self) -> int:
         return sum(not node_of(p) and not terminating(p) for p in self.store.list("Pod"))
 
-    def _counts(self, app: str) -> Counter[str]:
-        zone = {n["metadata"]["name"]: labels_of(n)[ZONE] for n in self.store.list("Node")}
-        return Counter(
-            zone[node_of(p)]
-            for p in self.store.list("Pod")
-            if labels_of(p).get("app") == app and node_of(p) in zone and not terminating(p)
-        )
-
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
         """A request was answered."""
         if not eviction.evicted:
             return
         self.figures.evictions += 1
+        self._evicted[move.pod.template.labels["app"]].append(self.time.at)
         if self._first is None or self._first < self._last_event:
             self._first = self.time.at
         if self.figures.evictions == self.refuses_after:
@@ -294,20 +343,26 @@ class World(Observer):
             self.happens.insert(0, (self.passed + 300, lambda: self.cluster.faults.remove(refusing)))
         if self._expect is None:
             self._expect = self._pending()
-        found = self.store.find("Node", move.pod.node_name)
-        zone = labels_of(found)[ZONE] if found is not None else ""
         app = move.pod.template.labels["app"]
-        self._left[move.pod.key] = zone, self._counts(app)
         self.figures.below += sum(
             b["status"].get("currentHealthy", 0) < b["status"].get("desiredHealthy", 0)
             for b in self.store.list("PodDisruptionBudget")
             if b["metadata"]["name"] == app
         )
 
+    def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
+        """Where the pods of each app are."""
+        self._zones = {n.name: n.labels[ZONE] for n in snapshot.nodes}
+        self._counts = defaultdict(Counter)
+        for p in snapshot.pods:
+            if p.node_name in self._zones and not p.terminating:
+                self._counts[p.template.labels["app"]][self._zones[p.node_name]] += 1
+        self._planned_at = self._events
+
     def on_outcome(self, outcome: Outcome) -> None:
         """The replacement is on a node: whether in a zone that had as many as the one that was left."""
-        zone, counts = self._left.pop(outcome.move.pod.key, ("", Counter()))
-        found = self.store.find("Node", outcome.node) if outcome.node else None
-        there = labels_of(found)[ZONE] if found is not None else zone
-        if there != zone and counts[there] > counts[zone]:
-            self.figures.useless += 1
+        left, there = (self._zones.get(n, "") for n in (outcome.move.pod.node_name, outcome.node))
+        if left and there and left != there and self._planned_at == self._events:
+            counts = self._counts[outcome.move.pod.template.labels["app"]]
+            self.figures.useless += counts[there] >= counts[left]
+            counts.update({left: -1, there: 1})
