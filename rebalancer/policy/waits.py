@@ -212,7 +212,7 @@ def first_to_end(reasons: Iterable[Reason]) -> Reason | None:
     if first is None or not others:
         return first
     more = "another workload waits" if len(others) == 1 else f"{len(others)} more workloads wait"
-    return replace(first, message=f"{first.message}; {more} longer")
+    return replace(first, message=f"{first.message}; {more} until then or longer")
 
 
 # How long a violation must last before anything is evicted because of it.

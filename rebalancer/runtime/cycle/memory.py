@@ -174,6 +174,8 @@ class SharedLedger:
                 raise
             log.warning("going on without the ledger, as nothing is evicted: %s", e)
             return
+        if self.read_only:
+            return
         self._look_for_rival(self.ledger)
         if self._rival is not None:
             # The other one finds this claim before its next eviction.

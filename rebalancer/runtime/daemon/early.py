@@ -285,7 +285,7 @@ class Early(Observer):
             keys = {key for key in every if key[0] not in self._known or key in self._closed}
             if not keys <= self._told and evictable.why_not(pod) is None:
                 for key in keys:
-                    yield key, f"{owner.key} violates its spread, and may be evicted from now"
+                    yield key, f"{owner.key} violates its spread, and policy allows evictions"
 
     def _has_room(self) -> _Found:
         """Templates for which the last plan found no node and that fit onto one now, by the scheduler's own

@@ -235,10 +235,13 @@ def remembering(
         if memory is None:
             return without(snapshot, approved, planning.policy.waiting_owners)
         made, away, out = without(snapshot, approved, {}), dict[str, Reason](), paused()
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
-            away |= memory.waits(snapshot, made, out) | refused
+            waits = memory.waits(snapshot, made, out)
+            # Whom no plan moves waits for nothing, unless it would be in the way of an end.
+            last = number == _ROUNDS - 1
+            away |= {o: why for o, why in waits.items() if last or o in movers} | refused
             if not movers.keys() & away.keys():
                 break
             made = without(snapshot, approved, away)

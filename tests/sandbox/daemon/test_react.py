@@ -56,7 +56,7 @@ def test_a_scale_down_that_breaks_the_spread_is_mended_when_it_has_ended(tmp_pat
             subresource="status",
         )
         until(lambda: evictions(server) > 0)
-    assert "ReplicaSet/default/web violates its spread, and may be evicted from now" in d.said()
+    assert "ReplicaSet/default/web violates its spread, and policy allows evictions" in d.said()
     assert d.said().count("a cycle starts before the interval is over") == 1
 
 

@@ -163,3 +163,17 @@ def test_who_takes_a_lease_that_begins_anew_is_later_than_all_who_have_acted(bef
         new = Rebalancer(m, "new", term)
         assert new.cycle().report.evicted == 1
         new.close()
+
+
+def test_a_dry_run_beside_one_that_acts_stops_nobody_and_does_not_say_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Machine() as m:
+        a, looks = Rebalancer(m, "a"), Rebalancer(m, "b")
+        looks.memory.read_only = True
+        assert a.cycle().report.evicted == 1
+        looks.memory.load()
+        assert "without the same lease" not in caplog.text
+        assert a.cycle().report.evicted == 1
+        a.close()
+        looks.close()

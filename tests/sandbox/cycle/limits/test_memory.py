@@ -268,6 +268,16 @@ def test_a_violation_has_to_last_across_processes() -> None:
     assert codes == {ReasonCode.STABILIZING}
 
 
+def test_who_cannot_be_helped_by_evictions_waits_for_nothing() -> None:
+    db, web = (workload(name).spread("zone", 1).placed({"a-0": 3}) for name in ("db", "web"))
+    things = (node("a-0").zone("a"), node("b-0").zone("b").room(cpu="2"), db.requests(cpu="3"), web)
+    with Machine(things) as m:
+        m.keep(Ledger(looked=m.time.at - 300))
+        run = m.cycle(HistoryRules(stabilization=180))
+    found = {b.pod.template.labels["app"]: b.reason.code for b in run.story.plans[-1].blocked}
+    assert found == {"db": ReasonCode.NO_FEASIBLE_NODE, "web": ReasonCode.STABILIZING}
+
+
 def test_a_zone_that_came_back_is_used_once_its_nodes_have_settled() -> None:
     web = workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 3})
     with Machine((*nodes(a=1, b=1), web)) as m:

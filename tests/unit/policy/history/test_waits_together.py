@@ -99,5 +99,5 @@ def test_of_several_workloads_the_first_to_go_is_told() -> None:
     first, later = EVERY["cool-down"], EVERY["late or astray replacements"]
     said = some(first_to_end([later, first, first]))
     assert said.numbers == first.numbers
-    assert said.message == f"{first.message}; another workload waits longer"
+    assert said.message == f"{first.message}; another workload waits until then or longer"
     assert first_to_end([]) is None

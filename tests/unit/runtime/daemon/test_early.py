@@ -180,7 +180,7 @@ def test_what_kept_a_move_back_is_over(before: list[Any], after: list[Any]) -> N
     watch = Watch(*before)
     busy = workload("busy").placed({"a-0": 1})
     assert watch.shows(*before, busy) == "", "it is not over yet"
-    assert watch.shows(*after).endswith("Set/default/web violates its spread, and may be evicted from now")
+    assert watch.shows(*after).endswith("Set/default/web violates its spread, and policy allows evictions")
     assert watch.shows(*after, busy) == "", "told once"
 
 
