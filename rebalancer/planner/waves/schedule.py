@@ -241,7 +241,8 @@ def _demands(moves: Sequence[JudgedMove], evictable: Evictable, limits: Limits) 
         yield Demand(
             -(-len(own) // most),
             _owner(own, evictable),
-            f"{_owner(own, evictable).rpartition('/')[2]} with {most} of its pods away at a time",
+            f"{_owner(own, evictable).rpartition('/')[2]} with {most} of its pods "
+            f"{'away' if any(m.release is None for m in own) else 'released'} at a time",
         )
     for own in by_component.values():
         if any(m.release is not None for m in own):

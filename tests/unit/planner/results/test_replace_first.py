@@ -42,6 +42,7 @@ def test_what_a_budget_forbids_is_mended_one_pod_at_a_time() -> None:
     assert all(m.certain for m in found.moves)
     assert all(m.reason.endswith("; its replacement comes first") for m in found.moves)
     assert found.waves_bound == 4
+    assert found.demands[0].reason == "web with 1 of its pods released at a time"
     assert all(HASH not in m.released.labels for m in found.moves if m.released is not None)
 
 
