@@ -21,7 +21,7 @@ from rebalancer.policy.annotations import EVICT, PAUSE, SCALE_IN, Words, misplac
 from rebalancer.policy.circuit_breaker import overlooked, silent
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import KNOWN_KINDS
-from rebalancer.policy.release import MARK, mark_of
+from rebalancer.policy.release import MARK, released
 from rebalancer.policy.waits import moment
 
 
@@ -197,17 +197,16 @@ def check_scheduler(snapshot: Snapshot) -> Iterator[Finding]:
 
 def check_released(snapshot: Snapshot) -> Iterator[Finding]:
     """One for each pod that was released to be replaced first, and is there still."""
-    for pod in snapshot.pods:
-        if MARK in pod.annotations and (mark := mark_of(pod.annotations, pod.uid)) is not None:
-            yield Finding(
-                Severity.WARNING,
-                FindingCode.RELEASED_POD.value,
-                f"Pod/{pod.key}",
-                f"it was released at {moment(mark.at, snapshot.now)}, by {mark.by}, and runs beside its "
-                "replacement until it is evicted or given back",
-                f"wait for the rebalancer, or by hand: kubectl label pod {pod.name} -n {pod.namespace} "
-                f"{mark.label}={mark.value}, then kubectl annotate pod {pod.name} -n {pod.namespace} {MARK}-",
-            )
+    for pod, mark in released(snapshot.pods):
+        yield Finding(
+            Severity.WARNING,
+            FindingCode.RELEASED_POD.value,
+            f"Pod/{pod.key}",
+            f"it was released at {moment(mark.at, snapshot.now)}, by {mark.by}, and runs beside its "
+            "replacement until it is evicted or given back",
+            f"wait for the rebalancer, or by hand: kubectl label pod {pod.name} -n {pod.namespace} "
+            f"{mark.label}={mark.value}, then kubectl annotate pod {pod.name} -n {pod.namespace} {MARK}-",
+        )
 
 
 # Protections that cannot be understood, or that protect nobody.

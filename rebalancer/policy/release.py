@@ -20,11 +20,14 @@ replica_set.go: a set with a pod too many deletes those that are not Ready first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from rebalancer.model.pod import Pod
 
 MARK = "rebalancer.io/released"
 """Annotation of a pod that was released, and its only mark: `Mark` as JSON."""
@@ -42,14 +45,14 @@ _LOWEST = -(1 << 31)
 class Mark(Struct, frozen=True, rename="camel"):
     """What the annotation says: the removed label with its value, the uids of ReplicaSet and pod, when it was
     released (epoch seconds, whole) and by which installation. In this order: the admission policy reads it as
-    text."""
+    text. Anybody may have written it: commands for people are made of it."""
 
-    label: str
-    value: str
+    label: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._/-]+\Z")]
+    value: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]*\Z")]
     replica_set: str
     pod: str
-    at: int
-    by: str = ""
+    at: Annotated[int, Meta(ge=0, lt=253_370_764_800)]
+    by: Annotated[str, Meta(max_length=300)] = ""
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -64,6 +67,14 @@ def mark_of(annotations: Mapping[str, str], uid: str) -> Mark | None:
     except (msgspec.MsgspecError, UnicodeError):
         return None
     return mark if mark.pod == uid and mark.label and mark.replica_set else None
+
+
+def released(pods: Iterable[Pod]) -> Iterator[tuple[Pod, Mark]]:
+    """Those of the pods that are marked as released and do not end, with their marks."""
+    for pod in pods:
+        mark = mark_of(pod.annotations, pod.uid) if MARK in pod.annotations else None
+        if mark is not None and not pod.terminating:
+            yield pod, mark
 
 
 class Own(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ from rebalancer.policy.ledger import (
 )
 from rebalancer.policy.options import Earlier, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.release import MARK, mark_of
+from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
     Doors,
@@ -394,13 +394,12 @@ def undone(
 def released_owners(snapshot: Snapshot) -> dict[str, Reason]:
     """Owner → why it is left alone: a pod of it is released."""
     found: dict[str, Reason] = {}
-    for pod in snapshot.pods:
-        if MARK in pod.annotations and (mark := mark_of(pod.annotations, pod.uid)) is not None:
-            owner = snapshot.workloads_by_uid.get(mark.replica_set)
-            top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
-            if owner is not None:
-                say = f"{pod.key} is released, and runs beside its replacement"
-                found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
+    for pod, mark in released(snapshot.pods):
+        owner = snapshot.workloads_by_uid.get(mark.replica_set)
+        top = snapshot.owner_of(pod.namespace, owner.owner) if owner is not None else None
+        if owner is not None:
+            say = f"{pod.key} is released, and runs beside its replacement"
+            found[(top or owner).key] = Reason(ReasonCode.RELEASED, say, {}, _RELEASED_REMEDY)
     return found
 
 
@@ -520,14 +519,14 @@ class Memory(SharedLedger):
         self._release = release_beyond(snapshot)
         pods = snapshot.pods if self.ledger.entries else ()
         alive = frozenset(p.uid for p in pods if not p.terminating)
-        released = frozenset(p.uid for p in pods if mark_of(p.annotations, p.uid) is not None)
+        apart = frozenset(p.uid for p, _ in released(pods))
         self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
         self.ledger = replace(
             self.ledger,
             doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
-            entries=marked(cut_off(self.ledger.entries, alive, released), snapshot.nodes, now),
+            entries=marked(cut_off(self.ledger.entries, alive, apart), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
         self._on_trial()

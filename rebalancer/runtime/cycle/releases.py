@@ -44,6 +44,7 @@ from rebalancer.policy.release import (
     Seen,
     Step,
     mark_of,
+    released,
     step,
 )
 from rebalancer.runtime.cycle.clock import Clock
@@ -260,7 +261,7 @@ class Releases:
     def take_up_marked(self, snapshot: Snapshot, looks: Callable[[Plan], FreshLook]) -> None:
         """What is marked as released, by an earlier process or another one, as moves that have begun.
         `looks`: makes what is asked before they are evicted."""
-        marked = [(p, m) for p in snapshot.pods if (m := mark_of(p.annotations, p.uid)) is not None]
+        marked = list(released(snapshot.pods))
         undoing = {m.replica_set for _, m in marked}
         owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)
         left = [p for p in owned if p.owner is not None and p.owner.uid not in undoing]
@@ -391,7 +392,17 @@ class Releases:
 
     def _evict(self, o: _Open, pod: Pod) -> Outcome | None:
         permission = Permission(o.look, self._clock, replace(o.move, pod=pod), Away())
-        eviction = self._evictor.evict(pod, o.move.reason, permission, permission.fresh)
+
+        def may_not() -> Reason | None:
+            """Before each request, a further one too: the other pods are read last."""
+            if (no := permission()) is not None or step(self._seen(o, self._parts.reads)[0]).do is Do.EVICT:
+                return no
+            say = (
+                f"the other pods of {pod.key}'s owner are not as many, or not as long Available, as it takes"
+            )
+            return Reason(ReasonCode.REPLACEMENT_NOT_READY, say)
+
+        eviction = self._evictor.evict(pod, o.move.reason, may_not, permission.fresh)
         if eviction.tried:
             self._observer.on_eviction(o.move, eviction)
         if eviction.evicted:

@@ -612,3 +612,60 @@ def test_somebody_who_resumes_turns_the_method_on_again(tmp_path: Path) -> None:
         assert memory.no_release() is not None
         memory.begin()
         assert memory.no_release() is None
+
+
+def test_an_eviction_is_not_sent_again_when_the_replacement_has_become_unready(tmp_path: Path) -> None:
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=2.0))
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        fault = cluster.faults.add(Reply(500), verb="create", subresource="eviction", times=1)
+
+        def unready() -> None:
+            (new,) = names(cluster) - before
+            down = [{"type": "Ready", "status": "False"}]
+            cluster.store.modify(
+                "Pod", new, "default", lambda p: p["status"].update(conditions=down), subresource="status"
+            )
+
+        with Ready(cluster) as ready, once_when(lambda: fault.hits, unready):
+            report, _ = cycle(cluster, tmp_path, options)
+        cluster.settle()
+        assert report.outcomes[0].status in (Fate.FAILED, Fate.UNDONE)
+        assert (len(pods(cluster)), marks(cluster), ready.fewest) == (6, [], 6)
+
+
+def test_what_the_cycles_time_does_not_let_it_finish_is_not_released(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED)) as cluster:
+        cluster.settle()
+        report, _ = cycle(cluster, tmp_path, replace(OPTIONS, max_time=30.0))
+        assert patches(cluster) == 0
+        assert "nothing is released" in report.message
+
+
+def test_where_the_old_replicaset_is_gone_the_pod_goes_once_the_new_ones_are_there(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.3) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        assert len(released(cluster)) == 1
+        rolled_out(cluster)
+        cluster.settle()
+        (old,) = released(cluster)
+        (name,) = {
+            s["metadata"]["name"] for s in cluster.store.list("ReplicaSet") if not s["spec"]["replicas"]
+        }
+        cluster.store.delete("ReplicaSet", name, "default", propagation="Orphan")
+        process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert old["metadata"]["name"] not in names(cluster)
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_a_pod_that_somebody_has_adopted_is_theirs(tmp_path: Path) -> None:
+    memory = Memory(SystemClock(), HistoryRules())
+    with Cluster(objects(*BLOCKED), ready_after=0.5) as cluster:
+        cluster.settle()
+        with once_when(lambda: let_go(cluster), lambda: adopted(cluster)):
+            report, _ = cycle(cluster, tmp_path, memory=memory)
+        assert report.outcomes[0].status is Fate.UNDONE
+        assert "it is that one's now" in report.outcomes[0].message

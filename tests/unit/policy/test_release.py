@@ -126,6 +126,7 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
 def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:
     assert mark_of({MARK: str(OURS)}, "old") == OURS
     assert mark_of({MARK: str(OURS)}, "copy") is None
-    for text in ("", "{}", "[]", '{"label": 3}', str(replace(OURS, label=""))):
+    forged = (replace(OURS, label=""), replace(OURS, value="x; reboot"), replace(OURS, at=10**18))
+    for text in ("", "{}", "[]", '{"label": 3}', *map(str, forged)):
         assert mark_of({MARK: text}, "old") is None
     assert str(OURS).startswith('{"label":"pod-template-hash","value":"abc","replicaSet":"rs","pod":"old"')
