@@ -154,6 +154,11 @@ class SharedLedger:
         self._saved = self.ledger
         self._asked = False
 
+    @property
+    def installation(self) -> str:
+        """By what its releases are told from those of others: the ledger; without one, this process."""
+        return str(self._store.place) if self._store is not None else self.writer
+
     def rival(self) -> Reason | None:
         """Why nothing may be evicted: another rebalancer acts on this ledger, as far as known."""
         return self._rival

@@ -130,14 +130,15 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
 
 class _Open:
     """One release. `owner`: of the pod, as it was planned or found; `look`: what is asked before the
-    eviction. `since`: when it was released (monotonic); None where only the mark says it."""
+    eviction. `since`: when it was released (monotonic); None where only the mark says it. `until`: when this
+    process follows it no longer."""
 
     def __init__(
         self, move: Move, look: FreshLook, replica_set: str, deployment: str, since: float | None
     ) -> None:
         self.move, self.look = move, look
         self.replica_set, self.deployment = replica_set, deployment
-        self.since = since
+        self.since, self.until = since, float("inf")
         self.sent: Outcome | None = None
         """The outcome so far; of a leftover none."""
         self.landed: Outcome | None = None
@@ -231,8 +232,7 @@ class Releases:
             return _changed(move, "it has changed meanwhile")
         except KubeError as e:
             return _not_released(move, e)
-        opened = _Open(move, look, reference.name, deployment, self._clock.monotonic())
-        self._open[pod.uid] = opened
+        self._follow(_Open(move, look, reference.name, deployment, self._clock.monotonic()))
         say = f"{pod.key} is released, and runs on until its replacement is there"
         if unsure:
             say = f"{pod.key}: whether it is released is seen next: {unsure}"
@@ -293,7 +293,12 @@ class Releases:
                 release_label=mark.label,
             )
             deployment = top.name if top is not None and top.kind == "Deployment" else ""
-            self._open[pod.uid] = _Open(move, look, owner.name if owner is not None else "", deployment, None)
+            self._follow(_Open(move, look, owner.name if owner is not None else "", deployment, None))
+
+    def _follow(self, opened: _Open) -> None:
+        """For as long as a replacement and its undo may take; then the cycle goes on without it."""
+        opened.until = self._clock.monotonic() + self._patience(opened.move) + FINISHING
+        self._open[opened.move.pod.uid] = opened
 
     # -- from the release to its end
 
@@ -315,6 +320,8 @@ class Releases:
             except KubeError as e:
                 log.info("%s is released: %s", opened.move.pod.key, e.message)
                 outcome = None
+            if outcome is None and now >= opened.until:
+                outcome = self._leave(opened, "it takes too long, so the next cycle goes on with it")
             if outcome is None and self._stop_at is not None and now >= self._stop_at:
                 outcome = self._leave(opened, "the process has to end; the next one goes on with it")
             if outcome is not None:

@@ -22,7 +22,7 @@ from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
-from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.options import Limit, Method, PolicyOptions
 from rebalancer.policy.owners import failing, gone, named, queue_of
 from rebalancer.policy.quota import Quotas, added, out_of_range
 from rebalancer.runtime.last_look.room import Room
@@ -363,7 +363,8 @@ class Looking:
         if reason is not None or live is None:
             return reason
         reason = short_of_pods(planned, live, self._in_flight)
-        if reason is not None or pod is None or not pod.ready:
+        first = self.move.method is Method.REPLACE_FIRST  # nobody is away then
+        if reason is not None or pod is None or not pod.ready or first:
             return reason
         owner, limits = self._parent or planned, (p.in_flight_per_owner for p in self._policies())
         return next(filter(None, (short_of_ready(owner, live, self._in_flight, x) for x in limits)), None)

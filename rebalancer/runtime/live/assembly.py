@@ -152,7 +152,7 @@ def live_parts(
             reads=objects,
             watched=cache,
             patches=ReleasePatches(connection),
-            by=memory.where,
+            by=memory.installation,
             closed=checks.closed,
             most=options.planning.policy.max_released,
             until=until,
