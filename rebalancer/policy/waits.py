@@ -305,8 +305,23 @@ def marked(entries: Iterable[Entry], nodes: Sequence[Node], now: float) -> tuple
     """The entries; those whose node is gone or not Ready say since when, and which domains shrank."""
     every = tuple(entries)
     ready = {n.name: n.ready for n in nodes}
-    room = room_of(nodes, {d.partition("=")[0] for e in every for d in e.into})
-    return tuple(_marked(e, ready, room, now) for e in every)
+    keys = {d.partition("=")[0] for e in every for d in e.into}
+    room, back = room_of(nodes, keys), _back_since(nodes, keys)
+    found = (_marked(e, ready, room, now) for e in every)
+    # An outage that nobody saw: all nodes where the pod went have come since.
+    return tuple(
+        replace(e, removed=now) if not e.removed and any(e.at < back.get(d, 0.0) for d in e.into) else e
+        for e in found
+    )
+
+
+def _back_since(nodes: Iterable[Node], keys: set[str]) -> dict[str, float]:
+    """Domain (key=value) of several nodes → since when the first of them has been Ready."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for node in nodes:
+        for key in keys & node.labels.keys():
+            times[f"{key}={node.labels[key]}"].append(node.ready_since or 0.0)
+    return {domain: min(since) for domain, since in times.items() if len(since) >= _FEWEST}
 
 
 def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: float) -> Entry:

@@ -6,16 +6,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.planner.plan import PlanOptions
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from tests.support.build import node, nodes, objects, workload
 from tests.support.processes.command import call
 from tests.support.runs.machine import Machine
+from tests.support.runs.one_cycle import EXECUTE
 
 RULES = HistoryRules(stabilization=180, cool_down=180)
 ATTENDED = HistoryRules(after_undone=())
+UNCAPPED = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(max_per_owner_per_day=None)))
 MINUTE = 60.0
 THINGS = (*nodes(a=2, b=2, c=2), workload("web").spread("zone", 1).placed({"a-0": 4, "b-0": 4, "c-0": 4}))
 
@@ -48,6 +53,17 @@ def outage(m: Machine) -> None:
     m.time.at += 8 * MINUTE
     comes(m, "c-0", "c-1")
     m.time.at += 30
+
+
+def test_outages_that_no_cycle_saw_are_no_loop() -> None:
+    with Machine(THINGS) as m:
+        for _ in range(4):
+            m.time.at += 5 * MINUTE
+            goes(m, "c-0", "c-1")
+            m.time.at += 3 * MINUTE
+            comes(m, "c-0", "c-1")
+            m.time.at += 30
+            assert m.cycle(ATTENDED, UNCAPPED).report.evicted == 4
 
 
 def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_says_its_end(
