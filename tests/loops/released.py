@@ -1,0 +1,394 @@
+"""Replace first beside everybody else: one Deployment whose pods are released, replaced, evicted, given back.
+
+What comes next for a released pod is decided by the real `step`. The controllers see the pods as they were at
+an earlier moment; anything can happen between a look and the request that it leads to; a process that is
+killed is one that sends nothing more, which every state allows, as nothing is remembered. All states are
+gone through, up to the names of pods.
+
+The promise: no request of ours lowers the Ready pods below the smaller of the replicas now and the Ready pods
+at the release. What others take between our look and what it leads to is counted apart (`floor`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations, product
+from typing import NamedTuple
+
+from rebalancer.policy.release import Do, Held, Mark, Own, Seen, step
+
+GONE = -1
+"""What a ReplicaSet wants that is not there."""
+MARK = Mark(label="hash", value="1", replica_set="1", pod="x", at=0)
+
+
+class Pod(NamedTuple):
+    """`set`: the ReplicaSet that controls it, 1 or 2 (the new revision), 0: none; `label`: whose label it has.
+    `mark`: 1 where it is released, 2 where the ledger does not know that. `least`: the Ready pods at its
+    release, 0: not known. `made`: since a release. `before`: an undo has changed its cost."""
+
+    set: int = 1
+    label: int = 1
+    ready: bool = True
+    cost: int = 0
+    before: bool = False
+    mark: int = 0
+    least: int = 0
+    made: bool = False
+
+
+class Known(NamedTuple):
+    """A pod as it is and as the controllers have seen it (None: not there), and what is on its way to it:
+    `evict`, `back`, or a cost. A patch that finds the pod changed is refused."""
+
+    now: Pod | None
+    seen: Pod | None
+    sent: tuple[str | int, ...] = ()
+
+
+class World(NamedTuple):
+    """`most`: replicas; `who` acts beside controllers and kubelets; `looks`: requests on their way at a time (two: a second rebalancer); `marks`: pods
+    released at a time; `history`: an empty ReplicaSet stays; `refused`:
+    admission refuses the controller's own patch, of which it takes no notice; `lag`: of how many pods at a time
+    the controllers may have an older state, and how many at a time others make a ReplicaSet delete."""
+
+    most: int = 3
+    who: frozenset[str] = frozenset({"HPA", "drain", "rollout", "ledger lost"})
+    looks: int = 1
+    marks: int = 1
+    history: bool = True
+    refused: bool = False
+    lag: int = 1
+
+
+class State(NamedTuple):
+    """`wants`: by the two ReplicaSets.
+
+    `back`: a label was given back, and what the controller deletes for it is ours. `owed`: how many pods
+    others made the first ReplicaSet delete that it has not yet deleted. `floor`: Ready pods that a request of
+    ours must leave, by the last look, without those that others took since (9: none is on its way).
+    """
+
+    replicas: int
+    wants: tuple[int, int]
+    pods: tuple[Known, ...]
+    rolled: bool = False
+    back: bool = False
+    owed: int = 0
+    floor: int = 9
+
+
+class BrokenError(AssertionError):
+    """A request of ours took a Ready pod that had to stay, or a release is never ended."""
+
+
+def first(replicas: int) -> State:
+    """All is well."""
+    return State(replicas, (replicas, 0), (Known(Pod(), Pod()),) * replicas)
+
+
+def ready(state: State) -> int:
+    """How many pods are."""
+    return sum(k.now is not None and k.now.ready for k in state.pods)
+
+
+def controlled(state: State) -> int:
+    """How many pods have a controller."""
+    return sum(k.now is not None and k.now.set > 0 for k in state.pods)
+
+
+def normal(state: State) -> State:
+    """The state that stands for all that differ by names, or by what does not matter any more."""
+    pods = [k for k in state.pods if k.now is not None or k.seen is not None]
+    if not any(k.now is not None and (k.now.mark or k.now.before) for k in pods):
+        pods = [k._replace(now=k.now and k.now._replace(made=False)) for k in pods]
+    pods = [k._replace(seen=k.seen and k.seen._replace(before=False, mark=0, least=0, made=False)) for k in pods]
+    idle = not state.back and not any(k.sent for k in pods)
+    pods.sort(key=repr_of)
+    floor = 9 if idle else min(state.floor, state.replicas)
+    return state._replace(pods=tuple(pods), floor=floor)
+
+
+@cache
+def repr_of(known: Known) -> str:
+    return repr(known)
+
+
+def put(state: State, i: int, now: Pod | None, *, ours: bool = False) -> State:
+    """One pod changed. Not by us, and Ready no more: that was taken."""
+    known = state.pods[i]
+    kept = tuple(s for s in known.sent if s == "evict" and now is not None)
+    pods = (*state.pods[:i], Known(now, known.seen, kept), *state.pods[i + 1 :])
+    lost = known.now is not None and known.now.ready and (now is None or not now.ready)
+    floor = max(state.floor - 1, 0) if lost and not ours and state.floor < 9 else state.floor
+    return state._replace(pods=pods, floor=floor)
+
+
+def check(before: State, after: State, what: str, theirs: int = 0) -> None:
+    """The promise, for a request of ours between two states. `theirs`: pods that went for others."""
+    floor = min(after.replicas, before.floor - theirs)
+    if ready(after) < min(ready(before), floor):
+        raise BrokenError(f"{what} leaves {ready(after)} Ready of {floor}: {before}")
+
+
+# -- the controllers
+
+
+def replica_set(world: World, state: State, which: int) -> Iterator[State]:
+    """One sync, by what it has seen: claim by label, then make or delete. Which of equal pods is chance."""
+    want = state.wants[which - 1]
+    if want == GONE:
+        return
+    claimed, before = [], state
+    for i, known in enumerate(state.pods):
+        pod, now = known.seen, state.pods[i].now
+        if pod is None:
+            continue
+        if pod.set == which and pod.label != which:
+            if now is not None and now.set == which and not world.refused:
+                state = put(state, i, now._replace(set=0), ours=True)
+        elif pod.label == which and pod.set in (0, which):
+            if pod.set == 0 and now is not None and now.set == 0:
+                state = put(state, i, now._replace(set=which), ours=True)
+            claimed.append(i)
+    surplus = len(claimed) - want
+    if surplus < 0:
+        new = Pod(which, which, ready=False, made=any(k.now is not None and k.now.mark for k in state.pods))
+        # Not before it sees its own writes does it go on: so it sees them at once.
+        yield informed(state._replace(pods=state.pods + (Known(new, None),) * -surplus))
+        return
+    if surplus == 0:
+        fresh = which == 1 and all(map(same, state.pods))
+        yield state._replace(back=False, owed=0) if fresh else state
+        return
+    by_rank = sorted(claimed, key=lambda i: rank(before.pods[i].seen))
+    edge = rank(before.pods[by_rank[surplus - 1]].seen)
+    sure = [i for i in claimed if rank(before.pods[i].seen) < edge]
+    alike = [i for i in claimed if rank(before.pods[i].seen) == edge]
+    theirs = min(state.owed, surplus) if which == 1 else surplus
+    ours = bool(state.back) and surplus > theirs
+    for chosen in combinations(alike, surplus - len(sure)):
+        after = state
+        for i in (*sure, *chosen):
+            after = put(after, i, None, ours=ours)
+        if ours:
+            check(state, after, "what is deleted for a label given back", theirs)
+            after = after._replace(floor=max(state.floor - theirs, 0))
+        yield informed(after._replace(owed=after.owed - theirs if which == 1 else after.owed))
+
+
+def same(known: Known) -> bool:
+    """Whether the controllers have seen what concerns them."""
+    now, seen = known.now, known.seen
+    return now == seen if now is None or seen is None else now[:4] == seen[:4]
+
+
+def rank(pod: Pod | None) -> tuple[bool, int]:
+    assert pod is not None
+    return pod.ready, pod.cost
+
+
+def deployment(state: State) -> State:
+    """One sync: a surge of one, and none unavailable."""
+    old, new = state.wants
+    if not state.rolled:
+        changed = (state.replicas, 0)
+    elif new != state.replicas and (new > state.replicas or max(old, 0) + new <= state.replicas):
+        changed = (old, new + (1 if new < state.replicas else -1))
+    else:
+        there = [k.now for k in state.pods if k.now is not None and k.now.set]
+        fresh = sum(p.ready and p.set == 2 for p in there)
+        less = min(sum(p.ready for p in there), old + fresh) - state.replicas
+        changed = (old if old == GONE else old - min(max(less, 0), old), new)
+    owed = max(state.owed + old - changed[0], 0)
+    return state._replace(wants=changed, owed=owed)
+
+
+def informed(state: State) -> State:
+    """The controllers see everything."""
+    return state._replace(pods=tuple(k._replace(seen=k.now) for k in state.pods))
+
+
+def others(world: World, state: State) -> Iterator[tuple[str, State]]:
+    """What anybody else does."""
+    yield "the cache follows", informed(state)
+    for which in (1, 2):
+        yield from (("ReplicaSet", s) for s in replica_set(world, state, which))
+    yield "Deployment", deployment(state)
+    if not world.history and state.rolled and state.wants[0] == 0:
+        if not any(k.now is not None and k.now.set == 1 for k in state.pods):
+            yield "old ReplicaSet gone", state._replace(wants=(GONE, state.wants[1]))
+    for by in (-1, 1) if "HPA" in world.who else ():
+        if 1 <= state.replicas + by <= world.most:
+            yield "HPA", state._replace(replicas=state.replicas + by)
+    if "rollout" in world.who and not state.rolled:
+        yield "rollout", state._replace(rolled=True)
+    for i, known in enumerate(state.pods):
+        if known.now is not None:
+            yield "kubelet", put(state, i, known.now._replace(ready=not known.now.ready))
+            if "drain" in world.who:
+                yield "drain", put(state, i, None)
+            if known.now.mark == 1 and "ledger lost" in world.who:
+                yield "ledger lost", put(state, i, known.now._replace(mark=2, least=0))
+
+
+# -- ours
+
+
+def of(state: State, i: int, **more: object) -> Seen:
+    """What is read of one release."""
+    pod = state.pods[i].now
+    assert pod is not None
+    rest = [(n, k.now) for n, k in enumerate(state.pods) if n != i and k.now is not None and k.now.set]
+    own = tuple(
+        Own(uid=str(n), mine=p.set == 1, ready=p.ready, available=p.ready, made=p.made, cost=p.cost,
+            before="" if p.before else None)
+        for n, p in rest
+    )  # fmt: skip
+    old = state.wants[0]
+    return Seen(
+        ready=pod.ready, controller=str(pod.set or ""), label=str(pod.label) if pod.label else None, mark=MARK,
+        known=pod.mark == 1, ready_before=pod.least or None, replicas=state.replicas,
+        wanted=None if old == GONE else old, own=own, settled=True, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@cache
+def steps(seen: Seen) -> frozenset[tuple[Do, str, int]]:
+    """All that can come next, whatever the clock, the brake and the scheduler have said."""
+    found = set()
+    for failed, late, seconds, held, stopping, moved in product(
+        ("", "failed"), (False, True), (0.0, 20.0), Held, (False, True), (False, True)
+    ):
+        at = Seen(**{f: getattr(seen, f) for f in seen.__struct_fields__} | {
+            "failed": failed, "late": late, "seconds": seconds, "held": held, "stopping": stopping,
+            "moved_on": moved})  # fmt: skip
+        next_ = step(at)
+        found.add((next_.do, next_.of, next_.cost))
+    return frozenset(found)
+
+
+def sent(state: State, i: int, do: Do, of_: str, cost: int) -> State:
+    """A request is on its way."""
+    at, what = (int(of_), cost) if do is Do.COST else (i, "evict" if do is Do.EVICT else "back")
+    known = state.pods[at]
+    pods = (*state.pods[:at], known._replace(sent=(*known.sent, what)), *state.pods[at + 1 :])
+    pod = state.pods[i].now
+    least = pod.least if pod is not None and pod.least else state.replicas
+    return state._replace(pods=pods, floor=min(state.floor, state.replicas, least, ready(state)))
+
+
+def arrives(state: State, i: int, what: str | int) -> State:
+    """A request takes effect."""
+    known = state.pods[i]
+    pod = known.now
+    rest = list(known.sent)
+    rest.remove(what)
+    state = state._replace(pods=(*state.pods[:i], known._replace(sent=tuple(rest)), *state.pods[i + 1 :]))
+    if pod is None:
+        return state
+    if what == "evict":
+        after = put(state, i, None, ours=True)
+        check(state, after, "an eviction")
+        return after
+    if what == "back":
+        return put(state, i, pod._replace(label=1, mark=0, least=0), ours=True)._replace(back=True)
+    return put(state, i, pod._replace(cost=int(what), before=True), ours=True)
+
+
+def restored(state: State) -> State:
+    """Costs that an undo has changed, where none is under way."""
+    if state.back or any(k.now is not None and k.now.mark for k in state.pods):
+        return state
+    for i, known in enumerate(state.pods):
+        if known.now is not None and known.now.before:
+            state = put(state, i, known.now._replace(cost=0, before=False), ours=True)
+    return state
+
+
+def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
+    """What we do: look, send, release."""
+    marked = [i for i, k in enumerate(state.pods) if k.now is not None and k.now.mark]
+    under_way = sum(len(k.sent) for k in state.pods)
+    if under_way < world.looks:
+        for i in marked:
+            for do, of_, cost in steps(of(state, i)):
+                if do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
+                    yield do.value, sent(state, i, do, of_, cost)
+    for i, known in enumerate(state.pods):
+        for what in set(known.sent):
+            yield "sent", arrives(state, i, what)
+        pod = known.now
+        if pod is not None and pod.set == pod.label == 1 and not pod.mark and len(marked) < world.marks:
+            if pod.ready and state.wants == (state.replicas, 0) == (controlled(state), 0):
+                after = put(state, i, pod._replace(label=0, mark=1, least=ready(state)), ours=True)
+                yield "release", after
+    yield "costs", restored(state)
+
+
+# -- all states
+
+
+def explored(world: World) -> tuple[int, int]:
+    """How many states and steps there are. BrokenError where the promise is not kept."""
+    start = normal(first(world.most))
+    known, queue, count = {start}, deque([start]), 0
+    for_ever: dict[State, bool] = {}
+    while queue:
+        state = queue.popleft()
+        ends(world, state, for_ever)
+        for source in (others, ours):
+            for _, after in source(world, state):
+                count += 1
+                new = normal(after)
+                if new not in known and within(world, new):
+                    known.add(new)
+                    queue.append(new)
+    return len(known), count
+
+
+def within(world: World, state: State) -> bool:
+    """Whether it is one of those that are looked at."""
+    behind = sum(not same(k) for k in state.pods)
+    return max(state.owed, behind) <= world.lag and state.floor > 0
+
+
+def ends(world: World, state: State, good: dict[State, bool]) -> None:
+    """From this state a process that runs again, with nobody interfering, comes to an end of all releases."""
+    path = []
+    for _ in range(60):
+        state = normal(state)
+        if state in good:
+            break
+        path.append(state)
+        after = calm(world, state)
+        if after == state:
+            left = [k.now for k in state.pods if k.now is not None and (k.now.mark or k.now.before)]
+            by_hand = state.wants[0] == GONE and all(p.mark == 2 for p in left)
+            if left and not by_hand:
+                raise BrokenError(f"released for ever: {state}")
+            break
+        state = after
+    else:
+        raise BrokenError(f"it comes to no end: {state}")
+    good.update(dict.fromkeys(path, True))
+
+
+def calm(world: World, state: State) -> State:
+    """A round in which nobody interferes: pods become Ready, controllers work, we look and send."""
+    state = state._replace(pods=tuple(
+        k._replace(sent=(), now=k.now and k.now._replace(ready=True)) for k in state.pods
+    ), back=False, floor=9)  # fmt: skip
+    for which in (1, 2):
+        state = next(replica_set(world, normal(informed(state)), which), state)
+    state = normal(deployment(informed(state)))
+    for i, known in enumerate(state.pods):
+        if known.now is not None and known.now.mark:
+            next_ = step(of(state, i, seconds=20.0))
+            if next_.do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
+                state = sent(state, i, next_.do, next_.of, next_.cost)
+                at = int(next_.of) if next_.do is Do.COST else i
+                return normal(informed(arrives(state, at, state.pods[at].sent[0])))
+    return normal(informed(restored(state)))
