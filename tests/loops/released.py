@@ -5,12 +5,15 @@ an earlier moment; anything can happen between a look and the request that it le
 killed is one that sends nothing more, which every state allows, as nothing is remembered. All states are
 gone through, up to the names of pods.
 
+python -m tests.loops.released [--most 3] [--who HPA,drain,rollout] [--looks 2 --marks 2] [--no-history]
+
 The promise: no request of ours lowers the Ready pods below the smaller of the replicas now and the Ready pods
 at the release. What others take between our look and what it leads to is counted apart (`floor`).
 """
 
 from __future__ import annotations
 
+import argparse
 from collections import deque
 from collections.abc import Iterator
 from functools import cache
@@ -25,7 +28,7 @@ MARK = Mark(label="hash", value="1", replica_set="1", pod="x", at=0)
 
 
 class Pod(NamedTuple):
-    """`set`: the ReplicaSet that controls it, 1 or 2 (the new revision), 0: none; `label`: whose label it has.
+    """`set`: the ReplicaSet that controls it, 1 or 2 (the new revision), 0: none; `label`: whose it has.
     `mark`: 1 where it is released, 2 where the ledger does not know that. `least`: the Ready pods at its
     release, 0: not known. `made`: since a release. `before`: an undo has changed its cost."""
 
@@ -49,13 +52,16 @@ class Known(NamedTuple):
 
 
 class World(NamedTuple):
-    """`most`: replicas; `who` acts beside controllers and kubelets; `looks`: requests on their way at a time (two: a second rebalancer); `marks`: pods
-    released at a time; `history`: an empty ReplicaSet stays; `refused`:
-    admission refuses the controller's own patch, of which it takes no notice; `lag`: of how many pods at a time
-    the controllers may have an older state, and how many at a time others make a ReplicaSet delete."""
+    """`most`: replicas. `who` acts beside controllers and kubelets: HPA, drain, rollout, ledger lost.
+
+    `looks`: requests on their way at a time (two: a second rebalancer); `marks`: pods released at a time;
+    `history`: an empty ReplicaSet stays; `refused`: admission refuses the controller's own patch, of which it
+    takes no notice; `lag`: of how many pods at a time the controllers may have an older state, and how many
+    at a time others make a ReplicaSet delete.
+    """
 
     most: int = 3
-    who: frozenset[str] = frozenset({"HPA", "drain", "rollout", "ledger lost"})
+    who: frozenset[str] = frozenset()
     looks: int = 1
     marks: int = 1
     history: bool = True
@@ -104,7 +110,9 @@ def normal(state: State) -> State:
     pods = [k for k in state.pods if k.now is not None or k.seen is not None]
     if not any(k.now is not None and (k.now.mark or k.now.before) for k in pods):
         pods = [k._replace(now=k.now and k.now._replace(made=False)) for k in pods]
-    pods = [k._replace(seen=k.seen and k.seen._replace(before=False, mark=0, least=0, made=False)) for k in pods]
+    pods = [
+        k._replace(seen=k.seen and k.seen._replace(before=False, mark=0, least=0, made=False)) for k in pods
+    ]
     idle = not state.back and not any(k.sent for k in pods)
     pods.sort(key=repr_of)
     floor = 9 if idle else min(state.floor, state.replicas)
@@ -217,9 +225,9 @@ def others(world: World, state: State) -> Iterator[tuple[str, State]]:
     for which in (1, 2):
         yield from (("ReplicaSet", s) for s in replica_set(world, state, which))
     yield "Deployment", deployment(state)
-    if not world.history and state.rolled and state.wants[0] == 0:
-        if not any(k.now is not None and k.now.set == 1 for k in state.pods):
-            yield "old ReplicaSet gone", state._replace(wants=(GONE, state.wants[1]))
+    empty = not any(k.now is not None and k.now.set == 1 for k in state.pods)
+    if not world.history and state.rolled and state.wants[0] == 0 and empty:
+        yield "old ReplicaSet gone", state._replace(wants=(GONE, state.wants[1]))
     for by in (-1, 1) if "HPA" in world.who else ():
         if 1 <= state.replicas + by <= world.most:
             yield "HPA", state._replace(replicas=state.replicas + by)
@@ -249,8 +257,9 @@ def of(state: State, i: int, **more: object) -> Seen:
     )  # fmt: skip
     old = state.wants[0]
     return Seen(
-        ready=pod.ready, controller=str(pod.set or ""), label=str(pod.label) if pod.label else None, mark=MARK,
-        known=pod.mark == 1, ready_before=pod.least or None, replicas=state.replicas,
+        ready=pod.ready, controller=str(pod.set or ""), mark=MARK,
+        label=str(pod.label) if pod.label else None, known=pod.mark == 1,
+        ready_before=pod.least or None, replicas=state.replicas,
         wanted=None if old == GONE else old, own=own, settled=True, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -317,14 +326,14 @@ def ours(world: World, state: State) -> Iterator[tuple[str, State]]:
             for do, of_, cost in steps(of(state, i)):
                 if do in (Do.EVICT, Do.GIVE_BACK, Do.COST):
                     yield do.value, sent(state, i, do, of_, cost)
+    steady = state.wants == (state.replicas, 0) == (controlled(state), 0) and len(marked) < world.marks
     for i, known in enumerate(state.pods):
         for what in set(known.sent):
             yield "sent", arrives(state, i, what)
         pod = known.now
-        if pod is not None and pod.set == pod.label == 1 and not pod.mark and len(marked) < world.marks:
-            if pod.ready and state.wants == (state.replicas, 0) == (controlled(state), 0):
-                after = put(state, i, pod._replace(label=0, mark=1, least=ready(state)), ours=True)
-                yield "release", after
+        if steady and pod is not None and pod.set == pod.label == 1 and not pod.mark and pod.ready:
+            released = pod._replace(label=0, mark=1, least=ready(state))
+            yield "release", put(state, i, released, ours=True)
     yield "costs", restored(state)
 
 
@@ -392,3 +401,21 @@ def calm(world: World, state: State) -> State:
                 at = int(next_.of) if next_.do is Do.COST else i
                 return normal(informed(arrives(state, at, state.pods[at].sent[0])))
     return normal(informed(restored(state)))
+
+
+def main() -> None:
+    """Goes through one world."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=3)
+    parser.add_argument("--who", default="")
+    parser.add_argument("--looks", type=int, default=1)
+    parser.add_argument("--marks", type=int, default=1)
+    parser.add_argument("--no-history", action="store_true")
+    o = parser.parse_args()
+    who = frozenset(filter(None, o.who.split(",")))
+    world = World(o.most, who, o.looks, o.marks, history=not o.no_history)
+    print(world, *explored(world))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Random histories of replace first over HTTP: processes that are killed at any write, and others beside.
+
+python -m tests.loops.histories [--first 0] [--count 1000] [--at-once 6]
+
+The promise: no request of ours lowers the owner's Ready pods below the smaller of its replicas now and its
+Ready pods at the release; and nothing is left released once a process has run to its end. What others take is
+counted apart: a request of ours rests on a look that may be a second old.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rebalancer.policy.release import MARK
+from rebalancer.sandbox.objects import set_condition
+from rebalancer.sandbox.storage import Event
+from tests.sandbox.cycle.test_release import (
+    BLOCKED,
+    HASH,
+    PLACE,
+    is_ready,
+    marks,
+    pods,
+    process,
+    rolled_out,
+)
+from tests.support.build import objects
+from tests.support.sandbox import Cluster
+from tests.support.scheduler.plain import Json
+
+SINCE = 1.5
+"""Seconds that a request of ours is behind what it was judged by, at most."""
+
+
+def counts(pod: Json) -> bool:
+    """Whether it is one of the owner's Ready pods."""
+    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+class Judge:
+    """Sees every change in its order, and by whom: server (us), controllers, or the history itself."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.broken: list[str] = []
+        self.takes: list[float] = []
+        self.least = 99
+        self.did: Counter[str] = Counter()
+        self.given_back = False
+        self.owed = 0
+        self.wanted: list[tuple[float, int]] = [(0.0, 6)]
+        cluster.store.subscribe(self.changed)
+
+    def changed(self, event: Event) -> None:
+        """Under the store's lock."""
+        new, old = event.record.obj, event.old.obj if event.old is not None else None
+        kind, now = event.resource.kind, time.monotonic()
+        if kind == "Deployment":
+            self.wanted.append((now, new["spec"]["replicas"]))
+        elif kind == "ReplicaSet" and old is not None:
+            self.owed = max(self.owed + old["spec"]["replicas"] - new["spec"]["replicas"], 0)
+        elif kind == "Pod" and old is not None:
+            self.pod(old, new if event.type != "DELETED" else None, now)
+
+    def pod(self, old: Json, new: Json | None, now: float) -> None:
+        """A pod was changed."""
+        who = threading.current_thread().name
+        if new is not None:
+            was, is_ = (MARK in (p["metadata"].get("annotations") or {}) for p in (old, new))
+            if is_ and not was:
+                self.least = self.ready()
+                self.did["released"] += 1
+            elif was and not is_ and HASH in new["metadata"]["labels"]:
+                self.given_back = True
+                self.did["given back"] += 1
+        if not counts(old) or (new is not None and counts(new)):
+            return
+        if who == "others" or (who == "sandbox-controllers" and (self.owed or not self.given_back)):
+            self.owed -= who == "sandbox-controllers" and self.owed > 0
+            self.takes.append(now)
+            return
+        late = [n for at, n in self.wanted if at > now - SINCE]
+        replicas = min([*late, *[n for at, n in self.wanted if at <= now - SINCE][-1:]])
+        floor = min(replicas, self.least)
+        left = self.ready() + sum(at > now - SINCE for at in self.takes)
+        if left < floor:
+            self.broken.append(f"{who} took {old['metadata']['name']}: {left} left of {floor}")
+        self.did["taken for us" if who == "sandbox-controllers" else "evicted"] += 1
+        if who == "sandbox-controllers":
+            self.given_back = False
+
+    def ready(self) -> int:
+        """The owner's Ready pods."""
+        return sum(map(counts, pods(self.cluster)))
+
+
+class History:
+    """One cluster, and what happens to it, by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.random = seed, random.Random(seed)
+        self.told: list[str] = []
+        self.did: Counter[str] = Counter()
+
+    def starts(self, _: Json) -> float | None:
+        """Seconds until a pod is Ready; some never are."""
+        return None if self.random.random() < 0.1 else self.random.choice((0.02, 0.1, 0.4))
+
+    def play(self) -> list[str]:
+        """What was wrong with it."""
+        r = self.random
+        with TemporaryDirectory() as folder, Cluster(objects(*BLOCKED), ready_after=self.starts) as cluster:
+            cluster.settle()
+            judge = Judge(cluster)
+            end = threading.Event()
+            beside = threading.Thread(target=self.others, args=(cluster, end), name="others", daemon=True)
+            beside.start()
+            for term in range(1, r.randint(2, 4)):
+                at, sent = r.randint(1, 14), r.random() < 0.5
+                self.told.append(f"process {term} dies at {at}{' sent' if sent else ''}")
+                second = threading.Thread(target=self.second, args=(cluster, term), daemon=True)
+                if r.random() < 0.2:
+                    second.start()
+                process(cluster, Path(folder), term, dies_at=at, sent=sent)
+                if second.ident is not None:
+                    second.join()
+            end.set()
+            beside.join()
+            self.heal(cluster)
+            self.did = judge.did
+            for term in (8, 9):
+                process(cluster, Path(folder), term, fresh=True)
+            left = marks(cluster)
+            if left and not self.by_hand(cluster):
+                judge.broken.append(f"left: {left}")
+            return judge.broken
+
+    def second(self, cluster: Cluster, term: int) -> None:
+        """Another process of the same installation, which also dies."""
+        self.told.append("a second process")
+        with TemporaryDirectory() as folder:
+            process(cluster, Path(folder), term, dies_at=term + 5)
+
+    def others(self, cluster: Cluster, end: threading.Event) -> None:
+        """What everybody else does, now and then."""
+        r = self.random
+        acts: list[Callable[[Cluster], None]] = [self.scale, self.kill, self.sick, self.lose, self.well]
+        acts += [rolled_out] if r.random() < 0.4 else []
+        for _ in range(r.randint(0, 4)):
+            if end.wait(r.uniform(0.05, 0.8)):
+                return
+            act = r.choice(acts)
+            self.told.append(act.__name__)
+            act(cluster)
+
+    def scale(self, cluster: Cluster) -> None:
+        cluster.scale("default", "web", self.random.randint(3, 7))
+
+    def one(self, cluster: Cluster) -> str:
+        return str(self.random.choice(pods(cluster))["metadata"]["name"])
+
+    def kill(self, cluster: Cluster) -> None:
+        cluster.store.delete("Pod", self.one(cluster), "default", grace=0)
+
+    def lose(self, cluster: Cluster) -> None:
+        """The ledger."""
+        if cluster.store.find("ConfigMap", PLACE.name, PLACE.namespace) is not None:
+            cluster.store.delete("ConfigMap", PLACE.name, PLACE.namespace)
+
+    def sick(self, cluster: Cluster, status: str = "False", name: str = "") -> None:
+        def change(pod: Json) -> None:
+            if pod["spec"].get("nodeName"):
+                pod["status"]["phase"] = "Running"
+                set_condition(pod, {"type": "Ready", "status": status}, cluster.store.now())
+
+        cluster.store.modify("Pod", name or self.one(cluster), "default", change, subresource="status")
+
+    def well(self, cluster: Cluster) -> None:
+        self.sick(cluster, "True")
+
+    def heal(self, cluster: Cluster) -> None:
+        """All pods become Ready."""
+        cluster.kubelet.ready_after = 0.02
+        for _ in range(40):
+            time.sleep(0.05)
+            ill = [
+                p["metadata"]["name"] for p in pods(cluster) if not is_ready(p) and p["spec"].get("nodeName")
+            ]
+            for name in ill:
+                self.sick(cluster, "True", name)
+            if not ill:
+                return
+
+    def by_hand(self, cluster: Cluster) -> bool:
+        """Whether a person has to see to it: the ledger was lost, and its ReplicaSet is gone."""
+        sets = {s["metadata"]["uid"] for s in cluster.store.list("ReplicaSet")}
+        left = [
+            p["metadata"]["annotations"][MARK]
+            for p in pods(cluster)
+            if MARK in (p["metadata"].get("annotations") or {})
+        ]
+        return bool(left) and "lose" in self.told and all(not any(s in mark for s in sets) for mark in left)
+
+
+def main() -> None:
+    """Plays histories; those that break the promise are printed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--at-once", type=int, default=6)
+    options = parser.parse_args()
+    broken, did = 0, Counter[str]()
+
+    def one(seed: int) -> tuple[History, list[str]]:
+        history = History(seed)
+        return history, history.play()
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        for history, wrong in pool.map(one, range(options.first, options.first + options.count)):
+            broken += bool(wrong)
+            did += history.did
+            if wrong:
+                print(history.seed, history.told, wrong, flush=True)
+    print(f"{options.count} histories, {broken} broken; {dict(did)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

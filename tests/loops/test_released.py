@@ -1,0 +1,61 @@
+"""Replace first: in every state of small worlds, and in random histories over HTTP, no promise is broken."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rebalancer.policy.release import Do, Seen
+from tests.loops import released
+from tests.loops.histories import History
+from tests.loops.released import BrokenError, State, World, explored, first, ours, steps
+
+EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
+
+
+@pytest.mark.parametrize(
+    ("world", "states"),
+    [
+        (World(1, EVERYBODY), 12_000),
+        (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 9_000),
+        (World(2), 8_000),
+    ],
+    ids=["one replica, and everybody acts", "without history", "two replicas, kubelets and controllers"],
+)
+def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states: int) -> None:
+    """A share of what `python -m tests.loops.released` goes through: three replicas, which are four pods."""
+    assert explored(world)[0] > states
+
+
+def test_an_eviction_too_early_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(seen: Seen) -> frozenset[tuple[Do, str, int]]:
+        return steps(seen) | {(Do.EVICT, "", 0)}
+
+    monkeypatch.setattr(released, "steps", hasty)
+    with pytest.raises(BrokenError, match="an eviction leaves 1 Ready of 2"):
+        explored(World(2))
+
+
+def test_a_release_that_nobody_ends_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "of", lambda *_, **__: Seen(there=False))
+    with pytest.raises(BrokenError, match="released for ever"):
+        explored(World(2))
+
+
+def test_what_we_do_is_among_the_steps() -> None:
+    state: State = first(2)
+    names = {name for name, _ in ours(World(2), state)}
+    assert names == {"release", "costs"}
+
+
+def test_histories_with_kills_and_others_keep_the_promise() -> None:
+    """A share of what `python -m tests.loops.histories` plays; they wait most of the time."""
+    with ThreadPoolExecutor(6) as pool:
+        wrong = {seed: found for seed, found in enumerate(pool.map(played, range(24))) if found}
+    assert not wrong
+
+
+def played(seed: int) -> list[str]:
+    history = History(seed)
+    return [*found, *history.told] if (found := history.play()) else []
