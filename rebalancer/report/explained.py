@@ -507,12 +507,12 @@ def _winner(p: Placement) -> str:
 
 
 def _spread(p: Placement, short: Names) -> list[str | Rows]:
-    rows = [("KEY", "MAX SKEW", "IF NOT", "PODS COUNTED NOW", "SELECTOR")]
-    rows += (
+    rows = (
         (short_key(c.topology_key), str(c.max_skew), c.when_unsatisfiable, *_counted(c, short))
         for c in p.constraints
     )
-    return ["", "Its spread constraints", Rows.of(rows, ["MAX SKEW"])] if p.constraints else []
+    table = Rows.of(("KEY", "MAX SKEW", "IF NOT", "PODS COUNTED NOW", "SELECTOR"), rows, ["MAX SKEW"])
+    return ["", "Its spread constraints", table] if table.rows else []
 
 
 def _counted(c: Spread, short: Names) -> tuple[str, str]:
@@ -533,10 +533,10 @@ def _fitting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
     shown = nodes if wide else nodes[:_MOST]
     plugins, keys = scoring(p), _keys(shown)
     numbers = ["SCORE", *plugins] if plugins else []
-    rows = [("NODE", *(short_key(k).upper() for k in keys), *numbers)]
-    rows += ((*_place(v, keys, short), *(_numbers(v, plugins) if plugins else ())) for v in shown)
+    rows = ((*_place(v, keys, short), *(_numbers(v, plugins) if plugins else ())) for v in shown)
     more = f"  and {len(nodes) - len(shown):,} more (-o wide)"
-    return ["", "Takes it", Rows.of(rows, numbers), *([more] if len(shown) < len(nodes) else [])]
+    table = Rows.of(("NODE", *(short_key(k).upper() for k in keys), *numbers), rows, numbers)
+    return ["", "Takes it", table, *([more] if len(shown) < len(nodes) else [])]
 
 
 def _numbers(v: NodeVerdict, plugins: Sequence[str]) -> tuple[str, ...]:
@@ -556,15 +556,15 @@ def _rejecting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
     if wide:
         nodes = [v for v in p.verdicts if not v.fits]
         keys = _keys(nodes)
-        rows = [("NODE", *(short_key(k).upper() for k in keys), "REJECTED BY", "ALSO BY")]
-        rows += ((*_place(v, keys, short), _said(v.rejections[:1]), _said(v.rejections[1:])) for v in nodes)
+        head = ("NODE", *(short_key(k).upper() for k in keys), "REJECTED BY", "ALSO BY")
+        rows = [(*_place(v, keys, short), _said(v.rejections[:1]), _said(v.rejections[1:])) for v in nodes]
     else:
-        rows = [("NODES", "PLUGIN", "REASON", "FOR EXAMPLE")]
-        rows += (
+        head = ("NODES", "PLUGIN", "REASON", "FOR EXAMPLE")
+        rows = [
             (f"{len(g.nodes):,}", g.plugin, ", ".join(g.reasons), short.within(listing(g.nodes)))
             for g in rejected(p)
-        )
-    return ["", "Rejects it", Rows.of(rows, ["NODES"])] if len(rows) > 1 else []
+        ]
+    return ["", "Rejects it", Rows.of(head, rows, ["NODES"])] if rows else []
 
 
 def _said(refusals: Sequence[Rejection]) -> str:

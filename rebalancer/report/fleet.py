@@ -216,7 +216,7 @@ def render_fleet(fleet: FleetReport, format: Format, *, stream: IO[str] | None =
         raise UserError("-o openreports is of one cluster", "ask for each cluster by itself")
     from rebalancer.report.terminal import Rows
 
-    rows = Rows.of([_HEADS, *map(cells, fleet.clusters)], ("NODES", *_HEADS[4:7]))
+    rows = Rows.of(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))
     more = "The report of one cluster: --context NAME, or its file."
     return render_lines((headline(fleet), "", rows, "", more), stream)
 

@@ -130,7 +130,6 @@ def _states(s: SimulationReport) -> list[str | Rows]:
     moments = _moments(s)
     states: list[State] = [getattr(s, m) for m in moments]
     rows = [
-        ["", *moments.values()],
         ["nodes", *(f"{x.nodes:,}" for x in states)],
         ["pods", *(f"{x.pods:,}" for x in states)],
         ["pods without a node", *(f"{x.unplaced:,}" for x in states)],
@@ -138,7 +137,12 @@ def _states(s: SimulationReport) -> list[str | Rows]:
         ["excess", *(f"{x.excess:,}" for x in states)],
         ["worst loss of a domain", *(percent(x.worst_loss) for x in states)],
     ]
-    return [f"{s.source}, seed {s.seed}", *(f"  {note}" for note in s.notes), "", Rows.of(rows)]
+    return [
+        f"{s.source}, seed {s.seed}",
+        *(f"  {note}" for note in s.notes),
+        "",
+        Rows.of(("", *moments.values()), rows),
+    ]
 
 
 def _cycles(s: SimulationReport, short: text.Names) -> list[str | Rows]:
@@ -234,16 +238,15 @@ def build_month(lived: Sequence[Lived], *, source: str, seed: int, days: int) ->
 def month_table(month: MonthReport, stream: IO[str] | None = None) -> str:
     """As plain text."""
     happened = ", ".join(plural(n, kind) for kind, n in sorted(month.events.items()))
-    rows = Rows(
-        "",
+    heads = (
         "EXCESS x HOURS",
         "EVICTIONS",
         "OF THE EXCESS GONE",
         "WITHOUT AN EVICTION",
         "WORST LOSS OF A DOMAIN",
     )
-    for v in month.variants:
-        rows.add_row(
+    rows = (
+        (
             v.variant,
             f"{v.excess_hours:,.1f}",
             f"{v.evictions:,}",
@@ -251,8 +254,10 @@ def month_table(month: MonthReport, stream: IO[str] | None = None) -> str:
             percent(v.without_eviction),
             f"{percent(max(v.worst_loss))} beyond what must be",
         )
+        for v in month.variants
+    )
     head = f"{month.source}, seed {month.seed}: {plural(month.days, 'day')} with {happened}"
-    return render_lines((head, "", rows), stream)
+    return render_lines((head, "", Rows.of(("", *heads), rows)), stream)
 
 
 def _variant(one: Lived, nothing: float, evictions: int) -> LivedReport:

@@ -38,11 +38,10 @@ class Rows:
         self.rows: list[tuple[Text, ...]] = []
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[str]], right: Iterable[str] = ()) -> Rows:
-        """A table of plain text; the first row names the columns."""
-        head, *rest = rows
+    def of(cls, head: Sequence[str], rows: Iterable[Sequence[Text | str]], right: Iterable[str] = ()) -> Rows:
+        """A table of these columns and rows."""
         found = cls(*head, right=right)
-        found.rows = [tuple(map(plain, row)) for row in rest]
+        found.rows = [tuple(plain(c) if isinstance(c, str) else c for c in row) for row in rows]
         return found
 
     def add_row(self, *cells: Text | str) -> None:
@@ -158,17 +157,15 @@ _GRADE_STYLES = {"A": "green", "B": "green", "C": "yellow", "D": "yellow", "F": 
 def tables(report: Report, top: int) -> Iterator[tuple[str, Rows]]:
     """What goes with each zone, and the grade of each namespace; nothing of a cluster without either."""
     if len(report.domains) > 1:
-        rows = Rows("ZONE", "GOES WITH IT: NOW → PLANNED")
-        for d in report.domains[:top]:
-            rows.add_row(plain(d.domain), plain(words.zone_says(d)))
-        yield "If a zone fails", rows
+        zones = ((d.domain, words.zone_says(d)) for d in report.domains[:top])
+        yield "If a zone fails", Rows.of(("ZONE", "GOES WITH IT: NOW → PLANNED"), zones)
     if report.namespaces:
-        rows = Rows("GRADE", "NAMESPACE", "WHY")
-        for n in report.namespaces[:top]:
-            letters = plain(words.grade_letters(n), _GRADE_STYLES[n.grade])
-            rows.add_row(letters, plain(n.namespace), plain(words.grade_says(n)))
-        more = len(report.namespaces) - top
-        yield "Namespaces" + (f" (the worst {top:,} of {top + more:,})" if more > 0 else ""), rows
+        grades = (
+            (plain(words.grade_letters(n), _GRADE_STYLES[n.grade]), n.namespace, words.grade_says(n))
+            for n in report.namespaces[:top]
+        )
+        more = f" (the worst {top:,} of {len(report.namespaces):,})" if len(report.namespaces) > top else ""
+        yield f"Namespaces{more}", Rows.of(("GRADE", "NAMESPACE", "WHY"), grades)
 
 
 def timeline(report: Report) -> str:
@@ -210,7 +207,7 @@ def _worst(report: DrillReport, short: Names) -> Rows:
     after = ["PLANNED"] if report.planned else []
     numbers = ["NODES", "LOST", "PENDING", *after, "HELD", "GONE"]
     rows = (_row(f, short, planned=report.planned) for f in report.worst)
-    return Rows.of([["IF IT FAILS", *numbers, "BREACHED"], *rows], numbers)
+    return Rows.of(("IF IT FAILS", *numbers, "BREACHED"), rows, numbers)
 
 
 def lines(report: DrillReport) -> Iterator[str | Rows]:
@@ -446,7 +443,7 @@ class _View:
             self._moment()
         if self.wide:
             every = ((b.pod.key, b.reason.code.value, b.reason.message) for b in self.report.blocked)
-            self._print(Rows.of([("POD", "REASON", "WHY"), *every]))
+            self._print(Rows.of(("POD", "REASON", "WHY"), every))
             return
         table = Rows("PODS", "REASON", "FOR EXAMPLE")
         for i, g in enumerate(groups):
@@ -503,16 +500,17 @@ class _View:
         if not self.wide or not self.report.risks:
             return
         self._title("Lost with the fullest domain")
-        table = Rows("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST")
-        for r in self.report.risks:
-            table.add_row(
-                plain(f"{r.namespace}/{r.workload}"),
-                plain(text.short_key(r.topology_key)),
-                plain(r.domain or "(none)"),
-                plain(f"{r.pods:,}"),
-                *(plain(text.percent(share)) for share in (r.lost, r.planned, r.best)),
+        rows = (
+            (
+                f"{r.namespace}/{r.workload}",
+                text.short_key(r.topology_key),
+                r.domain or "(none)",
+                f"{r.pods:,}",
+                *map(text.percent, (r.lost, r.planned, r.best)),
             )
-        self._print(table)
+            for r in self.report.risks
+        )
+        self._print(Rows.of(("WORKLOAD", "KEY", "DOMAIN", "PODS", "LOST", "PLANNED", "BEST"), rows))
 
     def rests_on(self) -> None:
         """Writes the assumptions, and what was missing."""
