@@ -533,14 +533,17 @@ def _fitting(p: Placement, short: Names, wide: bool) -> list[str | Rows]:
     shown = nodes if wide else nodes[:_MOST]
     plugins, keys = scoring(p), _keys(shown)
     numbers = ["SCORE", *plugins] if plugins else []
-    rows = ((*_place(v, keys, short), *(_numbers(v, plugins) if plugins else ())) for v in shown)
+    rows = (
+        (
+            *_place(v, keys, short),
+            *([str(v.score)] if plugins else []),
+            *(str(v.scores.get(name, "")) for name in plugins),
+        )
+        for v in shown
+    )
     more = f"  and {len(nodes) - len(shown):,} more (-o wide)"
     table = Rows.of(("NODE", *(short_key(k).upper() for k in keys), *numbers), rows, numbers)
     return ["", "Takes it", table, *([more] if len(shown) < len(nodes) else [])]
-
-
-def _numbers(v: NodeVerdict, plugins: Sequence[str]) -> tuple[str, ...]:
-    return str(v.score), *(str(v.scores.get(name, "")) for name in plugins)
 
 
 def _place(v: NodeVerdict, keys: Sequence[str], short: Names) -> tuple[str, ...]:

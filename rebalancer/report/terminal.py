@@ -388,7 +388,7 @@ class _View:
         self._print(table)
         self._rest(len(rows), "constraint")
         if not self.report.evictions:
-            self._shortened()
+            self._dim(self.short.note)
 
     def plan(self) -> None:
         """Writes the evictions, wave by wave, each with the constraints that it helps."""
@@ -399,7 +399,7 @@ class _View:
         self._rest(len(self.report.evictions), "eviction")
         if self.wide:
             self._print(plain(words.WORTH, "dim"))
-        self._shortened()
+        self._dim(self.short.note)
         if len(self.report.waves) > 1:
             self._print(plain(timeline(self.report), "dim"))
 
@@ -427,7 +427,7 @@ class _View:
             self._title("What stays, and why")
             if said := beyond_reach(self.report):
                 self._print(plain(said))
-            self._moment()
+            self._dim(text.moment(self.report))
             for c in self._first(left):
                 head = f"{text.name_of(c)}, {text.short_key(c.constraint.topology_key)}"
                 excess = f": excess {c.residual_excess:,} stays" if c.residual_excess else ""
@@ -440,7 +440,7 @@ class _View:
             return
         self._title(f"Not evicted: {text.plural(len(self.report.blocked), 'pod')}")
         if not left:
-            self._moment()
+            self._dim(text.moment(self.report))
         if self.wide:
             every = ((b.pod.key, b.reason.code.value, b.reason.message) for b in self.report.blocked)
             self._print(Rows.of(("POD", "REASON", "WHY"), every))
@@ -457,12 +457,8 @@ class _View:
             table.add_row(plain(f"{len(g.pods):,}"), plain(g.reason, "yellow"), example)
         self._print(table)
 
-    def _shortened(self) -> None:
-        if self.short.note:
-            self._print(plain(self.short.note, "dim"))
-
-    def _moment(self) -> None:
-        if said := text.moment(self.report):
+    def _dim(self, said: str) -> None:
+        if said:
             self._print(plain(said, "dim"))
 
     def room(self) -> None:

@@ -268,11 +268,6 @@ class FoundGroup(Struct, frozen=True):
     severity: str
     findings: tuple[Finding, ...]
 
-    @property
-    def objects(self) -> str:
-        """Examples of the objects that are concerned."""
-        return listing(f.object for f in self.findings)
-
     def more(self, most: int) -> str:
         """Whom it is about beside the first, so many of them by name; "" if nobody."""
         first, *rest = self.findings
