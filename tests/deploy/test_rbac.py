@@ -214,6 +214,15 @@ def test_every_right_is_used_and_none_is_missing(name: str, tmp_path: Path) -> N
     assert not unused, "granted and never asked for"
 
 
+def test_pods_are_replaced_first_with_these_rights(tmp_path: Path) -> None:
+    values = {"mode": "cronjob", **FIRST, "config": {"evictions": {"method": "replaceFirst"}}}
+    with installed(values, tmp_path) as (run, _):
+        run.command()
+        assert not [a for a in run.accesses if a.code == 403]
+        assert any(a.verb == "patch" and a.resource == "pods" and a.code == 200 for a in run.accesses)
+        assert all("released" not in str(p["metadata"]) for p in run.cluster.store.list("Pod"))
+
+
 def test_a_missing_right_is_noticed(tmp_path: Path) -> None:
     with installed(SAME["report"], tmp_path) as (run, _):
         role = run.cluster.store.get("ClusterRole", "rebalancer-read", None)
