@@ -17,7 +17,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.nodes import NodeTable
 
@@ -107,7 +107,7 @@ class Owned:
     def __init__(self, snapshot: Snapshot, manner: Manner) -> None:
         self.owners = Owners(snapshot, PolicyOptions())
         self.manner = manner
-        self._replacements = Replacements(VerticalAutoscalers(snapshot))
+        self._replacements = Replacements(snapshot)
         self._alike: dict[tuple[int, int], tuple[Pod, Fate, str, Workload | None]] = {}
         self._deleted_after: dict[tuple[Toleration, ...], float | None] = {}
         self.running: Counter[str] = Counter()

@@ -183,6 +183,11 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         yield "the pod is a virtual machine, which is on both nodes while it moves"
     if template.autosized:
         yield "a VerticalPodAutoscaler may set the pod's requests anew when it is made"
+    if template.unsettled:
+        yield (
+            "the pod has a node selector or tolerations that its template does not ask for, nor its "
+            "namespace's annotations or its RuntimeClass now"
+        )
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
     if template.node_features:
@@ -225,6 +230,9 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     for r in extended:
         if r in classes:
             yield f"{r} may be served by claims of device class {classes[r]}, which are not modelled"
+        tolerated = any(t.key in ("", r) for t in template.tolerations)
+        if not tolerated and any(t.key == r for n in snapshot.nodes for t in n.spec.taints):
+            yield f"nodes are tainted {r}, and ExtendedResourceToleration may have new pods tolerate that"
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
 

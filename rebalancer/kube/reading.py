@@ -8,7 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -43,7 +43,16 @@ from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
-from rebalancer.model.workload import LimitRange, PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import (
+    LimitRange,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+    VerticalPodAutoscaler,
+    Workload,
+)
 from rebalancer.policy.options import LabelUser, LabelUsers
 
 log = logging.getLogger(__name__)
@@ -183,6 +192,13 @@ class _Version(Struct, frozen=True, rename="camel"):
 _READ_TIMEOUT = 15.0
 """Seconds; one object is small, and an eviction waits for it."""
 _RELISTS = 3
+Named = RuntimeClass | PriorityClass | Namespace
+"""What templates name. A Namespace stands for a ServiceAccount, of which only the metadata is read."""
+_NAMED: dict[str, Any] = {
+    "ServiceAccount": Namespace,
+    "RuntimeClass": RuntimeClass,
+    "PriorityClass": PriorityClass,
+}
 _MOST_REMEMBERED = 20_000
 """Parts that objects may share; beyond it they are forgotten, as a daemon reads for months."""
 
@@ -209,6 +225,7 @@ class Objects:
         self._backoff = backoff
         self._decoder = Decoder()
         self._decoding = threading.Lock()
+        self._no_sizing = False
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name; None if there is none."""
@@ -222,25 +239,30 @@ class Objects:
         found = self._get(kind, namespace, name)
         return found if isinstance(found, Workload) else None
 
-    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Whether there is an object of that name, of a kind in `NAMED`; None where that cannot be seen: it
-        may not be read, or the kind is not served."""
+    def named(self, kind: str, namespace: str, name: str) -> Named | Literal[False] | None:
+        """The object of that name, of a kind in `NAMED`; False if there is none, None where that cannot be
+        seen: it may not be read, or the kind is not served."""
         resource = NAMED[kind]
         target = Target("get", resource, namespace, name)
         where = resource.path(namespace, name)
 
-        def ask() -> None:
-            self._connection.request(
+        def ask() -> Named:
+            answer = self._connection.request(
                 "GET", where, target, accept=resource.watch_accept, read_timeout=_READ_TIMEOUT
             )
+            try:
+                found: Named = msgspec.json.decode(answer.body, type=_NAMED[kind])
+                _ = found.takes if isinstance(found, RuntimeClass) else None
+            except MALFORMED as e:
+                raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
+            return found
 
         try:
-            retry(ask, wait=self._wait, backoff=self._backoff)
+            return retry(ask, wait=self._wait, backoff=self._backoff)
         except ForbiddenError:
             return None
         except NotFoundError as e:
             return False if e.kind else None
-        return True
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace."""
@@ -251,6 +273,17 @@ class Objects:
         """All quotas of a namespace."""
         _, found = self._list("ResourceQuota", namespace)
         return tuple(o for o in found if isinstance(o, ResourceQuota))
+
+    def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
+        """All VerticalPodAutoscalers of a namespace; none where they are not served."""
+        if self._no_sizing:
+            return ()
+        try:
+            _, found = self._list("VerticalPodAutoscaler", namespace)
+        except NotFoundError:
+            self._no_sizing = True
+            return ()
+        return tuple(o for o in found if isinstance(o, VerticalPodAutoscaler))
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
         """All LimitRanges of a namespace; None where they may not be read."""

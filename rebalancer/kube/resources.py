@@ -121,8 +121,8 @@ NAMED = {
     r.kind: r
     for r in (
         Resource("ServiceAccount", "", "v1", "serviceaccounts", metadata_only=True),
-        Resource("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", namespaced=False, metadata_only=True),
-        replace(RESOURCES["PriorityClass"], metadata_only=True),
+        Resource("RuntimeClass", "node.k8s.io", "v1", "runtimeclasses", namespaced=False),
+        RESOURCES["PriorityClass"],
     )
 }
 """Kinds of which single objects are read, by the names that templates give."""

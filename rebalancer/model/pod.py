@@ -164,7 +164,8 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `held`: what it takes of its node, where its status says something else than its spec; and then
+    made. `unsettled`: it has a node selector or tolerations that what adds them does not say now.
+    `held`: what it takes of its node, where its status says something else than its spec; and then
     `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
@@ -199,6 +200,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
     autosized: bool = False
+    unsettled: bool = False
     held: Held | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None
@@ -248,6 +250,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     stuck: str = ""
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
     own_cost: int | None = None
     cost_by: str = ""
     resource_version: str = ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.node import ObjectMeta, OwnerReference, Toleration
 from rebalancer.model.pod import PodTemplate
+from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector
 
 
@@ -247,3 +248,29 @@ class LimitRange(Struct, frozen=True, eq=False):
 
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class Overhead(Struct, frozen=True, rename="camel"):
+    """What each pod of a class takes beside its containers; quantities as written."""
+
+    pod_fixed: dict[str, str | int | float] = {}
+
+
+class Scheduling(Struct, frozen=True, rename="camel"):
+    """What a class adds to its pods."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class RuntimeClass(Struct, frozen=True):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    metadata: ObjectMeta
+    overhead: Overhead | None = None
+    scheduling: Scheduling | None = None
+
+    @property
+    def takes(self) -> dict[str, int]:
+        """Its overhead, in the scheduler's integers. Raises ValueError for what is no quantity."""
+        return resource_list(self.overhead.pod_fixed if self.overhead is not None else {})

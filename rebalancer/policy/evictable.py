@@ -16,9 +16,9 @@ from rebalancer.policy.annotations import own_verdict, paused, verdict
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
-from rebalancer.policy.quota import Quotas
+from rebalancer.policy.quota import Admission, Quotas, not_as_planned
 from rebalancer.policy.replace_first import Release, ReplaceFirst
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements
 
 # Pods on nodes that are not Ready, where an evicted pod may stay Terminating for a long time.
 #
@@ -128,7 +128,7 @@ class Evictable:
         self._snapshot = snapshot
         self._options = options
         self.budgets = Budgets(snapshot)
-        self.replacements = Replacements(VerticalAutoscalers(snapshot))
+        self.replacements = Replacements(snapshot, options.runtime_classes)
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
         self.shares = Shares(snapshot, options, self.owners)
@@ -320,7 +320,16 @@ class Evictable:
                 {},
                 "allow the kind (scope.ownerKindsAllow) if it replaces evicted pods at once",
             )
-        return self.owners.why_not(owner) or self._options.waiting_owners.get(self.owners.top(owner).key)
+        waits = self._options.waiting_owners.get(self.owners.top(owner).key)
+        return self.owners.why_not(owner) or waits or self._by_namespace(pod, owner)
+
+    def _by_namespace(self, pod: Pod, owner: Workload) -> Reason | None:
+        """What the namespace's own annotations make of new pods."""
+        namespace = self._snapshot.namespaces.get(pod.namespace)
+        if namespace is None:
+            return None
+        by = Admission(namespace=namespace.metadata)
+        return not_as_planned(self.replacements.of(pod.template, owner), owner, by)
 
     def _gang_allowed(self, pod: Pod) -> bool:
         """Whether policy opens the kind of gang that the pod's controller is, or the controller's own. Other
@@ -366,6 +375,14 @@ class Evictable:
             return Reason(
                 ReasonCode.EVICTION_RESPONDER,
                 f"{t.eviction_responders[0]} handles its evictions, and the Eviction API does not ask it",
+                {},
+                "annotate the pod with rebalancer.io/evict=true if it may be evicted all the same",
+            )
+        if pod.finalizers and pod.owner is not None and pod.owner.kind == "StatefulSet":
+            return Reason(
+                ReasonCode.EVICTION_RESPONDER,
+                f"has the finalizer {pod.finalizers[0]}: until somebody takes it away the pod does not end, "
+                f"and StatefulSet {pod.owner.name} makes no replacement",
                 {},
                 "annotate the pod with rebalancer.io/evict=true if it may be evicted all the same",
             )

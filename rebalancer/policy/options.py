@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from rebalancer.model.reason import Reason
 from rebalancer.model.selectors import Selector
+from rebalancer.model.workload import RuntimeClass
 
 
 class Method(StrEnum):
@@ -116,9 +117,10 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     of one owner may be away together, rounded down, at least one. `min_worth`: how many pods fewer have
     to go with the fullest domain, for each eviction. `waiting_owners`: owners that are left
     alone for now because of earlier evictions, by Kind/namespace/name of the topmost owner (the Deployment,
-    not its ReplicaSet), and why. `held`: why no pod may be evicted at all. `approval`: which evictions wait
-    for somebody; `approved`: what may go of them. `method`: how pods are moved whose workload says nothing of
-    it; auto: replace first where its budget allows no disruption. `max_released`: how many pods may be
+    not its ReplicaSet), and why. `runtime_classes`: those that are known, by name. `held`: why no pod may be
+    evicted at all. `approval`: which evictions wait for somebody; `approved`: what may go of them. `method`:
+    how pods are moved whose workload says nothing of it; auto: replace first where its budget allows no
+    disruption. `max_released`: how many pods may be
     released together. `no_release`: why none may be. `label_users`: None where nobody has looked.
     """
 
@@ -165,6 +167,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     min_worth: float = 0.0
 
     waiting_owners: Mapping[str, Reason] = {}
+    runtime_classes: Mapping[str, RuntimeClass] = {}
     held: Reason | None = None
     approval: ApprovalRules = ApprovalRules()
     approved: Approved | None = None

@@ -1,4 +1,4 @@
-"""ResourceQuotas and LimitRanges: whether a replacement would be admitted.
+"""Whether a replacement would be admitted, as it is planned: quotas, LimitRanges, other admission plugins.
 
 Of quotas, while its victim still terminates.
 
@@ -12,11 +12,13 @@ the quota's *status*: a limit whose usage is not known yet admits nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 
 import msgspec
 from msgspec import Struct
 
+from rebalancer.model.node import ObjectMeta, Toleration
 from rebalancer.model.pod import Container, Pod, PodTemplate, Requests, pod_requests
 from rebalancer.model.quantity import amount, milli, resource_list
 from rebalancer.model.reason import Reason, ReasonCode
@@ -25,11 +27,20 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import (
     LimitRange,
     LimitRangeItem,
+    PriorityClass,
     ResourceQuota,
+    RuntimeClass,
+    Scheduling,
     ScopeSelectorRequirement,
     Workload,
 )
-from rebalancer.policy.replacement import Replacements
+from rebalancer.policy.replacement import (
+    DEFAULT_TOLERATIONS,
+    NODE_SELECTORS,
+    TOLERATED,
+    Replacements,
+    added_by,
+)
 
 _PIECES = frozenset({"pods", "count/pods"})
 _EXPLICIT = frozenset({"cpu", "memory"})
@@ -60,12 +71,19 @@ class Quotas:
         for q in snapshot.quotas:
             self._by_namespace[q.metadata.namespace].append((q, tuple(_limits(q))))
 
-    def why_not(self, pod: Pod, owner: Workload | None, promised: Requests | None = None) -> Reason | None:
+    def why_not(
+        self,
+        pod: Pod,
+        owner: Workload | None,
+        promised: Requests | None = None,
+        replacement: PodTemplate | None = None,
+    ) -> Reason | None:
         """Why the pod's replacement would not be admitted; None if it would be.
 
-        `promised`: what others will be charged before, by "quota/limit" (`charges`).
+        `promised`: what others will be charged before, by "quota/limit" (`charges`). `replacement`: as it was
+        planned, where that is known.
         """
-        for asked, quota, limit in self._charged(pod, owner):
+        for asked, quota, limit in self._charged(pod, owner, replacement):
             reason = _judge(quota, limit, pod, asked, owner, (promised or {}).get(_key(quota, limit), 0))
             if reason is not None:
                 return reason
@@ -79,13 +97,14 @@ class Quotas:
         }
 
     def _charged(
-        self, pod: Pod, owner: Workload | None
+        self, pod: Pod, owner: Workload | None, replacement: PodTemplate | None = None
     ) -> Iterator[tuple[PodTemplate, ResourceQuota, _Limit]]:
         """The replacement with each limit that it is charged under."""
         there = self._by_namespace.get(pod.namespace, ())
         if not there:
             return
-        asked = self._replacements.of(pod.template, owner) if owner is not None else pod.template
+        built = self._replacements.of(pod.template, owner) if owner is not None else pod.template
+        asked = replacement or built
         for quota, limits in there:
             if _covers(quota, pod, asked):
                 for limit in limits:
@@ -185,7 +204,8 @@ def _needs(limit: _Limit, template: PodTemplate) -> int:
     if not limit.of_limits:
         return template.requests.get(limit.resource, 0)
     whole = pod_requests(_by_limits(template.containers), _by_limits(template.init_containers), {}, {})
-    return whole.get(limit.resource, 0)
+    there = whole.get(limit.resource, 0)
+    return there + template.overhead.get(limit.resource, 0) if there else 0
 
 
 def _by_limits(containers: Iterable[Container]) -> list[Container]:
@@ -257,22 +277,37 @@ def out_of_range(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | N
                     {},
                     "correct the owner's template, or the LimitRange",
                 )
+    for c in (*containers, *inits):
+        if above := sorted(r for r, n in c.requests.items() if n > c.limits.get(r, n)):
+            return Reason(
+                ReasonCode.REPLACEMENT_REFUSED,
+                f"a LimitRange of namespace {asked.namespace} would give container {c.name} of its "
+                f"replacement less {', '.join(above)} as its limit than it requests: none is admitted",
+                {},
+                "state the limit in the owner's template, or raise the LimitRange's default",
+            )
     return None
 
 
-def added(ranges: Iterable[LimitRange], asked: PodTemplate) -> Reason | None:
+def added(
+    ranges: Iterable[LimitRange], asked: PodTemplate, template: PodTemplate | None = None
+) -> Reason | None:
     """Why a LimitRange would make the replacement larger than it is planned with; None if none would. Pods
-    that were made before it know nothing of its defaults."""
+    that were made before it know nothing of its defaults, or were given others. `template`: the owner's."""
     every = [(r, item) for r in ranges for item in r.spec.limits]
-    for c in (*asked.containers, *asked.init_containers):
-        known = {**c.limits, **c.requests}
-        if more := sorted(r for r, n in _filled(c, every).requests.items() if n > known.get(r, 0)):
+    planned = {c.name: c for c in _all(asked)}
+    for c in (*_all(asked), *(_all(template) if template is not None else ())):
+        known, new = planned[c.name], _filled(c, every)
+        more = {r for r, n in new.requests.items() if n > {**known.limits, **known.requests}.get(r, 0)}
+        # A limit counts for quotas, and keeps nothing from a node.
+        more |= {r for r, n in new.limits.items() if n > known.limits.get(r, n)}
+        if more:
             return Reason(
                 ReasonCode.REPLACEMENT_REFUSED,
                 f"a LimitRange of namespace {asked.namespace} would have container {c.name} of its "
-                f"replacement ask for {', '.join(more)}, and the pod does not",
+                f"replacement ask for {', '.join(sorted(more))}, and the pod does not, or for less",
                 {},
-                "state these requests in the owner's template",
+                "state these requests and limits in the owner's template",
             )
     return None
 
@@ -306,3 +341,118 @@ def _broken(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[s
         if not asked or not most or most * 1000 > asked * milli(str(ratio)):
             return f"the limit of {r} is at most {ratio} times the request"
     return ""
+
+
+# Admission plugins that may refuse a new pod, or make another of it than was planned with.
+#
+# Whether the API server has those of a namespace's annotations switched on cannot be seen. Where a pod lacks
+# what they add, it is older than they are, or they are off: it stays.
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """What plugins go by now, as far as it was read."""
+
+    namespace: ObjectMeta | None = None
+    ranges: tuple[LimitRange, ...] = ()
+    runtime_class: RuntimeClass | None = None
+    priority_class: PriorityClass | None = None
+
+
+def not_as_planned(asked: PodTemplate, owner: Workload, by: Admission) -> Reason | None:
+    """Why no new pod of the owner would be admitted as `asked`; None if it would be, or nothing is known."""
+    made = owner.template or asked
+    return next(filter(None, (rule(asked, made, by) for rule in PLUGINS.values())), None)
+
+
+def _by_ranges(asked: PodTemplate, made: PodTemplate, by: Admission) -> Reason | None:
+    stated = (asked, made) if made is not asked else (asked,)
+    refused = next(filter(None, (out_of_range(by.ranges, t) for t in stated)), None)
+    return refused or added(by.ranges, asked, made)
+
+
+def _by_node_selector(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:
+    """Rule: plugin/pkg/admission/podnodeselector; OpenShift's has a key of its own."""
+    said = by.namespace.annotations if by.namespace is not None else {}
+    there = [key for key in NODE_SELECTORS if key in said]
+    if not there:
+        return None
+    found = added_by({key: said[key] for key in there})
+    wanted = found.node_selector or {} if found is not None else None
+    if wanted is not None and wanted.items() <= asked.node_selector.items():
+        return None
+    return _otherwise(by, there[0], "node selector, which the pod does not have")
+
+
+def _by_tolerations(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:
+    """Rule: plugin/pkg/admission/podtolerationrestriction."""
+    said = by.namespace.annotations if by.namespace is not None else {}
+    found = added_by({k: said[k] for k in (DEFAULT_TOLERATIONS, TOLERATED) if k in said})
+    if found is None or not all(_held(t, asked.tolerations) for t in found.tolerations or ()):
+        return _otherwise(by, DEFAULT_TOLERATIONS, "tolerations, which the pod does not have")
+    if found.tolerated and not all(_held(t, found.tolerated) for t in asked.tolerations):
+        return _otherwise(by, TOLERATED, "list of what may be tolerated, and the pod tolerates more")
+    return None
+
+
+def _held(one: Toleration, by: Iterable[Toleration]) -> bool:
+    """Whether one of `by` tolerates all that the toleration does. Rule: tolerations.isSuperset."""
+    return any(
+        (o.key == one.key or (not o.key and o.operator == "Exists"))
+        and o.effect in ("", one.effect)
+        and (o.toleration_seconds is None or o.toleration_seconds >= (one.toleration_seconds or inf))
+        and (o.operator == "Exists" or (one.operator != "Exists" and o.value == one.value))
+        for o in by
+    )
+
+
+def _otherwise(by: Admission, key: str, what: str) -> Reason:
+    name = by.namespace.name if by.namespace is not None else ""
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"namespace {name} gives new pods by its annotation {key} a {what}",
+        {},
+        "let the owner replace its pods (kubectl rollout restart), or correct the annotation",
+    )
+
+
+def _by_runtime_class(asked: PodTemplate, made: PodTemplate, by: Admission) -> Reason | None:
+    if (runs := by.runtime_class) is None:
+        return None
+    scheduling, overhead = runs.scheduling or Scheduling(), runs.takes
+    if (
+        asked.overhead == overhead
+        and made.overhead in ({}, overhead)
+        and scheduling.node_selector.items() <= asked.node_selector.items()
+        and set(scheduling.tolerations) <= set(asked.tolerations)
+    ):
+        return None
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"RuntimeClass {runs.metadata.name} has another overhead, node selector or tolerations than its "
+        "replacement is planned with, or than its template has",
+        {},
+        "it is planned anew; where the template contradicts the RuntimeClass, correct it",
+    )
+
+
+def _by_priority(asked: PodTemplate, _: PodTemplate, by: Admission) -> Reason | None:
+    found = by.priority_class
+    if found is None or found.value == asked.priority:
+        return None
+    return Reason(
+        ReasonCode.REPLACEMENT_REFUSED,
+        f"PriorityClass {found.metadata.name} gives priority {found.value}, and its replacement is planned "
+        f"with {asked.priority}",
+        {"priority": found.value, "planned": asked.priority},
+    )
+
+
+PLUGINS: Mapping[str, Callable[[PodTemplate, PodTemplate, Admission], Reason | None]] = {
+    "LimitRanger": _by_ranges,
+    "PodNodeSelector": _by_node_selector,
+    "PodTolerationRestriction": _by_tolerations,
+    "Priority": _by_priority,
+    "RuntimeClass": _by_runtime_class,
+}
+"""By upstream's name. Asked for a plan, as far as the snapshot tells, and before each request of what is read
+then. ResourceQuota is above; NamespaceLifecycle, PodSecurity and what must exist: `policy/owners.py`."""

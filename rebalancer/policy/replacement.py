@@ -1,8 +1,9 @@
 """The pod that an owner makes in place of an evicted one.
 
 It is built from the owner's template, plus what admission had added to the evicted pod (tolerations, merged
-selectors, injected containers), and has no node. If nothing differs, it *is* the evicted pod's template, so
-that whatever is cached for that template is valid for the replacement too.
+selectors, injected containers) and what it adds now (priorities, what a RuntimeClass says), and has no node.
+If nothing differs, it *is* the evicted pod's template, so that whatever is cached for that template is valid
+for the replacement too. Where admission would refuse it, or make another of it, is in `policy/quota.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.model.node import Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import RuntimeClass, Scheduling, Workload
 from rebalancer.spread.constraint import resolve
 
 # What vertical autoscalers make of a replacement: requests that its template and its predecessor lack.
@@ -50,16 +53,7 @@ class VerticalAutoscalers:
             return template
         more: Requests = {}
         containers = tuple(_raised(c, targets, more) for c in template.containers)
-        return replace(
-            template,
-            autosized=True,
-            containers=containers,
-            requests={r: bounded(n) for r, n in _sum(template.requests, more).items()},
-            nonzero_cpu=bounded(template.nonzero_cpu + more.get("cpu", 0)),
-            nonzero_memory=bounded(template.nonzero_memory + more.get("memory", 0)),
-            scored_cpu=bounded(template.scored_cpu + more.get("cpu", 0)),
-            scored_memory=bounded(template.scored_memory + more.get("memory", 0)),
-        )
+        return replace(_larger_by(more, template), autosized=True, containers=containers)
 
     def _of(self, owner: Workload) -> list[Mapping[str, Requests]]:
         """Of the owner itself, and of its own controller: of a Deployment, for its ReplicaSets."""
@@ -81,18 +75,36 @@ def _raised(container: Container, targets: list[Mapping[str, Requests]], more: R
     return replace(container, requests=requests) if any(grown.values()) else container
 
 
-def _sum(one: Requests, other: Requests) -> Requests:
-    total = dict(one)
-    add(total, other)
-    return total
+def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:
+    """The template with so much more, or less, of its resources."""
+    total = dict(template.requests)
+    add(total, more)
+    cpu, memory = more.get("cpu", 0), more.get("memory", 0)
+    return replace(
+        template,
+        requests={r: bounded(n) for r, n in total.items()},
+        nonzero_cpu=bounded(template.nonzero_cpu + cpu),
+        nonzero_memory=bounded(template.nonzero_memory + memory),
+        scored_cpu=bounded(template.scored_cpu + cpu),
+        scored_memory=bounded(template.scored_memory + memory),
+    )
 
 
 class Replacements:
-    """Replacement templates, one for each (owner, template). `autoscalers`: what sets requests; None:
-    nothing."""
+    """Replacement templates, one for each (owner, template). `snapshot`: whose vertical autoscalers and
+    PriorityClasses count; None: none. `runtime_classes`: by name, as far as they were read."""
 
-    def __init__(self, autoscalers: VerticalAutoscalers | None = None) -> None:
-        self._autoscalers = autoscalers
+    def __init__(
+        self, snapshot: Snapshot | None = None, runtime_classes: Mapping[str, RuntimeClass] | None = None
+    ) -> None:
+        self._autoscalers = VerticalAutoscalers(snapshot) if snapshot is not None else None
+        classes = snapshot.priority_classes if snapshot is not None else {}
+        self._priority_classes = classes
+        self._default_class = min(
+            (c for c in classes.values() if c.global_default), key=lambda c: c.value, default=None
+        )
+        self._runtime_classes = runtime_classes or {}
+        self._namespaces = snapshot.namespaces if snapshot is not None else {}
         self._memo: dict[tuple[str, int], tuple[PodTemplate, PodTemplate]] = {}
 
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -101,11 +113,95 @@ class Replacements:
         found = self._memo.get(key)
         if found is None:
             # What a resize has it take for now is no part of the new pod.
-            built = _build(template.by_spec or template, owner.template)
+            built = self._ranked(_build(template.by_spec or template, owner.template), owner)
+            if (runs := self._runtime_classes.get(owner.runtime_class)) is not None:
+                built = _run_by(runs, built)
+            if owner.template is not None and self._unsettled(built, owner.template, runs):
+                built = replace(built, unsettled=True)
             if self._autoscalers is not None:
                 built = self._autoscalers.applied(built, owner)
             found = self._memo[key] = (template, built)
         return found[1]
+
+    def _ranked(self, built: PodTemplate, owner: Workload) -> PodTemplate:
+        """With the priority that its class, or the default one, gives now.
+
+        Rule: plugin/pkg/admission/priority.
+        """
+        named = owner.template.priority_class if owner.template is not None else built.priority_class
+        found = self._priority_classes.get(named) if named else self._default_class
+        if found is None or (built.priority, built.priority_class) == (found.value, found.metadata.name):
+            return built
+        preempts = found.preemption_policy != "Never"
+        return replace(built, priority=found.value, priority_class=found.metadata.name, preempts=preempts)
+
+    def _unsettled(self, built: PodTemplate, asked: PodTemplate, runs: RuntimeClass | None) -> bool:
+        """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now. Where
+        neither says anything, a webhook does."""
+        namespace = self._namespaces.get(built.namespace)
+        added = added_by(namespace.metadata.annotations if namespace is not None else {})
+        if added is None:
+            return False  # no new pod is admitted
+        runs_on = (runs.scheduling if runs is not None else None) or Scheduling()
+        if runs is not None or added.node_selector is not None:
+            known = (
+                asked.node_selector.keys() | runs_on.node_selector.keys() | (added.node_selector or {}).keys()
+            )
+            if built.node_selector.keys() - known:
+                return True
+        if runs is None and added.tolerations is None:
+            return False
+        explained = {*asked.tolerations, *runs_on.tolerations, *(added.tolerations or ())}
+        usual = _BY_DEFAULT | built.requests.keys()
+        return any(t not in explained and t.key not in usual for t in built.tolerations)
+
+
+def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
+    """With what a RuntimeClass says now. Rule: plugin/pkg/admission/runtimeclass."""
+    scheduling = runs.scheduling or Scheduling()
+    selector = {**scheduling.node_selector, **built.node_selector}
+    tolerations = tuple(dict.fromkeys((*built.tolerations, *scheduling.tolerations)))
+    if selector != built.node_selector or len(tolerations) > len(built.tolerations):
+        built = replace(built, node_selector=selector, tolerations=tolerations)
+    overhead = runs.takes
+    if overhead == built.overhead:
+        return built
+    more = dict(overhead)
+    add(more, {r: -n for r, n in built.overhead.items()})
+    return replace(_larger_by(more, built), overhead=overhead)
+
+
+_BY_DEFAULT = frozenset(f"node.kubernetes.io/{k}" for k in ("not-ready", "unreachable", "memory-pressure"))
+"""Every pod may be given tolerations of these, and of extended resources that it asks for."""
+NODE_SELECTORS = ("scheduler.alpha.kubernetes.io/node-selector", "openshift.io/node-selector")
+DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+TOLERATED = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+ADDING = (*NODE_SELECTORS, DEFAULT_TOLERATIONS, TOLERATED)
+"""Annotations of namespaces that PodNodeSelector, OpenShift and PodTolerationRestriction go by."""
+
+
+class Added(Struct, frozen=True):
+    """What a namespace adds to its pods, and all that they may tolerate; None = it does not say."""
+
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    tolerated: tuple[Toleration, ...] = ()
+
+
+def added_by(annotations: Mapping[str, str]) -> Added | None:
+    """What a namespace with these annotations adds; None where they cannot be read: no pod is admitted."""
+    selector: dict[str, str] | None = None
+    for said in (annotations[key] for key in NODE_SELECTORS if key in annotations):
+        pairs = [p.strip().partition("=") for p in said.split(",") if p.strip()]
+        if not all(key and mark and "=" not in value for key, mark, value in pairs):
+            return None
+        selector = {**(selector or {}), **{key.strip(): value.strip() for key, _, value in pairs}}
+    listed = {key: annotations.get(key, "").strip() for key in (DEFAULT_TOLERATIONS, TOLERATED)}
+    try:
+        read = {k: msgspec.json.decode(v, type=tuple[Toleration, ...]) for k, v in listed.items() if v}
+    except msgspec.DecodeError:
+        return None
+    return Added(selector, read.get(DEFAULT_TOLERATIONS), read.get(TOLERATED, ()))
 
 
 def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:

@@ -25,7 +25,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
 from rebalancer.report.terminal import Rows
@@ -173,7 +173,7 @@ def explain_pod(
     owner = snapshot.owner_of(pod.namespace, pod.owner)
     template = pod.template
     if replacement and owner is not None:
-        template = Replacements(VerticalAutoscalers(snapshot)).of(template, owner)
+        template = Replacements(snapshot).of(template, owner)
     held = replacement and (owner is None or owner.kind != "StatefulSet")
     known = any(p is pod for p in snapshot.pods)
     situation = _situation(pod, state, replacement=replacement, held=held) if known else NEW

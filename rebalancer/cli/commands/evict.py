@@ -371,7 +371,7 @@ def pause(
     """
     from rebalancer.policy.annotations import pause_value
     from rebalancer.report.text import clean
-    from rebalancer.runtime.commands.pausing import pause_all
+    from rebalancer.runtime.commands.pausing import nobody_in, pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 
     lasts = None
@@ -390,9 +390,12 @@ def pause(
 
     with _reached(config, reach) as (settings, connection):
         done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
+        slip = bool(domain) and nobody_in(connection, domain)
     end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
     until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
+    if slip:
+        paused = f"no node is in {domain}: unless one has been, all evictions are paused"
     if done.not_set:
         paused += " only in part"
     elif done.not_seen:

@@ -352,6 +352,7 @@ class PodDecoder:
             stuck=_stuck(statuses),
             owner=owner,
             annotations=annotations,
+            finalizers=meta.finalizers,
             own_cost=own_cost,
             cost_by=intern(cost_by or ""),
             resource_version=meta.resource_version,

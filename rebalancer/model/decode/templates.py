@@ -134,6 +134,7 @@ class _PodMeta(Struct, frozen=True, rename="camel"):
     annotations: Raw = _NONE
     owner_references: Raw = _NONE
     managed_fields: Raw = _NONE
+    finalizers: tuple[str, ...] = ()
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None

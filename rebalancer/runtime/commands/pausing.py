@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers, Place
+from rebalancer.kube.lists import pages
+from rebalancer.kube.resources import RESOURCES
 from rebalancer.policy.annotations import PAUSE, meant_as_pause, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
@@ -103,6 +106,17 @@ def pause_all(
     not_seen += _without_lease(connection, found, wait)
     longer = [f"{place}: {d.before}" for place, d in done.items() if d.stays and d.before != said]
     return Done(brakes=list(versions), longer=longer, seen_by=seen_by, not_set=not_set, not_seen=not_seen)
+
+
+def nobody_in(connection: Connection, domain: str) -> bool:
+    """Whether no node is in the domain (key=value), as far as that can be seen."""
+    nodes, wait = replace(RESOURCES["Node"], metadata_only=True), threading.Event().wait
+    try:
+        return not next(pages(connection, nodes, wait=wait, labels=domain, limit=1, backoff=_HASTY)).items
+    except StatusError as e:
+        return e.code == HTTPStatus.BAD_REQUEST  # no label can be so
+    except KubeError:
+        return False
 
 
 def _without_lease(connection: Connection, found: Survey, wait: Wait) -> list[str]:

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
 from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
+from rebalancer.kube.reading import Named
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Check, Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
-from rebalancer.model.workload import LimitRange, Namespace, PodDisruptionBudget, ResourceQuota, Workload
+from rebalancer.model.workload import (
+    LimitRange,
+    Namespace,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+    VerticalPodAutoscaler,
+    Workload,
+)
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, Method, PolicyOptions
 from rebalancer.policy.owners import failing, gone, named, queue_of
-from rebalancer.policy.quota import Quotas, added, out_of_range
+from rebalancer.policy.quota import Admission, Quotas, not_as_planned
+from rebalancer.policy.replacement import ADDING, VerticalAutoscalers
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
@@ -49,12 +60,18 @@ def namespace_refuses(
     if planned is None:
         return None
     for what, differs in (
-        ("annotations", steering(live.annotations) != steering(planned.annotations)),
+        ("annotations", _said(live) != _said(planned)),
         ("labels", live.labels != planned.labels),
     ):
         if differs:
             return _changed(f"namespace {name} has changed since the plan: its {what}")
     return None
+
+
+def _said(namespace: ObjectMeta) -> dict[str, str]:
+    """Its annotations that some rule reads."""
+    there = namespace.annotations
+    return {**steering(there), **{k: there[k] for k in ADDING if k in there}}
 
 
 def _changed(message: str) -> Reason:
@@ -91,7 +108,11 @@ def short_of_ready(top: Workload, live: Workload, in_flight: int, limit: Limit) 
     `top`: its Deployment, if it has one. What this wave has evicted counts as Ready: the wave was planned
     within the limit.
     """
-    ready = live.ready_replicas + in_flight
+    ready = live.ready_replicas
+    if live.min_ready_seconds:
+        # Who has just become Ready is not available yet.
+        ready = min(ready, live.available_replicas)
+    ready += in_flight
     return degraded(top, ready, live.replicas - ready, limit)
 
 
@@ -146,6 +167,7 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
         ("tolerations", live.template.tolerations != planned.template.tolerations),
         ("annotations", steering(live.annotations) != steering(planned.annotations)),
         ("owner", _uid(live) != _uid(planned)),
+        ("finalizers", live.finalizers != planned.finalizers),
     ):
         if differs:
             return _changed(f"pod {live.key} has changed since the plan: its {what}")
@@ -168,11 +190,11 @@ def _uid(pod: Pod) -> str:
 T = TypeVar("T")
 
 
-class Admission(Protocol):
+class AdmissionReads(Protocol):
     """`rebalancer.kube.reading.Objects`, as far as it is needed here. Methods raise KubeError."""
 
-    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
-        """Whether there is an object of that name; None where that cannot be seen."""
+    def named(self, kind: str, namespace: str, name: str) -> Named | Literal[False] | None:
+        """The object of that name; False if there is none, None where that cannot be seen."""
         ...
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
@@ -183,23 +205,31 @@ class Admission(Protocol):
 _AT_ONCE = 8
 
 
-def why_not(move: Move, owner: Workload, reads: Admission) -> Reason | None:
-    """Why no new pod of the owner would be admitted; None if it would be, or if that cannot be seen."""
-    for kind, name in named(owner):
-        if reads.exists(kind, owner.namespace, name) is False:
+def why_not(move: Move, owner: Workload, reads: AdmissionReads) -> Reason | None:
+    """Why no new pod of the owner would be admitted as planned; None if it would be, or if that cannot be
+    seen."""
+    there = {kind: (name, reads.named(kind, owner.namespace, name)) for kind, name in named(owner)}
+    for kind, (name, found) in there.items():
+        if found is False:
             return gone(f"{owner.kind} {owner.name}", kind, name)
-    ranges = reads.limit_ranges(owner.namespace) or ()
-    return out_of_range(ranges, move.replacement) or added(ranges, move.replacement)
+    _, runs = there.get("RuntimeClass", ("", None))
+    _, ranks = there.get("PriorityClass", ("", None))
+    by = Admission(
+        ranges=reads.limit_ranges(owner.namespace) or (),
+        runtime_class=runs if isinstance(runs, RuntimeClass) else None,
+        priority_class=ranks if isinstance(ranks, PriorityClass) else None,
+    )
+    return not_as_planned(move.replacement, owner, by)
 
 
 class _Asked(Struct, frozen=True):
     """What a plan's moves rest on, each asked for once. What could not be asked for is None: before the
     eviction it is asked for again."""
 
-    there: Mapping[tuple[str, str, str], bool | None]
+    there: Mapping[tuple[str, str, str], Named | Literal[False] | None]
     ranges: Mapping[str, tuple[LimitRange, ...] | None]
 
-    def exists(self, kind: str, namespace: str, name: str) -> bool | None:
+    def named(self, kind: str, namespace: str, name: str) -> Named | Literal[False] | None:
         return self.there[kind, namespace, name]
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
@@ -213,7 +243,20 @@ class _Asked(Struct, frozen=True):
             yield "LimitRanges, which may refuse replacements, could not be seen"
 
 
-def missing(moves: Iterable[Move], reads: Admission) -> tuple[dict[str, Reason], tuple[str, ...]]:
+def runtime_classes(moves: Iterable[Move], reads: AdmissionReads) -> dict[str, RuntimeClass]:
+    """The RuntimeClasses of the moves' owners by name, as far as they can be read."""
+    found = {}
+    for name in sorted({m.owner.runtime_class for m in moves} - {""}):
+        try:
+            read = reads.named("RuntimeClass", "", name)
+        except KubeError:
+            continue  # asked again before an eviction
+        if isinstance(read, RuntimeClass):
+            found[name] = read
+    return found
+
+
+def missing(moves: Iterable[Move], reads: AdmissionReads) -> tuple[dict[str, Reason], tuple[str, ...]]:
     """Owner (Kind/namespace/name) → why no new pod of it would be admitted; and what could not be seen."""
     movers = {m.owner.key: m for m in moves}
     names = {(kind, m.owner.namespace, name) for m in movers.values() for kind, name in named(m.owner)}
@@ -225,7 +268,7 @@ def missing(moves: Iterable[Move], reads: Admission) -> tuple[dict[str, Reason],
             return None
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="named") as pool:
-        there = {key: pool.submit(ask, reads.exists, *key) for key in sorted(names)}
+        there = {key: pool.submit(ask, reads.named, *key) for key in sorted(names)}
         ranges = {
             n: pool.submit(ask, reads.limit_ranges, n) for n in {m.pod.namespace for m in movers.values()}
         }
@@ -234,7 +277,7 @@ def missing(moves: Iterable[Move], reads: Admission) -> tuple[dict[str, Reason],
     return {key: reason for key, reason in found.items() if reason is not None}, tuple(asked.unseen())
 
 
-class Reads(Admission, Protocol):
+class Reads(AdmissionReads, Protocol):
     """The same, with what else a look reads. Methods raise KubeError."""
 
     def pod(self, namespace: str, name: str) -> Pod | None:
@@ -253,6 +296,10 @@ class Reads(Admission, Protocol):
         """All quotas of a namespace."""
         ...
 
+    def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
+        """All VerticalPodAutoscalers of a namespace."""
+        ...
+
     def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
         """Of the objects that a field selector selects the one that changed last."""
         ...
@@ -269,14 +316,15 @@ class Namespaces(Protocol):
 class Read(Struct, frozen=True, eq=False):
     """What was read for one look, all of it at the same time: it must not be old when the eviction is sent.
 
-    `named`: why what the template names would keep a new pod out. `storage`: which claim or volume of it is
-    not as planned. `node`, `pod_there`: where the replacement
+    `named`: why what the template names would keep a new pod out. `sized`: why it would be larger.
+    `storage`: which claim or volume of it is not as planned. `node`, `pod_there`: where the replacement
     is expected, and the pod there that changed last.
     """
 
     owner: Future[Workload | None]
     parent: Future[Workload | None]
     named: Future[Reason | None]
+    sized: Future[Reason | None]
     storage: Future[Reason | None]
     budgets: Future[tuple[PodDisruptionBudget, ...]]
     quotas: Future[tuple[ResourceQuota, ...]]
@@ -339,12 +387,13 @@ class Looking:
     @cached_property
     def read(self) -> Read:
         pod, spot_check, node = self.move.pod, self.look.spot_check, self._expected
-        with ThreadPoolExecutor(max_workers=11, thread_name_prefix="look") as pool:
+        with ThreadPoolExecutor(max_workers=12, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
                 owner=pool.submit(self._read_owner),
                 parent=pool.submit(self._read_parent),
                 named=pool.submit(self._read_named),
+                sized=pool.submit(self._read_sized),
                 storage=pool.submit(self._read_storage),
                 budgets=pool.submit(self._read_limits, self.look.reads.budgets),
                 quotas=pool.submit(self._read_limits, self.look.reads.quotas),
@@ -380,7 +429,10 @@ class Looking:
         there, name = self.read.namespace.result(), self.move.pod.namespace
         if isinstance(there, Reason):
             return there
-        return namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
+        reason = namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
+        if reason is not None or self.planned is None:
+            return reason
+        return not_as_planned(self.move.replacement, self.planned, Admission(namespace=there))
 
     def people(self) -> Reason | None:
         """What scope and annotations say of what was read; and a rollout of an owner's owner that the plan
@@ -428,6 +480,11 @@ class Looking:
 
     def _read_named(self) -> Reason | None:
         return why_not(self.move, self.planned, self.look.reads) if self.planned is not None else None
+
+    def _read_sized(self) -> Reason | None:
+        """The watch of vertical autoscalers may hang."""
+        there = self._read_limits(self.look.reads.vertical_autoscalers)
+        return self.look.room.resized(self.move, VerticalAutoscalers(build_snapshot(there, now=0.0)))
 
     def _read_storage(self) -> Reason | None:
         """The engine goes by claims and volumes as they were planned with."""
@@ -479,8 +536,8 @@ LOOK = (
     ),
     Check(
         "what the template names",
-        "Its ServiceAccount and classes exist, and no LimitRange refuses what it asks for.",
-        lambda at: at.read.named.result(),
+        "Its ServiceAccount and classes exist, and admission makes of it what was planned.",
+        lambda at: at.read.named.result() or at.read.sized.result(),
         cost="read",
     ),
     Check(
@@ -510,7 +567,9 @@ LOOK = (
     Check(
         "quotas",
         "A ResourceQuota would admit the replacement.",
-        lambda at: Quotas(build_snapshot(at.read.quotas.result(), now=0.0)).why_not(at.move.pod, at.planned),
+        lambda at: Quotas(build_snapshot(at.read.quotas.result(), now=0.0)).why_not(
+            at.move.pod, at.planned, replacement=at.move.replacement
+        ),
         cost="read",
     ),
     Check(

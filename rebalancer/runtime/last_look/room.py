@@ -26,6 +26,7 @@ from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.plan import Certainty, Move, Plan
 from rebalancer.policy.owners import held_now
+from rebalancer.policy.replacement import VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
 from rebalancer.spread.arrays import Rows
 
@@ -144,7 +145,8 @@ class Room:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         if (held := held_now(self._planned, self._cluster.templates(pod.namespace))) is not None:
             return held
-        if (resized := self._resized(move)) is not None:
+        sizing = self._cluster.autoscalers(pod.namespace)
+        if (resized := self.resized(move, sizing)) is not None:
             return resized
         framework = simulation.framework(move.replacement)
         if move.certain and (why := next(doubts(framework, move.replacement, self._witness()), "")):
@@ -191,13 +193,13 @@ class Room:
                 )
         return self._worse(move, simulation, pod, nodes)
 
-    def _resized(self, move: Move) -> Reason | None:
-        """Why the replacement may be larger than planned; less than planned is no harm."""
+    def resized(self, move: Move, autoscalers: VerticalAutoscalers) -> Reason | None:
+        """Why these make the replacement larger than planned; less than planned is no harm."""
         owner = self.owner_of(move.pod.namespace, move.pod.owner)
         if owner is None:
             return None
         planned = move.replacement
-        now = self._cluster.autoscalers(move.pod.namespace).applied(planned, owner)
+        now = autoscalers.applied(planned, owner)
         if now.requests == planned.requests and not (now.autosized and move.certain):
             return None
         return _changed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +19,10 @@ from rebalancer.kube.reading import Objects, label_users, read_snapshot
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import RuntimeClass
 from rebalancer.outcome import Observer, Observers
 from rebalancer.planner import PlanOptions
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import Approved, LabelUsers
 from rebalancer.policy.owners import not_looked_at
 from rebalancer.policy.replace_first import asked_for
@@ -33,7 +34,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts
 from rebalancer.runtime.cycle.replacements import Replacements
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health
-from rebalancer.runtime.last_look.look import Admission, LastLook, missing
+from rebalancer.runtime.last_look.look import AdmissionReads, LastLook, missing, runtime_classes
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from rebalancer.runtime.live.approval import Approvals, ApprovedPlanner, Planning
@@ -206,7 +207,7 @@ def remembering(
     planning: PlanOptions,
     memory: Memory | None,
     make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings,
-    reads: Admission | None = None,
+    reads: AdmissionReads | None = None,
     paused: Callable[[], Paused] = dict,
 ) -> Planning:
     """The planner with the owners that memory leaves alone. `reads`: asked whether what their templates name
@@ -218,6 +219,15 @@ def remembering(
     something, another plan is made without them.
     """
 
+    classes: dict[str, RuntimeClass] = {}
+
+    def known(moves: Iterable[Move]) -> bool:
+        """Whether the plan with these moves knows their RuntimeClasses."""
+        found = runtime_classes(moves, reads) if reads is not None else {}
+        new = {n: c for n, c in found.items() if n not in classes or _version(c) != _version(classes[n])}
+        classes.update(new)
+        return not new
+
     def without(snapshot: Snapshot, approved: Approved | None, waiting_owners: Mapping[str, Reason]) -> Plan:
         counted = memory.earlier() if memory is not None else planning.policy.earlier
         off = memory.no_release() if memory is not None else None
@@ -227,6 +237,7 @@ def remembering(
             approved=approved,
             earlier=counted,
             no_release=planning.policy.no_release or off,
+            runtime_classes=dict(classes),
         )
         witness = memory.witness(snapshot.server_version) if memory is not None else planning.witness
         return make(snapshot, replace(planning, policy=policy, witness=witness))
@@ -235,6 +246,8 @@ def remembering(
         if memory is None:
             return without(snapshot, approved, planning.policy.waiting_owners)
         made, away, out = without(snapshot, approved, {}), dict[str, Reason](), paused()
+        if not known(made.moves):
+            made = without(snapshot, approved, {})
         for number in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
@@ -262,6 +275,10 @@ def remembering(
         return replace(made, findings=found) if found != made.findings else made
 
     return planned
+
+
+def _version(one: RuntimeClass) -> tuple[str, str]:
+    return one.metadata.uid, one.metadata.resource_version
 
 
 def _evictor(

@@ -11,7 +11,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.policy.replacement import Replacements, VerticalAutoscalers
+from rebalancer.policy.replacement import Replacements
 from tests.support.build import deployment, nodes, snapshot, stateful_set
 from tests.support.scheduler.plain import Json
 
@@ -46,7 +46,7 @@ def replaced(*things: Any, owner: Any = deployment) -> tuple[PodTemplate, PodTem
     (pod,) = s.pods
     holder = s.owner_of(pod.namespace, pod.owner)
     assert holder is not None
-    return pod.template, Replacements(VerticalAutoscalers(s)).of(pod.template, holder)
+    return pod.template, Replacements(s).of(pod.template, holder)
 
 
 UNTOUCHED: dict[str, Json] = {

@@ -25,6 +25,7 @@ from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
+from tests.support.sandbox.hung import hang
 from tests.support.servers.api import FakeTime, connected, objects_of
 from tests.support.servers.watching import QUICK, caught_up, watching
 from tests.support.waiting import until
@@ -147,6 +148,33 @@ def test_a_vertical_autoscaler_that_has_come_is_seen_and_one_that_only_recommend
     assert world.code() is None
     make("sizes", "Recreate")
     assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+@pytest.mark.parametrize("cpu", ["64", "50m"])
+def test_a_vertical_autoscaler_that_its_hung_watch_does_not_show(world: World, cpu: str) -> None:
+    hang(world.server, "VerticalPodAutoscaler")
+    made = vpa(cpu=cpu)
+    made["metadata"]["name"] = "web"
+    world.server.store.create(made)
+    # Even one that recommends less may recommend more before the pod is made.
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
+
+
+@pytest.mark.parametrize(("seconds", "no"), [(0, None), (3600, ReasonCode.OWNER_DEGRADED)])
+def test_pods_that_are_ready_and_not_available_yet(seconds: int, no: ReasonCode | None) -> None:
+    made = objects(*CLUSTER[:3])
+    for o in made:
+        if o["kind"] in ("Deployment", "ReplicaSet"):
+            o["spec"]["minReadySeconds"] = seconds
+    with (
+        ApiServer(made, bookmark_every=0.1) as server,
+        connected(server) as c,
+        watching(c, replace(QUICK, silence=30.0), kinds=frozenset(RESOURCES), stale_after=120.0) as cache,
+    ):
+        world = World(server, c, cache)
+        assert world.code() is None
+        world.patch("ReplicaSet", world.replica_set, {"status": {"availableReplicas": 3}}, status=True)
+        assert world.code() is no
 
 
 RACK = "topology.ebs.csi.aws.com/rack"
@@ -344,7 +372,7 @@ def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
     assert {a.resource for a in lists if not a.namespace} <= {
         "poddisruptionbudgets", "nodes", "pods", "resourcequotas", "verticalpodautoscalers"}  # fmt: skip
     assert {a.resource for a in lists if a.namespace} <= {
-        "poddisruptionbudgets", "resourcequotas", "limitranges"}  # fmt: skip
+        "poddisruptionbudgets", "resourcequotas", "limitranges", "verticalpodautoscalers"}  # fmt: skip
 
 
 def test_what_cannot_be_looked_at_is_an_error_not_a_yes(world: World) -> None:

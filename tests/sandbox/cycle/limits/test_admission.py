@@ -1,0 +1,302 @@
+"""What admission makes of new pods now, where the pods that are there were made before it: whole cycles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rebalancer.model.reason import ReasonCode
+from tests.sandbox.cycle.limits.test_owners import later, reasons
+from tests.support.build import deployment, node, nodes, objects, workload
+from tests.support.runs.one_cycle import Run
+from tests.support.sandbox import ApiServer
+from tests.support.scheduler.plain import Json
+
+WEB = deployment("web").spread("zone", 1).requests(cpu="100m", memory="64Mi").placed({"a-0": 4})
+SKEWED = (node("a-0").zone("a").label("pool", "old"), node("b-0").zone("b").label("pool", "new"), WEB)
+KEY = "scheduler.alpha.kubernetes.io/node-selector"
+SELECTORS = [KEY, "openshift.io/node-selector"]
+TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
+ALLOWED = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+GPU = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def specs(made: list[Json], *, pods: bool = True, templates: bool = True) -> list[Json]:
+    found = [o["spec"] for o in made if o["kind"] == "Pod" and pods]
+    return found + [
+        o["spec"]["template"]["spec"] for o in made if "template" in o.get("spec", {}) and templates
+    ]
+
+
+def annotate(server: ApiServer, **said: str) -> None:
+    server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(annotations=dict(said)))
+
+
+def cycle(made: list[Json], change: Callable[[ApiServer], object], when: str = "before the plan") -> Run:
+    """A cycle over these objects, with a change before the plan or between it and the look."""
+    with ApiServer(made) as server:
+        if when == "before the plan":
+            change(server)
+        after = lambda n: change(server) if n == 1 and when != "before the plan" else None  # noqa: E731
+        return Run(server, time=later(), after_plan=after)
+
+
+def says(run: Run) -> str:
+    """Why its pods stay."""
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+    (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
+    return said
+
+
+def held(run: Run) -> set[ReasonCode]:
+    """Why moves of its plans were not made."""
+    return {o.reason.code for o in run.story.outcomes if o.reason is not None}
+
+
+WHEN = pytest.mark.parametrize("when", ["before the plan", "after it"])
+
+
+@WHEN
+@pytest.mark.parametrize("key", SELECTORS)
+@pytest.mark.parametrize("value", ["pool=old", "pool = old,", "pool in (old)"])
+def test_a_node_selector_of_the_namespace_that_the_pods_lack(key: str, value: str, when: str) -> None:
+    run = cycle(objects(SKEWED), lambda s: annotate(s, **{key: value}), when)
+    assert key in says(run)
+
+
+@pytest.mark.parametrize(
+    ("has", "asks", "value", "evicted"),
+    [
+        ("all", None, "pool=all", 2),
+        ("all", "all", "pool=all", 2),
+        ("all", None, "pool=old", 0),
+        ("all", "all", "pool=old", 0),
+        (None, None, "", 2),
+    ],
+)
+def test_pods_that_have_it_go_and_others_stay(
+    has: str | None, asks: str | None, value: str, evicted: int
+) -> None:
+    made = objects(
+        node("a-0").zone("a").label("pool", "all"), node("b-0").zone("b").label("pool", "all"), WEB
+    )
+    for spec in specs(made, templates=asks is not None):
+        spec["nodeSelector"] = {"pool": has} if has else {}
+    run = cycle(made, lambda s: annotate(s, **{KEY: value}))
+    assert run.evictions() == evicted
+
+
+def test_a_node_selector_that_no_longer_comes_from_the_namespace_makes_no_certain_move() -> None:
+    made = objects(
+        node("a-0").zone("a").label("pool", "all"), node("b-0").zone("b").label("pool", "all"), WEB
+    )
+    for spec in specs(made, templates=False):
+        spec["nodeSelector"] = {"pool": "all"}
+    run = cycle(made, lambda s: annotate(s, **{KEY: ""}))
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.NOT_CERTAIN}
+
+
+def test_one_that_is_taken_away_after_the_plan_ends_it() -> None:
+    made = objects(
+        node("a-0").zone("a").label("pool", "all"), node("b-0").zone("b").label("pool", "all"), WEB
+    )
+    for spec in specs(made, templates=False):
+        spec["nodeSelector"] = {"pool": "all"}
+    with ApiServer(made) as server:
+        annotate(server, **{KEY: "pool=all"})
+        run = Run(server, time=later(), after_plan=lambda n: annotate(server) if n == 1 else None)
+    assert ReasonCode.CHANGED_SINCE_PLAN in held(run)
+
+
+@WHEN
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(TOLERATIONS, [GPU]), (TOLERATIONS, "nonsense"), (ALLOWED, [{**GPU, "effect": "NoExecute"}])],
+)
+def test_tolerations_that_the_namespace_adds_or_forbids(key: str, value: Any, when: str) -> None:
+    made = objects(SKEWED)
+    for spec in specs(made) if key == ALLOWED else ():
+        spec["tolerations"] = [GPU]
+    run = cycle(made, lambda s: annotate(s, **{key: json.dumps(value)}), when)
+    assert "annotation" in says(run)
+
+
+def test_pods_that_tolerate_what_the_namespace_says_go() -> None:
+    made = objects(SKEWED)
+    for spec in specs(made, templates=False):
+        spec["tolerations"] = [GPU]
+    said = json.dumps([GPU])
+    assert cycle(made, lambda s: annotate(s, **{TOLERATIONS: said, ALLOWED: said})).evictions() == 2
+
+
+def kata(cpu: str = "", **scheduling: Any) -> Json:
+    made = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}}
+    over = {"overhead": {"podFixed": {"cpu": cpu}}} if cpu else {}
+    return {**made, "handler": "kata", **over, **({"scheduling": scheduling} if scheduling else {})}
+
+
+def on_kata(overhead: str = "") -> list[Json]:
+    made = objects(SKEWED)
+    for spec in specs(made):
+        spec["runtimeClassName"] = "kata"
+    for spec in specs(made, templates=False) if overhead else ():
+        spec["overhead"] = {"cpu": overhead}
+    return made
+
+
+RUNS: dict[str, tuple[Json, str, int]] = {
+    "as ever": (kata("1"), "1", 2),
+    "raised": (kata("2"), "1", 2),
+    "raised beyond every node": (kata("64"), "1", 0),
+    "come anew": (kata("64"), "", 0),
+    "lowered": (kata(), "1", 2),
+    "on other nodes": (kata("1", nodeSelector={"pool": "old"}), "1", 0),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_the_overhead_and_nodes_of_a_runtime_class_that_changed_after_the_pods_were_made(case: str) -> None:
+    now, had, evicted = RUNS[case]
+    with ApiServer([*on_kata(had), now]) as server:
+        run = Run(server, time=later())
+    assert run.evictions() == evicted
+    asked = {m.replacement.requests["cpu"] for m in run.story.plans[0].moves}
+    takes = 1000 * int(now.get("overhead", {}).get("podFixed", {}).get("cpu", 0))
+    assert asked == ({100 + takes} if evicted else set())
+
+
+def test_a_quota_counts_the_overhead_that_the_runtime_class_has_now() -> None:
+    status = {"hard": {"requests.cpu": "7"}, "used": {"requests.cpu": "4400m"}}
+    meta = {"name": "small", "namespace": "default"}
+    small = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "status": status}
+    made = [*on_kata("1"), kata("3"), small]
+    with ApiServer(made) as server:
+        run = Run(server, time=later())
+    assert run.evictions() == 0
+    assert reasons(run) == {ReasonCode.QUOTA}
+
+
+@pytest.mark.parametrize(
+    "now", [kata("64"), kata("1", nodeSelector={"pool": "old"})], ids=["overhead", "nodes"]
+)
+def test_a_runtime_class_that_is_changed_after_the_plan(now: Json) -> None:
+    with ApiServer([*on_kata("1"), kata("1")]) as server:
+
+        def change(plans: int) -> None:
+            if plans == 1:
+                server.store.modify("RuntimeClass", "kata", None, lambda o: o.update(now))
+
+        run = Run(server, time=later(), after_plan=change)
+    assert run.evictions() == 0
+    assert ReasonCode.REPLACEMENT_REFUSED in held(run)
+
+
+def limits(**item: Any) -> Json:
+    meta = {"name": "defaults", "namespace": "default"}
+    spec = {"limits": [{"type": "Container", **item}]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": spec}
+
+
+def sized(pod: Json, template: Json) -> list[Json]:
+    made = objects(SKEWED)
+    for which, resources in (({"templates": False}, pod), ({"pods": False}, template)):
+        for spec in specs(made, **which):
+            spec["containers"][0]["resources"] = resources
+    return made
+
+
+BELOW = "less cpu as its limit than it requests"
+ASKS = {"requests": {"cpu": "100m"}}
+RANGES: dict[str, tuple[Json, Json, Json, str]] = {
+    "a default limit below the request": (ASKS, ASKS, {"default": {"cpu": "50m"}}, BELOW),
+    "one that was higher when the pods were made": (
+        {**ASKS, "limits": {"cpu": "200m"}}, ASKS, {"default": {"cpu": "50m"}}, BELOW,
+    ),
+    "a default request that was lower then": (
+        ASKS, {}, {"defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}, "ask for cpu",
+    ),
+    "a default limit that was lower then": (
+        {**ASKS, "limits": {"cpu": "200m"}}, ASKS, {"default": {"cpu": "2"}}, "ask for cpu",
+    ),
+}  # fmt: skip
+
+
+@WHEN
+@pytest.mark.parametrize("case", RANGES)
+def test_a_limit_range_that_is_younger_than_the_pods(case: str, when: str) -> None:
+    pod, template, item, said = RANGES[case]
+    made = limits(**item)
+    assert said in says(cycle(sized(pod, template), lambda s: s.store.create(made), when))
+
+
+def test_one_by_which_the_pods_were_made_keeps_nothing() -> None:
+    item = {"defaultRequest": {"cpu": "100m"}, "default": {"cpu": "200m"}}
+    made = sized({**ASKS, "limits": {"cpu": "200m"}}, {})
+    assert cycle(made, lambda s: s.store.create(limits(**item))).evictions() == 2
+
+
+@WHEN
+def test_a_priority_class_that_was_made_again_with_another_value(when: str) -> None:
+    def gold(value: int) -> Json:
+        meta = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+        return {**meta, "value": value}
+
+    made = objects(SKEWED)
+    for spec in specs(made):
+        spec["priorityClassName"] = "gold"
+    for spec in specs(made, templates=False):
+        spec["priority"] = 5
+
+    def change(server: ApiServer) -> None:
+        server.store.delete("PriorityClass", "gold", None)
+        server.store.create(gold(7))
+
+    run = cycle([*made, gold(5)], change, when)
+    if when == "before the plan":
+        assert {m.replacement.priority for m in run.story.plans[0].moves} == {7}
+    else:
+        assert ReasonCode.REPLACEMENT_REFUSED in held(run)
+
+
+def finalized(kind: str, *, allowed: bool = False) -> list[Json]:
+    made = objects(nodes(a=1, b=1), workload("db", kind=kind).spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] == "Pod":
+            o["metadata"]["finalizers"] = ["example.com/backup"]
+            o["metadata"]["annotations"] = {"rebalancer.io/evict": "true"} if allowed else {}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed", "goes"),
+    [("StatefulSet", False, False), ("StatefulSet", True, True), ("ReplicaSet", False, True)],
+)
+def test_a_pod_with_a_finalizer_whose_owner_waits_for_its_end(kind: str, allowed: bool, goes: bool) -> None:
+    with ApiServer(finalized(kind, allowed=allowed)) as server:
+        run = Run(server, time=later())
+    assert bool(run.evictions()) is goes
+    if not goes:
+        (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
+        assert "finalizer example.com/backup" in said
+
+
+def test_a_finalizer_that_comes_after_the_plan() -> None:
+    made = objects(nodes(a=1, b=1), workload("db", kind="StatefulSet").spread("zone", 1).placed({"a-0": 4}))
+    with ApiServer(made) as server:
+
+        def change(plans: int) -> None:
+            for pod in server.store.list("Pod") if plans == 1 else ():
+                server.store.modify(
+                    "Pod",
+                    pod["metadata"]["name"],
+                    "default",
+                    lambda o: o["metadata"].update(finalizers=["x.io/y"]),
+                )
+
+        run = Run(server, time=later(), after_plan=change)
+    assert run.evictions() == 0
