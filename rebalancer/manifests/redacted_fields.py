@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS
 from rebalancer.policy import owners
 from rebalancer.policy.annotations import PAUSE, STEERING
 from rebalancer.policy.owners import QUEUES
+from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
 
 # The rules that `redacted_fields` consists of: what is kept of one JSON value in a redacted snapshot.
 #
@@ -196,7 +198,20 @@ def read_annotations(value: Any, naming: Naming) -> dict[str, str] | None:
     for k in _NAMING_ANNOTATIONS & value.keys():
         if (renamed := name(value[k], naming)) is not None:
             found[k] = renamed
+    for k in set(ADDING) & value.keys():
+        found[k] = _added(k, str(value[k]).strip(), naming)
     return found or None
+
+
+def _added(annotation: str, said: str, naming: Naming) -> str:
+    """A node selector or tolerations of a namespace; what cannot be read stays so."""
+    if added_by({annotation: said}) is None:
+        return _REDACTED
+    if annotation not in NODE_SELECTORS:
+        return json.dumps(each(requirement)(json.loads(said or "[]"), naming))
+    pairs = (pair.partition("=") for pair in said.split(",") if pair.strip())
+    chosen = labels({k.strip(): v.strip() for k, _, v in pairs}, naming) or {}
+    return ",".join(f"{k}={v}" for k, v in chosen.items())
 
 
 _NAMING_ANNOTATIONS = frozenset(
@@ -474,7 +489,7 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "Pod": fields(
-        metadata=META,
+        metadata=fields(name=name, finalizers=each(name), **_META),
         spec=POD_SPEC,
         status=fields(
             phase=same,

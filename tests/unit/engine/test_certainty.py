@@ -263,6 +263,16 @@ def test_an_extended_resource_that_claims_may_serve_is_a_doubt(
     assert (asked.doubts == "") is certain, asked.doubts
 
 
+@pytest.mark.parametrize(("tainted", "certain"), [("acme.example/gpu", False), ("acme.example/other", True)])
+def test_a_taint_of_the_extended_resource_may_be_tolerated_by_new_pods(tainted: str, certain: bool) -> None:
+    """The plugin ExtendedResourceToleration, which may be on; a pod that tolerates it already shows it."""
+    room = [node(n).zone("a").allocatable({"acme.example/gpu": 4}) for n in ("a-0", "a-1")]
+    room[1].taint(tainted)
+    asks = pod("new").asks({"acme.example/gpu": 1})
+    assert (Asked(room, asks).doubts == "") is certain
+    assert Asked(room, asks.tolerates("acme.example/gpu")).doubts == ""
+
+
 def test_where_device_classes_may_not_be_read_every_extended_resource_is_one() -> None:
     room = node("a-0").zone("a").allocatable({"acme.example/gpu": 4})
     for resource, certain in (("acme.example/gpu", False), ("cpu", True)):
