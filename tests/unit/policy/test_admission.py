@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rebalancer.model.node import ObjectMeta
+from rebalancer.model.reason import ReasonCode
+from rebalancer.planner import plan
 from rebalancer.policy.quota import PLUGINS
+from rebalancer.runtime.last_look.look import namespace_refuses
+from tests.support.build import decoded, deployment, nodes, objects
 
 ROOT = Path(__file__).parents[3]
 TABLE = "the table"
@@ -18,13 +24,14 @@ SHOWN = (
 AGAIN = "what it did to the pod it is taken to do again; the first eviction of an owner shows otherwise"
 OWNERS = "tests/sandbox/cycle/limits/test_owners.py"
 DOUBTS = "tests/unit/engine/test_certainty.py"
+ENDS = "tests/unit/policy/test_admission.py::test_a_namespace_that_is_being_deleted"
 HERE = "tests/sandbox/cycle/limits/test_admission.py"
 
 COVERED: dict[str, str] = {
     "AlwaysAdmit": NOT_PODS,
     "NamespaceAutoProvision": NOT_PODS,
-    "NamespaceLifecycle": f"{HERE}::test_a_namespace_that_is_being_deleted_takes_no_new_pod",
-    "NamespaceExists": f"{HERE}::test_a_namespace_that_is_being_deleted_takes_no_new_pod",
+    "NamespaceLifecycle": ENDS,
+    "NamespaceExists": ENDS,
     "LimitPodHardAntiAffinityTopology": SHOWN,
     "LimitRanger": TABLE,
     "ServiceAccount": f"{OWNERS}::test_what_a_template_names_must_exist",
@@ -74,3 +81,15 @@ def test_the_table_has_every_plugin_that_is_judged_by_it() -> None:
 def test_what_is_named_is_there(how: str) -> None:
     path, _, name = how[how.index("tests/") :].partition("::")
     assert re.search(re.escape(name), (ROOT / path).read_text())
+
+
+def test_a_namespace_that_is_being_deleted_takes_no_new_pod() -> None:
+    ends: dict[str, Any] = {"name": "default", "deletionTimestamp": "2026-05-31T23:59:59Z"}
+    there = {"apiVersion": "v1", "kind": "Namespace", "metadata": ends}
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    cluster = decoded([*(o for o in made if o["kind"] != "Namespace"), there])
+    assert {b.reason.code for b in plan(cluster).blocked} == {ReasonCode.OWNER_TERMINATING}
+    live = cluster.namespaces["default"].metadata
+    reason = namespace_refuses("default", ObjectMeta(name="default"), live, 0.0)
+    assert reason is not None
+    assert reason.code is ReasonCode.OWNER_TERMINATING

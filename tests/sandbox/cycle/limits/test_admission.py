@@ -134,13 +134,6 @@ def test_pods_that_tolerate_what_the_namespace_says_go() -> None:
     assert cycle(made, lambda s: annotate(s, **{TOLERATIONS: said, ALLOWED: said})).evictions() == 2
 
 
-@WHEN
-def test_a_namespace_that_is_being_deleted_takes_no_new_pod(when: str) -> None:
-    run = cycle(objects(SKEWED), lambda s: s.store.delete("Namespace", "default", None), when)
-    assert run.evictions() == 0
-    assert reasons(run) == {ReasonCode.OWNER_TERMINATING}
-
-
 def kata(cpu: str = "", **scheduling: Any) -> Json:
     made = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}}
     over = {"overhead": {"podFixed": {"cpu": cpu}}} if cpu else {}
