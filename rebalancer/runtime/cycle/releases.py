@@ -20,6 +20,7 @@ from rebalancer.kube.errors import (
     ForbiddenError,
     KubeError,
     NotFoundError,
+    ResponseError,
     ServerError,
     StatusError,
     TooManyRequestsError,
@@ -36,7 +37,6 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import Method
 from rebalancer.policy.release import (
     COST_BEFORE,
-    MARK,
     Do,
     Held,
     Mark,
@@ -181,7 +181,11 @@ class Releases:
         if self._out_of_time(move):
             return True
         first = self._memory.most_released
-        out = sum(MARK in p.annotations for p in self._parts.watched.pods().values() if not p.terminating)
+        try:
+            out = sum(1 for _ in released(self._parts.watched.pods().values()))
+        except KubeError as e:
+            log.info("waiting for the watch: %s", e.message)
+            return False
         out += sum(not o.seen_mark for o in self._open.values())
         return out < (self._parts.most if first is None else min(self._parts.most, first))
 
@@ -224,7 +228,7 @@ class Releases:
         unsure = ""
         try:
             self._parts.patches.release(live, mark, owner.owner, permission.fresh, dry=False)
-        except (TransportError, ServerError) as e:
+        except (TransportError, ServerError, ResponseError) as e:
             if isinstance(e, TransportError) and not e.sent:
                 return _not_released(move, e)
             unsure = e.message
@@ -335,7 +339,9 @@ class Releases:
         try:
             closed = self._parts.closed()
         except KubeError as e:
-            closed = Reason(ReasonCode.NO_BRAKE, e.message)
+            # Nothing is evicted without an answer; nor is anything undone for want of one.
+            log.info("whether evictions may go on is not known: %s", e.message)
+            return
         self.closed = None if closed is not None and closed.code is ReasonCode.STOPPING else closed
 
     def _one(self, o: _Open) -> Outcome | None:
