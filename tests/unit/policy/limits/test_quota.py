@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.planner.planner import plan
@@ -285,3 +286,21 @@ def test_without_room_nothing_is_planned_and_the_quota_is_named() -> None:
     made = plan(s)
     assert not made.moves
     assert {b.reason.code for b in made.blocked} == {ReasonCode.QUOTA}
+
+
+@pytest.mark.parametrize(("hard", "fits"), [("1400m", True), ("1399m", False)])
+def test_limits_have_the_overhead_of_the_runtime_class_too(hard: str, fits: bool) -> None:
+    """Rule: k8s.io/component-helpers/resource, ``PodLimits``."""
+    limits = quota({"limits.cpu": hard}, {"limits.cpu": "200m"})
+    heavy = patched("Pod", {"spec": {"overhead": {"cpu": "1"}}}, contained(LIMITED, web()))
+    found = cluster(heavy, limits)
+    one = found.pods[0]
+    assert (Quotas(found).why_not(one, found.owner_of(one.namespace, one.owner)) is None) is fits
+
+
+def test_a_replacement_that_was_planned_larger_is_charged_as_planned() -> None:
+    found = cluster(web(), quota({"cpu": "400m"}, {"cpu": "300m"}))
+    one = found.pods[0]
+    owner, larger = found.owner_of(one.namespace, one.owner), replace(one.template, requests={"cpu": 101})
+    assert Quotas(found).why_not(one, owner) is None
+    assert Quotas(found).why_not(one, owner, replacement=larger) is not None
