@@ -136,7 +136,12 @@ class Evicting:
         self._observer.on_move(move)
         permission = Permission(self._look, self._clock, move, away)
         if self._releases is not None and move.method is Method.REPLACE_FIRST:
-            eviction = self._releases.release(move, self._look, permission)
+            full = self._releases.full(move)
+            eviction = (
+                self._releases.release(move, self._look, permission)
+                if full is None
+                else Eviction(result=Result.HELD, message=full.message, reason=full)
+            )
         elif move.method is Method.REPLACE_FIRST:
             eviction = RecordingEvictor().evict(move.pod, move.reason, permission)  # a dry run
         else:

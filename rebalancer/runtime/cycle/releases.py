@@ -61,6 +61,8 @@ _ADOPTED = 30.0
 """Seconds in which the controller adopts what it was given back, and deletes what is too much."""
 _AGAIN = 2.0
 """Seconds between two tries of what was refused for a moment, and between two questions to the brake."""
+_TRIES = 5
+"""Requests that may fail, the API server being unwell, before the next cycle goes on."""
 STOP_GRACE = 20.0
 """Seconds in which a stop finishes what is Ready and undoes the rest."""
 FINISHING = 60.0
@@ -116,14 +118,15 @@ class Patches(Protocol):
 
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
-    whatever it is about. `most`: how many pods may be released in the cluster. `until`: when the cycle's time
-    is over (monotonic); None: never."""
+    whatever it is about. `on`: whether the settings have the method. `most`: how many pods may be released in
+    the cluster. `until`: when the cycle's time is over (monotonic); None: never."""
 
     reads: Reads
     watched: Watched
     patches: Patches
     by: str
     closed: Callable[[], Reason | None]
+    on: bool = True
     most: int = 5
     until: float | None = None
 
@@ -151,6 +154,11 @@ class _Open:
         self.at_fault = False
         """Whether it was undone because of the replacement, not of what others did."""
         self.seen_mark = since is None
+        self.idle = False
+        """Whether nothing could be done at the last look, and nothing that comes by itself was waited for."""
+        self.failed = 0
+        self.seconds = 0.0
+        """Since the release, as of the last look."""
         self.said = ""
 
 
@@ -177,17 +185,23 @@ class Releases:
     # -- a release
 
     def may_begin(self, move: Move) -> bool:
-        """Whether one more pod may be released now, or must be tried so that it is said why not."""
-        if self._out_of_time(move):
-            return True
-        first = self._memory.most_released
+        """Whether one more pod may be released now, or must be tried so that it is said why not: waiting only
+        helps while one of these is open."""
+        return not self._open or self._out_of_time(move) or self.full(move) is None
+
+    def full(self, move: Move) -> Reason | None:
+        """Why no further pod may be released: as many are as may be in the cluster."""
+        first, most = self._memory.most_released, self._parts.most
+        most = most if first is None else min(most, first)
         try:
-            out = sum(1 for _ in released(self._parts.watched.pods().values()))
+            pods = self._parts.watched.pods().values()
         except KubeError as e:
-            log.info("waiting for the watch: %s", e.message)
-            return False
-        out += sum(not o.seen_mark for o in self._open.values())
-        return out < (self._parts.most if first is None else min(self._parts.most, first))
+            return Reason(ReasonCode.NOT_CURRENT, e.message)
+        there = [p.key for p, mark in released(pods) if mark.label not in p.template.labels]
+        if len(there) + sum(not o.seen_mark for o in self._open.values()) < most:
+            return None
+        say = f"{move.pod.key} is not released: {', '.join(there[:3])} are, and {most} may be at a time"
+        return Reason(ReasonCode.RELEASED, say, {"most": most}, "see evictions.maxReleased")
 
     def _out_of_time(self, move: Move) -> bool:
         until = self._parts.until
@@ -265,11 +279,13 @@ class Releases:
     def take_up_marked(self, snapshot: Snapshot, looks: Callable[[Plan], FreshLook]) -> None:
         """What is marked as released, by an earlier process or another one, as moves that have begun.
         `looks`: makes what is asked before they are evicted."""
-        marked = list(released(snapshot.pods))
+        # Where the method is off, nothing is sent for a mark alone, which anybody may have written.
+        on = self._parts.on
+        marked = [(p, m) for p, m in released(snapshot.pods) if on or self._memory.released(p.uid)]
         undoing = {m.replica_set for _, m in marked}
         owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)
         left = [p for p in owned if p.owner is not None and p.owner.uid not in undoing]
-        if left:
+        if left and on:
             self._ask(self._clock.monotonic())
             if self.closed is None or self.closed.code not in _NOT_OURS:
                 restore(left, self._parts.patches)
@@ -324,8 +340,9 @@ class Releases:
             except KubeError as e:
                 log.info("%s is released: %s", opened.move.pod.key, e.message)
                 outcome = None
-            if outcome is None and now >= opened.until:
-                outcome = self._leave(opened, "it takes too long, so the next cycle goes on with it")
+            stuck = opened.idle and (self.closed is not None or self._late(opened))
+            if outcome is None and (stuck or now >= opened.until):
+                outcome = self._leave(opened, opened.said or "it takes too long, so the next cycle goes on")
             if outcome is None and self._stop_at is not None and now >= self._stop_at:
                 outcome = self._leave(opened, "the process has to end; the next one goes on with it")
             if outcome is not None:
@@ -356,6 +373,7 @@ class Releases:
         o.seen_mark = True
         next_ = step(glance)
         idle = next_.do is Do.WAIT and not glance.ending
+        o.idle = idle and o.enough_since is None
         if idle or now < o.next_at:
             self._say(o, next_)
             return None
@@ -369,9 +387,10 @@ class Releases:
         except ConflictError:
             return None  # it has changed since it was read: the next look judges it anew
         except KubeError as e:
-            o.next_at = now + _AGAIN
+            o.next_at, o.failed = now + _AGAIN, o.failed + 1
             log.warning("%s is released, and what comes next failed: %s", o.move.pod.key, e.message)
-            return None
+            refused = isinstance(e, StatusError) and e.code < 500
+            return self._leave(o, e.message) if refused or o.failed >= _TRIES else None
 
     def _do(
         self, o: _Open, read: tuple[Seen, Pod | None], next_: Step, fresh: Callable[[], bool]
@@ -468,7 +487,7 @@ class Releases:
             o.enough_since = self._clock.monotonic()
         enough = self._clock.monotonic() - o.enough_since if o.enough_since is not None else -1.0
         arrived = o.sent is None or stopping or o.landed is not None
-        seconds = self._seconds(o, mark)
+        seconds = o.seconds = self._seconds(o, mark)
         return Seen(
             ending=pod.terminating,
             finished=pod.finished,
@@ -547,7 +566,7 @@ class Releases:
         return self._limits.ready + move.owner.min_ready_seconds + self._limits.serving
 
     def _late(self, o: _Open) -> bool:
-        return o.since is not None and self._clock.monotonic() - o.since > self._patience(o.move)
+        return o.seconds > self._patience(o.move)
 
     # -- how it ends
 

@@ -155,6 +155,7 @@ def live_parts(
             patches=ReleasePatches(connection),
             by=memory.installation,
             closed=checks.closed,
+            on=options.planning.policy.method != "evict",
             most=options.planning.policy.max_released,
             until=until,
         )

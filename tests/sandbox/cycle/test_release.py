@@ -17,6 +17,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
@@ -39,6 +40,9 @@ from tests.support.scheduler.plain import Json
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
 FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
+NOTHING_NEW = PlanOptions(
+    policy=PolicyOptions(method="auto", no_release=Reason(ReasonCode.RELEASE_OFF, "a test releases nothing"))
+)
 OPTIONS = LiveOptions(execute=True, settle=LIMITS, planning=FIRST)
 HASH = "pod-template-hash"
 BLOCKED = (
@@ -374,7 +378,7 @@ def process(
     """
     writes = 0
     options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
-    options = replace(options, planning=PlanOptions()) if fresh else options
+    options = replace(options, planning=NOTHING_NEW) if fresh else options
     with connected(cluster, folder) as connection:
         ask = connection.request
 
@@ -669,3 +673,74 @@ def test_a_pod_that_somebody_has_adopted_is_theirs(tmp_path: Path) -> None:
             report, _ = cycle(cluster, tmp_path, memory=memory)
         assert report.outcomes[0].status is Fate.UNDONE
         assert "it is that one's now" in report.outcomes[0].message
+
+
+# -- what cannot go on is left: no cycle waits for ever
+
+
+def test_where_the_method_is_off_a_mark_that_somebody_wrote_is_only_reported(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED)) as cluster:
+        cluster.settle()
+        one, *_ = pods(cluster)
+        uid, owner = one["metadata"]["uid"], one["metadata"]["ownerReferences"][0]["uid"]
+        mark = Mark(label=HASH, value=one["metadata"]["labels"][HASH], replica_set=owner, pod=uid, at=1)
+        marked(cluster, one["metadata"]["name"], str(mark))
+        _, story = cycle(cluster, tmp_path, replace(OPTIONS, planning=PlanOptions()))
+        assert patches(cluster) == 0
+        assert any(f.code == "released-pod" for f in story.plans[-1].findings)
+
+
+def test_a_request_that_is_refused_ends_the_look_at_what_was_left(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        assert len(released(cluster)) == 1
+        cluster.faults.add(Reply(403), verb="patch", resource="pods")
+        process(cluster, tmp_path, 2, fresh=True)
+        assert len(released(cluster)) == 1
+        cluster.faults.clear()
+        process(cluster, tmp_path, 3, fresh=True)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_a_leftover_that_its_budget_keeps_is_given_back(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+
+        def strict(budget: Json) -> None:
+            budget["spec"] = {"selector": budget["spec"]["selector"], "minAvailable": 7}
+
+        edited(cluster, strict, "PodDisruptionBudget")
+        with Ready(cluster) as ready:
+            process(cluster, tmp_path, 2, fresh=True)
+        cluster.settle()
+        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+
+
+def test_a_rollout_that_gets_stuck_holds_up_no_cycle(tmp_path: Path) -> None:
+    """Its label cannot go back without taking a Ready pod: it stays, and is told."""
+    memory = Memory(SystemClock(), HistoryRules())
+    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        with once_when(lambda: let_go(cluster), lambda: rolled_out(cluster)):
+            report, _ = cycle(cluster, tmp_path, options, memory=memory)
+        _, story = cycle(cluster, tmp_path, options, memory=memory)
+        assert report.outcomes[0].status in (Fate.RELEASED, Fate.UNDONE)
+        assert len(story.plans) == 1
+
+
+def test_releases_that_nobody_ends_keep_others_from_being_made_and_no_cycle_waits(tmp_path: Path) -> None:
+    alone = pod("alone").on("c-0").labels(app="alone")
+    with Cluster(objects(*BLOCKED, alone)) as cluster:
+        cluster.settle()
+        uid = cluster.store.get("Pod", "alone", "default")["metadata"]["uid"]
+        mark = Mark(label=HASH, value="x", replica_set="gone", pod=uid, at=1)
+        marked(cluster, "alone", str(mark))
+        memory = Memory(SystemClock(), HistoryRules(canary=5))
+        report, _ = cycle(cluster, tmp_path, memory=memory)
+        assert patches(cluster) == 0
+        assert "default/alone are" in report.message
