@@ -297,12 +297,10 @@ class World(Observer):
         plan = report.last or report.first
         for blocked in plan.blocked if plan is not None and quiet and report.end is End.WAITING else ():
             app = blocked.pod.template.labels["app"]
-            if (
-                is_wait(blocked.reason)
-                and app not in said
-                and not any(at >= began for at in self._evicted[app])
-            ):
-                self.figures.untrue.append(f"{app}: the report did not know: {blocked.reason.message}")
+            if not is_wait(blocked.reason) or any(at >= began for at in self._evicted[app]):
+                continue
+            if abs(end_of(blocked.reason) - said.get(app, 0.0)) > 1:
+                self.figures.untrue.append(f"{app}: the report said otherwise than {blocked.reason.message}")
 
     def _pass(self, seconds: float) -> None:
         while seconds > 0:
