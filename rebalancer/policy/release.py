@@ -215,10 +215,13 @@ def _not_ours(s: Seen, mark: Mark) -> str:
 
 
 def _not_let_go(s: Seen) -> Step:
-    """Its controller still has it. To give the label back changes nothing for anybody."""
+    """Its controller still has it. To give the label back changes nothing, unless there is a replacement:
+    where admission refuses the controller's own patch as invalid, it counts without the pod all the same."""
     if s.known and s.seconds < LET_GO and not (s.held or s.stopping or s.failed or s.moved_on):
         return Step(do=Do.WAIT, why="its controller has not let it go yet")
-    return Step(do=Do.GIVE_BACK, why=f"its controller has not let it go within {LET_GO:.0f} s")
+    why = f"its controller has not let it go within {LET_GO:.0f} s"
+    replaced = s.wanted is not None and sum(o.mine for o in s.own) >= s.wanted
+    return _back(s, why) if replaced else Step(do=Do.GIVE_BACK, why=why)
 
 
 def _without_set(s: Seen) -> Step:

@@ -20,8 +20,14 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
         (World(1, EVERYBODY), 12_000),
         (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 9_000),
         (World(2), 8_000),
+        (World(2, frozenset({"HPA"}), refused=True), 500),
     ],
-    ids=["one replica, and everybody acts", "without history", "two replicas, kubelets and controllers"],
+    ids=[
+        "one replica, and everybody acts",
+        "without history",
+        "two replicas, kubelets and controllers",
+        "its controller's patch is refused",
+    ],
 )
 def test_every_state_keeps_the_promise_and_leads_to_an_end(world: World, states: int) -> None:
     """A share of what `python -m tests.loops.released` goes through: three replicas, which are four pods."""

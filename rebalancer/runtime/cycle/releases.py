@@ -223,9 +223,12 @@ class Releases:
             owner = self._parts.reads.workload(reference.kind, pod.namespace, reference.name)
             if live is None or owner is None or live.uid != pod.uid or owner.metadata.uid != reference.uid:
                 return _changed(move, "pod or ReplicaSet are not the planned ones any more")
+            value = live.template.labels.get(move.release_label)
+            if value is None:
+                return _changed(move, "somebody has released it already")
             mark = Mark(
                 label=move.release_label,
-                value=live.template.labels.get(move.release_label, ""),
+                value=value,
                 replica_set=reference.uid,
                 pod=live.uid,
                 at=int(self._clock.latest()),

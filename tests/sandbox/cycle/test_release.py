@@ -18,15 +18,18 @@ from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome import CycleReport, Fate
+from rebalancer.outcome import CycleReport, Eviction, Fate
 from rebalancer.planner import PlanOptions
+from rebalancer.planner.plan import Move
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.release import COST_BEFORE, MARK, Mark
+from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import resume_all
 from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.cycle.gates import FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
+from rebalancer.runtime.cycle.releases import Releases
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
@@ -505,6 +508,32 @@ def marked(cluster: Cluster, pod: str, text: str, *, label: bool = True) -> None
             del p["metadata"]["labels"][HASH]
 
     cluster.store.modify("Pod", pod, "default", change)
+
+
+def test_what_another_process_has_just_released_is_not_released_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its label is gone by then, and a second mark would forget what it was."""
+    release = Releases.release
+
+    def just_before(self: Releases, move: Move, look: FreshLook, permission: Permission) -> Eviction:
+        one = cluster.store.get("Pod", move.pod.name, "default")["metadata"]
+        owner, value = one["ownerReferences"][0]["uid"], one["labels"].get(HASH)
+        if value:
+            mark = Mark(label=HASH, value=value, replica_set=owner, pod=one["uid"], at=1, by="second")
+            marked(cluster, one["name"], str(mark), label=False)
+        monkeypatch.setattr(Permission, "__call__", lambda _: None)
+        monkeypatch.setattr(Permission, "fresh", lambda _: True)
+        return release(self, move, look, permission)
+
+    with Cluster(objects(*BLOCKED), without=("ReplicaSet",)) as cluster:
+        cluster.settle()
+        monkeypatch.setattr(Releases, "release", just_before)
+        report, _ = cycle(cluster, tmp_path)
+        assert report.evicted == 0
+        marks = [mark_of(p["metadata"]["annotations"], p["metadata"]["uid"]) for p in released(cluster)]
+        assert marks
+        assert all(m is not None and m.value and m.by == "second" for m in marks)
 
 
 def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:

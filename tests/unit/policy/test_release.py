@@ -49,6 +49,11 @@ CASES: list[tuple[str, Seen, Do]] = [
         replace(ALONE, controller="rs", seconds=2, held=Held.LATER),
         Do.GIVE_BACK,
     ),
+    (
+        "not let go in time, and replaced all the same: admission has refused its controller",
+        replace(BASE, own=NEW, controller="rs"),
+        Do.COST,
+    ),
     ("let go, no replacement for a moment", replace(ALONE, seconds=2), Do.WAIT),
     ("no replacement in time", ALONE, Do.GIVE_BACK),
     ("the replacement starts", STARTING, Do.WAIT),
