@@ -27,7 +27,7 @@ from rebalancer.kube.errors import (
 from rebalancer.kube.ledger_store import CONFIG_MAPS, Place, labels_of
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.node import ObjectMeta
-from rebalancer.policy.annotations import FOR_RUN, PAUSE, paused_domains, pauses_until
+from rebalancer.policy.annotations import FOR_RUN, PAUSE, meant_as_pause, paused_domains, pauses_until
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
     except NotFoundError:
         return
     metadata = there["metadata"]
-    if by_run(metadata.get("annotations") or {}) != by:
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    if by_run(annotations) != by or meant_as_pause(annotations, labels):
         return
     conditions = {"resourceVersion": metadata["resourceVersion"]}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}

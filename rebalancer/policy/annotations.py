@@ -199,8 +199,9 @@ def meant_as_pause(annotations: Mapping[str, str], labels: Mapping[str, str]) ->
     for verb, kind, written in (("annotate", "", annotations), ("label", "the label ", labels)):
         for key, value in written.items():
             read = not kind and (key in (PAUSE, FOR_RUN) or key.startswith(PAUSE_DOMAIN))
-            ours = key.startswith(_PREFIX) or "pause" in key.lower()
-            if ours and not read and value.strip().lower() not in ("", "false"):
+            pause = "pause" in key.lower()
+            no_pause = pause and value.strip().lower() in ("", "false")
+            if (pause or key.startswith(_PREFIX)) and not (read or no_pause):
                 found[f"{kind}{key}={value[:200]}"] = f"kubectl {verb} {{}} {key}-"
     return found
 

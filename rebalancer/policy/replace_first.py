@@ -197,7 +197,8 @@ class ReplaceFirst:
             if counted and ref != pod.owner:
                 yield "a spread constraint of other pods asks for"
         for user in self._options.label_users.found if self._options.label_users is not None else ():
-            if user.namespace in ("", namespace) and key in user.spec:
+            # In any namespace: network policies and monitors select the pods of others too.
+            if key in user.spec:
                 yield f"{user.kind} {user.name} names"
 
     @cached_property

@@ -130,30 +130,33 @@ def may_be_late(left: Sequence[Entry], pods: Iterable[Pod], now: float) -> int:
     return long + sum(p.namespace in spaces and _starts(p) and bool(p.stuck) for p in pods)
 
 
-def fallen(made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float) -> dict[str, str]:
-    """namespace/name of the replacements of the last hour that were Ready and are not any more, or of what
-    came in the place of one that is gone → why.
+def fallen(
+    made: Iterable[Entry], pods: Mapping[Identity, Pod], now: float
+) -> tuple[dict[str, str], list[Entry]]:
+    """namespace/name of the replacements of the last day that were Ready and are not any more, or of what
+    came in the place of one that is gone → why; and the evictions of which nothing has come in their place.
 
     What crashes some seconds after its start, for want of a database or a configuration in its new zone, was
     Ready for a moment, most of all where there is no readiness probe. So was what a kubelet throws out again
     for want of space.
     """
-    found, gone = {}, Counter[tuple[str, str]]()
+    found, gone = {}, defaultdict[tuple[str, str], list[Entry]](list)
     for e in made:
-        if e.fate in _LANDED and e.replacement and abs(now - e.at) < HOUR:
+        if e.fate in _LANDED and e.replacement and abs(now - e.at) < DAY:
             namespace, _, name = e.replacement.partition("/")
             pod = pods.get((namespace, name))
             if pod is None or pod.finished or pod.terminating:
-                gone[namespace, _made_as(name)] += 1
+                gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):
                 found[pod.key] = pod.stuck or "it was Ready, and is not any more"
     if gone:
         for pod in pods.values():
             # After a rollout the name is another one: who is gone then was not thrown out.
-            if gone[series := (pod.namespace, _made_as(pod.name))] > 0 and _starts(pod):
-                gone[series] -= 1
+            entries = gone.get((pod.namespace, _made_as(pod.name)))
+            if entries and _starts(pod):
+                entries.pop()
                 found[pod.key] = pod.stuck or "it came for one that was Ready, and is not"
-    return found
+    return found, sorted((e for entries in gone.values() for e in entries), key=lambda e: -e.at)
 
 
 def _made_as(name: str) -> str:
@@ -197,7 +200,7 @@ def late(
                 found[pod.key] = pod.stuck or f"not Ready after {seconds:.0f} s"
         # Its owner makes it when the evicted pod is gone, or before.
         missing = max(0, wanted.get(key, 0) - len(pods[key]) - ending[key])
-        grace = max((p.grace_seconds for p in pods[key]), default=0.0)
+        grace = 0.0 if at_once else max((p.grace_seconds for p in pods[key]), default=0.0)
         for e in entries[len(new) :][:missing]:
             if now - e.at >= patience + grace:
                 found[f"{e.namespace}/{e.pod}"] = f"no new pod after {now - e.at:.0f} s"
@@ -360,10 +363,13 @@ class Health:
         pods, now = self._watched.pods(), self._clock.now()
         latest = self._clock.latest()
         left = unresolved(self._memory.ledger.entries, pods.values(), latest)
-        again = fallen(self._memory.ledger.entries, pods, latest)
+        again, lost = fallen(self._memory.ledger.entries, pods, latest)
         most = min(x.late for x in limits)
-        if len(again) + may_be_late(left, pods.values(), latest) >= most:
-            found = late(self._watched.snapshot(now), left, latest, latest - now)
+        if len(again) + len(lost) + may_be_late(left, pods.values(), latest) >= most:
+            snapshot = self._watched.snapshot(now)
+            found = late(snapshot, left, latest, latest - now)
+            short = late(snapshot, lost, latest, latest - now, at_once=True)
+            found |= {key: short[key] for e in lost if (key := f"{e.namespace}/{e.pod}") in short}
             if (reason := too_many_late({**again, **found}, most)) is not None:
                 return reason
         # A slow start by each process would be none at all where processes come and go.

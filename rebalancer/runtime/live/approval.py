@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -46,6 +47,7 @@ APPROVE = "rebalancer.io/approve"
 REFUSE = "rebalancer.io/refuse"
 APPROVED_BY = "rebalancer.io/approved-by"
 """Who approved, as `rebalancer approve` says of itself."""
+_PREFIX = "rebalancer.io/"
 _REVISION = re.compile("[0-9a-f]{12}")
 _MOST_HELD, _MOST_SHOWN, _MOST_NAMED, _LONGEST = 40, 200, 2000, 99
 """Plans of a place that an approval may still name; moves that are shown one by one; names for --only;
@@ -106,6 +108,8 @@ class Approvals:
         self._shown: dict[Place, str] = {}
         self._consents: dict[Place, Consent] = {}
         self._refused: dict[Place, dict[str, float]] = {}
+        self._shut: dict[Place, float] = {}
+        """Where a process before this one was refused, and until when: of which pods is not known."""
         self._looked = 0.0
 
     def propose(self, snapshot: Snapshot, plan: Plan) -> list[Proposal]:
@@ -121,6 +125,9 @@ class Approvals:
                 there[place] = self._read(place)
         given, no = self._given([rules]), self._refusals()
         every = {s.uid: s for s in _steps(snapshot, plan, rules) if s.uid not in no}
+        for place, until in self._shut.items():
+            if self._clock.latest() < until:
+                every = {u: s for u, s in every.items() if u not in self._of(every, place)}
         new = []
         for place in there:
             mine = self._of(every, place)
@@ -160,6 +167,11 @@ class Approvals:
         if no := [refused[m.pod.uid] for m in plan.moves if m.pod.uid in refused]:
             says.append(f"{plural(len(no), 'eviction')} were refused until {rfc3339(min(no))}")
             remedy = _again("NAMESPACE")
+        for place, until in self._shut.items():
+            if until <= self._clock.latest():
+                continue
+            says.append(f"{place} was refused until {rfc3339(until)}")
+            remedy = _again(place.namespace)
         if held is not None and held.steps and not say:
             says[0] = f"{plural(len(held.steps), 'eviction')} wait for approval until {rfc3339(held.until)}"
             remedy = f"`rebalancer approve`, or: {_command(held)}"
@@ -185,6 +197,8 @@ class Approvals:
             return []
         text = _text(held, plan, snapshot)
         data = {"plan": text, "revision": held.revision, "expires": rfc3339(held.until)}
+        if ends := max([self._shut.get(place, 0.0), *self._refused.get(place, {}).values()]):
+            data["refused"] = rfc3339(ends)
         if steps:
             data["approve"] = _command(held)
             data["names"] = "\n".join(list(_names(steps))[:_MOST_NAMED])
@@ -251,8 +265,17 @@ class Approvals:
             if consent.unclear:
                 log.warning("%s", consent.unclear)
         no, refused = said.get(REFUSE), self._refused.setdefault(place, {})
+        data = (there or {}).get("data") or {}
         if no is None:
             refused.clear()
+        elif former is None:
+            # Another process was told. What it showed last says until when that holds.
+            named = data.get("revision") in no.split() or not _REVISION.search(no)
+            self._shut[place] = max(
+                _epoch(data.get("refused")), _epoch(data.get("expires")) if named else 0.0
+            )
+        if no is None or (former is not None and no != former.said.get(REFUSE)):
+            self._shut.pop(place, None)
         # Whose words name no plan means what is shown; a revision that was there before may be an old one.
         words = (no or "").split()
         odd = no is not None and not (words and all(map(_REVISION.fullmatch, words)))
@@ -261,7 +284,7 @@ class Approvals:
         for held in void:
             refused.update(dict.fromkeys(held.steps, held.until))
         # Another process has shown its plan since, and what was refused of that is not known here.
-        shown = ((there or {}).get("data") or {}).get("revision")
+        shown = data.get("revision")
         others = self._shown.get(place) and shown not in mine
         if void or others:
             # Off the table for good is all that this place may speak for, wherever it is shown.
@@ -387,9 +410,21 @@ def _meant(words: Iterable[str], names: Iterable[str]) -> tuple[set[str], str]:
 
 
 def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
-    """What people say in the annotations."""
-    annotations = (there or {}).get("metadata", {}).get("annotations") or {}
-    return {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
+    """What people say in the annotations. Another key of ours, or one as a label, can only have been meant to
+    stop something: it refuses."""
+    metadata = (there or {}).get("metadata", {})
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    said = {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
+    slips = [k for k in (*labels, *(annotations.keys() - {APPROVE, REFUSE, APPROVED_BY})) if _PREFIX in k]
+    return said | ({REFUSE: f"{' '.join(sorted(slips))} {said.get(REFUSE, '')}"} if slips else {})
+
+
+def _epoch(time: object) -> float:
+    """Of what a display says; 0 if it says none."""
+    try:
+        return datetime.fromisoformat(str(time)).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _client(there: Mapping[str, Any]) -> str:

@@ -131,19 +131,23 @@ def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_p
         ("annotations", "rebalancer.io/paused", "annotate"),
         ("annotations", "rebalancer.io/Pause", "annotate"),
         ("annotations", "rebalancer.io/pause-zone-b", "annotate"),
+        ("annotations", "rebalancer.io/evict", "annotate"),
+        ("labels", "rebalancer.io/enabled", "label"),
     ],
 )
 def test_a_brake_that_is_set_with_a_slip_holds_and_says_how_it_is_lifted(
     server: ApiServer, tmp_path: Path, written: str, key: str, command: str
 ) -> None:
+    value = "true" if "pause" in key.lower() else "false"
+
     def slip(o: dict[str, Any]) -> None:
-        o["metadata"].setdefault(written, {})[key] = "true"
+        o["metadata"].setdefault(written, {})[key] = value
 
     server.store.modify("ConfigMap", "rebalancer-brake", "default", slip)
     remedy = f"kubectl {command} configmap rebalancer-brake -n default {key}-"
     with moving(server):
         held = call(server, tmp_path, "once", "--execute")
-        assert f"{key}=true, which is no annotation that pauses, and was meant as one" in held.stdout
+        assert f"{key}={value}, which is no annotation that pauses, and was meant as one" in held.stdout
         assert remedy in held.stdout + held.stderr
         assert evictions(server) == 0
         over = call(server, tmp_path, "resume")
@@ -615,18 +619,34 @@ def test_a_pause_between_the_first_look_of_a_first_run_and_its_lease_holds(tmp_p
     with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
         slow = server.faults.add(Delay(6.0), verb="create", resource="leases", times=1)
         with subprocess.Popen(
-            first_run(server, tmp_path), stderr=subprocess.PIPE, text=True, env=environment()
+            first_run(server, tmp_path), stdout=subprocess.PIPE, text=True, env=environment()
         ) as once:
             until(lambda: slow.hits > 0)
             done = paused_now(server)
             assert done.brakes == [Place("default", "rebalancer-brake")]
             assert not done.not_set
-            _, errors = once.communicate(timeout=240)
+            held, _ = once.communicate(timeout=240)
         assert evictions(server) == 0
-        assert once.returncode == 1
-        assert "configmap rebalancer-brake -n default is paused: rebalancer.io/pause=incident" in errors
+        assert once.returncode == 0
+        assert "configmap rebalancer-brake -n default is paused: rebalancer.io/pause=incident" in held
         assert not server.store.list("Lease"), "it leaves nothing behind"
         assert [m["metadata"]["namespace"] for m in server.store.list("ConfigMap")] == ["default"]
+
+
+def test_a_run_leaves_its_brake_where_somebody_has_paused_with_a_slip(tmp_path: Path) -> None:
+    with ApiServer(objects(*SKEWED), brake=False) as server, moving(server):
+        slow = server.faults.add(Delay(6.0), verb="create", resource="leases", times=1)
+        with subprocess.Popen(first_run(server, tmp_path), env=environment()) as once:
+            until(lambda: slow.hits > 0)
+            server.store.modify(
+                "ConfigMap",
+                "rebalancer-brake",
+                "default",
+                lambda o: o["metadata"]["labels"].update(pause="now"),
+            )
+            once.communicate(timeout=240)
+        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        assert evictions(server) == 0
 
 
 def test_a_first_run_that_begins_while_somebody_pauses_is_found(tmp_path: Path) -> None:

@@ -408,6 +408,52 @@ def test_a_refusal_in_one_place_stops_what_was_approved_in_another(yes: str, no:
         assert t.cycle().evicted == 0
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after a further cycle"])
+@pytest.mark.parametrize(("yes", "no"), [("shop", "default"), ("default", "shop")])
+def test_a_refusal_outlasts_the_process_that_was_told(yes: str, no: str, later: bool) -> None:
+    with team(SHOP, WEB) as t, connected(t.server) as person:
+        t.cycle()
+        answer(person, no, t.shown(no)["revision"], (), yes=False)
+        for _ in range(1 + later):
+            if later:
+                t.cycle()
+            t.restart()
+        assert "was refused until" in t.cycle().message
+        with pytest.raises(UserError, match="nothing waits for approval"):
+            waiting(person, yes)
+        t.annotate(no, refuse=None)
+        t.cycle()
+        t.annotate(yes, approve=t.shown(yes)["revision"])
+        assert t.cycle().evicted == 4
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ("labels", "rebalancer.io/refuse"),
+        ("annotations", "rebalancer.io/refused"),
+        ("annotations", "rebalancer.io/Refuse"),
+        ("annotations", "rebalancer.io/pause"),
+    ],
+)
+def test_a_refusal_with_a_slip_stops_what_was_approved(written: str, key: str) -> None:
+    with team(ApprovalRules(required=True), WEB) as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+
+        def slip() -> None:
+            t.server.store.modify(
+                "ConfigMap",
+                "rebalancer-plan",
+                "default",
+                lambda o: o["metadata"].setdefault(written, {}).update({key: "yes"}),
+            )
+
+        t.once_evicted(slip)
+        assert t.cycle().evicted == 1
+        assert t.cycle().evicted == 0
+
+
 @pytest.mark.parametrize(("yes", "no"), [("shop", "default"), ("default", "shop")])
 def test_a_refusal_wins_over_a_later_approval_elsewhere_and_the_plan_is_shown_nowhere(
     yes: str, no: str

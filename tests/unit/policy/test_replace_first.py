@@ -179,7 +179,7 @@ def label_cases() -> dict[str, tuple[Any, PolicyOptions, str]]:
         "a NetworkPolicy by hash":
             ([], policy('{"podSelector":{"matchExpressions":[{"key":"pod-template-hash"}]}}'),
              "NetworkPolicy p names"),
-        "a policy of another namespace": ([], policy('"pod-template-hash"', "x"), HASH),
+        "a policy of another namespace": ([], policy('"pod-template-hash"', "x"), "NetworkPolicy p names"),
         "a policy of the whole cluster": (
             [], policy('"k8s:pod-template-hash"', "", "CiliumClusterwideNetworkPolicy"),
             "CiliumClusterwideNetworkPolicy p names"),

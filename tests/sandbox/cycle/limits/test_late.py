@@ -99,9 +99,11 @@ class Managers(Hands):
     """`down`: kube-controller-manager is, or a webhook that all new pods pass."""
 
     down = False
+    refused: frozenset[str] = frozenset()
+    """Owners of which no pod is admitted."""
 
     def _replace(self, owner: dict[str, Any]) -> None:
-        if not self.down:
+        if not self.down and owner["metadata"]["name"] not in self.refused:
             super()._replace(owner)
 
 
@@ -228,9 +230,20 @@ def thrown_out(m: Machine, pod: dict[str, Any]) -> None:
     m.server.store.modify("Pod", f"{name}x", "default", _crashed, subresource="status")
 
 
+def gone_for_good(m: Machine, pod: dict[str, Any]) -> None:
+    """What was to come in its place is refused: by a quota that is used up now, by a webhook."""
+    assert isinstance(m.hands, Managers)
+    m.hands.refused |= {pod["metadata"]["ownerReferences"][0]["name"]}
+    m.server.store.delete("Pod", pod["metadata"]["name"], "default")
+
+
 @pytest.mark.parametrize(
     ("end", "said"),
-    [(crashes, "it was Ready, and is not any more"), (thrown_out, "it came for one that was Ready")],
+    [
+        (gone_for_good, "no new pod after"),
+        (crashes, "it was Ready, and is not any more"),
+        (thrown_out, "it came for one that was Ready"),
+    ],
 )
 def test_replacements_that_fail_a_moment_after_they_were_ready_are_late(
     end: Callable[[Machine, dict[str, Any]], None], said: str
@@ -249,7 +262,7 @@ def test_replacements_that_fail_a_moment_after_they_were_ready_are_late(
                 if seen[name] == 4:
                     end(m, pod)
 
-        m.hands.ready_after = 1
+        m.hands = Managers(m.server, ready_after=1)
         m.time.during = lambda _: fail()
         run = m.cycle(options=PACED, limits=LIMITS)
         assert said in unwell(run)
