@@ -7,7 +7,7 @@ has changed otherwise is read again, by a list of one: steering has no right to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from rebalancer.model.node import OwnerReference
 from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.pod import MANAGER as SCALE_IN_MANAGER
 from rebalancer.outcome import CostOutcome, CostResult
-from rebalancer.policy.release import COST_BEFORE, MARK, Mark
+from rebalancer.policy.release import MARK, Mark
 from rebalancer.prevention.steering import CostChange
 
 _PODS = RESOURCES["Pod"]
@@ -128,9 +128,9 @@ class ReleasePatches:
         change: Json = {"labels": {mark.label: mark.value}, "annotations": {MARK: None}}
         self._patch(pod, {**change, "ownerReferences": references}, fresh)
 
-    def set_cost(self, pod: Pod, cost: str | None, before: str | None, fresh: Callable[[], bool]) -> None:
+    def annotate(self, pod: Pod, changes: Mapping[str, str | None], fresh: Callable[[], bool]) -> None:
         """Its deletion cost, and which one an undo has replaced; None for none."""
-        self._patch(pod, {"annotations": {DELETION_COST: cost, COST_BEFORE: before}}, fresh)
+        self._patch(pod, {"annotations": dict(changes)}, fresh)
 
     def _references(self, pod: Pod) -> list[Json]:
         """All owners of the pod, of which a judged pod has the controller only."""

@@ -32,8 +32,8 @@ from rebalancer.model.pod import Pod
 MARK = "rebalancer.io/released"
 """Annotation of a pod that was released, and its only mark: `Mark` as JSON."""
 COST_BEFORE = "rebalancer.io/cost-before-undo"
-"""Annotation of a pod that shall go when another one's label is given back: the deletion cost that it had, ""
-if none. Both change with the cost, by one patch."""
+"""Annotation of a pod that shall go when another one's label is given back: the deletion cost that it got for
+that, a blank, and the one that it had, "" if none. It comes and goes with the cost, by one patch."""
 
 LET_GO = 10.0
 """Seconds in which the controller has to let go, and to make a replacement; then the label goes back."""
@@ -248,6 +248,8 @@ def _undo(s: Seen) -> str:
     """Why the label is given back; "" while the move may still succeed."""
     if not s.known:
         return "the ledger does not know the release"
+    if s.wanted == 0:
+        return "its ReplicaSet wants no pod any more"
     if s.held is Held.NEVER:
         return "the move is not right any more"
     if s.failed:
@@ -279,7 +281,8 @@ def _back(s: Seen, why: str) -> Step:
         return Step(do=Do.WAIT, why=f"{why}; its label goes back once that leaves {least} Ready pods")
     cheapest = min([s.cost, *(o.cost for o in mine)])
     # Of those made since, the one that is cheapest already: the second look finds the one of the first.
-    new = min((o for o in mine if o.made), key=lambda o: (o.cost, o.uid), default=None)
+    new = min((o for o in mine if o.made and s.known), key=lambda o: (o.cost, o.uid), default=None)
     if new is not None and new.before is None and cheapest > _LOWEST:
         return Step(do=Do.COST, why=why, of=new.uid, cost=cheapest - 1)
-    return Step(do=Do.GIVE_BACK, why=why, takes_ready=True)
+    # A mark that anybody may have written turns nothing off; nor does what the owner asked to go.
+    return Step(do=Do.GIVE_BACK, why=why, takes_ready=s.known and s.wanted != 0)

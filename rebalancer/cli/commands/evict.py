@@ -187,11 +187,13 @@ def _asked(
     while True:
         document = report_of(settings, source, named or ())
         moves = [e.move for e in document.evictions]
-        plan = {(m.pod.uid, m.destinations) for m in moves}
+        plan = {(m.pod.uid, m.destinations, m.method) for m in moves}
         if not plan or plan == seen:
             reviewed = Reviewed(
                 evictions=tuple(
-                    ReviewedEviction(m.pod.namespace, m.pod.name, m.pod.uid, e.owner, m.pod.node_name, m.wave)
+                    ReviewedEviction(
+                        m.pod.namespace, m.pod.name, m.pod.uid, e.owner, m.pod.node_name, m.wave, m.method
+                    )
                     for e, m in zip(document.evictions, moves, strict=True)
                 ),
                 cluster=document.cluster,

@@ -111,21 +111,23 @@ class Patches(Protocol):
         """Takes it all back."""
         ...
 
-    def set_cost(self, pod: Pod, cost: str | None, before: str | None, fresh: Callable[[], bool]) -> None:
+    def annotate(self, pod: Pod, changes: Mapping[str, str | None], fresh: Callable[[], bool]) -> None:
         """Its deletion cost, and which one an undo has replaced."""
         ...
 
 
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
-    whatever it is about. `on`: whether the settings have the method. `most`: how many pods may be released in
-    the cluster. `until`: when the cycle's time is over (monotonic); None: never."""
+    whatever it is about. `reviewed`: whether an earlier process's pod (uid) may be evicted. `on`: whether the
+    settings have the method. `most`: how many pods may be released in the cluster. `until`: when the cycle's
+    time is over (monotonic); None: never."""
 
     reads: Reads
     watched: Watched
     patches: Patches
     by: str
     closed: Callable[[], Reason | None]
+    reviewed: Callable[[str], bool] = lambda _: True
     on: bool = True
     most: int = 5
     until: float | None = None
@@ -408,14 +410,17 @@ class Releases:
                 return self._ended(o, Fate.UNDONE, next_.why)
             case Do.HOLD:
                 return self._leave(o, self.closed.message if self.closed is not None else next_.why)
+            case Do.EVICT if o.sent is None and not self._parts.reviewed(pod.uid):
+                return self._leave(o, "its eviction is none of those that were reviewed")
             case Do.EVICT:
                 return self._evict(o, pod)
             case Do.COST:
                 for found in self._own(o, self._parts.reads):
                     if found.uid == next_.of:
                         # One that scale-in steering wrote is written by it again.
-                        before = found.annotations.get(DELETION_COST, "")
-                        self._parts.patches.set_cost(found, str(next_.cost), before, fresh)
+                        was = f"{next_.cost} {found.annotations.get(DELETION_COST, '')}"
+                        cost = {DELETION_COST: str(next_.cost), COST_BEFORE: was}
+                        self._parts.patches.annotate(found, cost, fresh)
             case Do.GIVE_BACK if seen.mark is not None:
                 if next_.takes_ready:
                     say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
@@ -545,7 +550,8 @@ class Releases:
         if o.landed is not None and o.landed.replacement:
             made = pod.key == o.landed.replacement
         else:
-            made = mark is not None and (pod.created or 0.0) >= mark.at
+            entry = self._memory.released(o.move.pod.uid)
+            made = entry is not None and (pod.created or 0.0) >= int(entry.at)
         return Own(
             uid=pod.uid,
             mine=pod.owner is not None and mark is not None and pod.owner.uid == mark.replica_set,
@@ -623,11 +629,15 @@ class _Glance:
 
 
 def restore(pods: Iterable[Pod], patches: Patches) -> None:
-    """Deletion costs that an undo has replaced are as they were. Never raises."""
+    """Deletion costs that an undo has replaced are as they were, unless somebody has changed them since.
+    Never raises."""
     for pod in pods:
-        if (before := pod.annotations.get(COST_BEFORE)) is not None:
+        if (was := pod.annotations.get(COST_BEFORE)) is not None:
+            given, _, before = was.partition(" ")
+            ours = pod.annotations.get(DELETION_COST) == given
             try:
-                patches.set_cost(pod, before or None, None, lambda: True)
+                cost = {DELETION_COST: before or None} if ours else {}
+                patches.annotate(pod, {**cost, COST_BEFORE: None}, lambda: True)
             except KubeError as e:
                 log.warning("the deletion cost of %s is not as it was: %s", pod.key, e.message)
 

@@ -114,13 +114,14 @@ _TIMES = 2
 """So many times as long as usual is late."""
 _LATE_SKEW = 300.0
 """Seconds that the API server's clock, which says when pods were made, and this one may differ."""
-_LANDED = frozenset({Fate.DONE, Fate.ASTRAY, Fate.UNDONE})
+_LANDED = frozenset({Fate.DONE, Fate.ASTRAY})
+_OVER = frozenset({*_LANDED, Fate.UNDONE})
 
 
 def unresolved(made: Iterable[Entry], pods: Iterable[Pod], now: float) -> list[Entry]:
     """The evictions of the last day whose replacements were not seen to be Ready, the last first."""
     alive = {p.uid for p in pods if not p.terminating}
-    found = (e for e in made if e.fate not in _LANDED and abs(now - e.at) < DAY and e.uid not in alive)
+    found = (e for e in made if e.fate not in _OVER and abs(now - e.at) < DAY and e.uid not in alive)
     return sorted(found, key=lambda e: -e.at)
 
 

@@ -73,11 +73,13 @@ def live_parts(
     observer: Observer,
     around: Surroundings = _ALONE,
     planner: Callable[[Snapshot], Plan] | None = None,
+    reviewed: Callable[[str], bool] = lambda _: True,
     patient: bool = True,
 ) -> Parts:
     """Makes the parts of a cycle. `planner` replaces the usual one: a `ReviewedPlanner`, or a test's.
 
-    Evictions for real need `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
+    `reviewed`: whether a pod (uid) may go that an earlier process released. Evictions for real need
+    `around.cache`. `patient`: whether a cycle waits for a cache that is not ready.
     """
     objects = Objects(
         connection, wait=clock.wait, backoff=options.backoff, namespaces=options.read.namespaces
@@ -155,6 +157,7 @@ def live_parts(
             patches=ReleasePatches(connection),
             by=memory.installation,
             closed=checks.closed,
+            reviewed=reviewed,
             on=options.planning.policy.method != "evict",
             most=options.planning.policy.max_released,
             until=until,

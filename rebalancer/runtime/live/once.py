@@ -28,7 +28,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Observer, Observers
 from rebalancer.planner.plan import Plan
-from rebalancer.policy.options import Approved, PolicyOptions
+from rebalancer.policy.options import Approved, Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.clock import Clock, SignOfLife, SystemClock
@@ -68,6 +68,7 @@ class ReviewedEviction(Struct, frozen=True, rename="camel"):
     owner: str = ""
     node: str = ""
     wave: int = 1
+    method: Method = Method.EVICT
 
     @property
     def key(self) -> str:
@@ -172,6 +173,11 @@ class ReviewedPlanner:
             elif e.uid not in self._planned:
                 rejected[e.uid] = reason
         plan = self._plan(snapshot, Approved(frozenset(open_), self._reviewed.source))
+        while other := [m for m in plan.moves if m.method is not open_[m.pod.uid].method]:
+            for m in other:
+                how = f"its method was {open_.pop(m.pod.uid).method.value}, and would be {m.method.value} now"
+                rejected[m.pod.uid] = Reason(ReasonCode.CHANGED_SINCE_PLAN, how)
+            plan = self._plan(snapshot, Approved(frozenset(open_), self._reviewed.source))
         moves = {m.pod.uid for m in plan.moves}
         blocked = {b.pod.uid: b.reason for b in plan.blocked}
         rejected |= {uid: blocked.get(uid, _NOT_NEEDED) for uid in open_ if uid not in moves}
@@ -235,8 +241,9 @@ def run_once(
     if around.memory is None:
         # What the cycle itself has evicted counts against caps, but makes no owner rest.
         around = msgspec.structs.replace(around, memory=Memory(clock, HistoryRules(retry_after=0.0)))
-    planner = None
+    planner = shown = None
     if reviewed is not None:
+        shown = {e.uid for e in reviewed.evictions}
         planning = msgspec.structs.replace(options.planning, on_progress=SignOfLife(clock))
         usual = remembering(planning, around.memory, knowing_label_users(connection, options, clock))
         planner = ReviewedPlanner(reviewed, usual, observer)
@@ -250,6 +257,7 @@ def run_once(
             observer=observer,
             around=around,
             planner=planner,
+            reviewed=lambda uid: shown is None or uid in shown,
             patient=patient,
         )
         report = Cycle(parts).run()

@@ -33,6 +33,7 @@ from rebalancer.runtime.cycle.releases import Releases
 from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
+from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
 from rebalancer.sandbox.resources import ApiError
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
@@ -432,7 +433,6 @@ def test_killed_at_any_request_nothing_is_lost(starts: float | None, sent: bool,
 def test_without_the_ledger_a_mark_gives_the_label_back_and_no_more(tmp_path: Path) -> None:
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
-        before = names(cluster)
         process(cluster, tmp_path, 1, dies_at=4, sent=True)
         assert len(released(cluster)) == 1
         cluster.settle()
@@ -440,7 +440,7 @@ def test_without_the_ledger_a_mark_gives_the_label_back_and_no_more(tmp_path: Pa
         with Ready(cluster) as ready:
             process(cluster, tmp_path, 2, fresh=True)
         cluster.settle()
-        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+        assert (len(pods(cluster)), marks(cluster), ready.fewest) == (6, [], 6)
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
@@ -773,3 +773,39 @@ def test_releases_that_nobody_ends_keep_others_from_being_made_and_no_cycle_wait
         report, _ = cycle(cluster, tmp_path, memory=memory)
         assert patches(cluster) == 0
         assert "default/alone are" in report.message
+
+
+def test_who_reviewed_a_plan_has_nothing_else_evicted(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        (old,) = released(cluster)
+        with connected(cluster, tmp_path) as connection:
+            memory = remembering(connection, "p2", 2)
+            around = Surroundings(memory=memory)
+            clock = SystemClock()
+            run_once(connection, OPTIONS, clock=clock, reviewed=Reviewed(()), around=around)
+            assert len(released(cluster)) == 1, "held: nobody was shown it"
+            one = ReviewedEviction("default", old["metadata"]["name"], old["metadata"]["uid"])
+            run_once(connection, OPTIONS, clock=clock, reviewed=Reviewed((one,)), around=around)
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+
+
+def test_an_owner_that_wants_no_pod_keeps_none_that_is_held(tmp_path: Path) -> None:
+    switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
+    slow = replace(OPTIONS, settle=replace(LIMITS, serving=3.0))
+
+    def both() -> bool:
+        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        with once_when(both, switch.off):
+            cycle(cluster, tmp_path, slow, memory=memory, newest=switch)
+        cluster.scale("default", "web", 0)
+        cluster.settle()
+        cycle(cluster, tmp_path, memory=memory, newest=switch)
+        cluster.settle()
+        assert pods(cluster) == []
+        assert memory.no_release() is None

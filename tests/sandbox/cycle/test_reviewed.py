@@ -112,7 +112,9 @@ def test_nothing_is_evicted_that_is_no_longer_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"node": "elsewhere"}, {"owner": "ReplicaSet/other"}], ids=["node", "owner"]
+    "changes",
+    [{"node": "elsewhere"}, {"owner": "ReplicaSet/other"}, {"method": "replaceFirst"}],
+    ids=["node", "owner", "method"],
 )
 def test_what_does_not_fit_the_pod_of_now_is_not_evicted(tmp_path: Path, changes: Any) -> None:
     with ApiServer(objects(*SKEWED)) as server:

@@ -76,8 +76,9 @@ CASES: list[tuple[str, Seen, Do]] = [
     (
         "rolled out, and the new ones are there",
         replace(BASE, wanted=0, own=own(3, mine=False), moved_on=True, settled=True),
-        Do.EVICT,
+        Do.GIVE_BACK,
     ),
+    ("scaled to none", replace(BASE, wanted=0, replicas=0, moved_on=True, held=Held.LATER), Do.GIVE_BACK),
     ("the check says no, and the new one is not marked", replace(BASE, own=NEW, held=Held.NEVER), Do.COST),
     ("it is marked", replace(BASE, own=CHEAP, held=Held.NEVER), Do.GIVE_BACK),
     ("it landed astray", replace(BASE, own=NEW, failed="astray"), Do.COST),
@@ -96,7 +97,7 @@ CASES: list[tuple[str, Seen, Do]] = [
         replace(BASE, own=NEW, failed="x", ready=False),
         Do.GIVE_BACK,
     ),
-    ("a mark alone, both there", replace(BOTH, own=CHEAP, known=False), Do.GIVE_BACK),
+    ("a mark alone, both there", replace(BOTH, own=NEW, known=False), Do.GIVE_BACK),
     ("another installation's mark", replace(BOTH, known=False, ours=False), Do.LEAVE),
     (
         "another installation's mark, of long ago",
@@ -126,6 +127,7 @@ def test_the_replacement_gets_the_lowest_cost_and_the_undo_says_that_it_takes_a_
     assert step(replace(BASE, own=users, held=Held.NEVER, cost=-9)).cost == -10, "the old pod stays as well"
     assert step(replace(BASE, own=CHEAP, held=Held.NEVER)).takes_ready
     assert not step(replace(STARTING, late=True)).takes_ready
+    assert not step(replace(BASE, own=NEW, known=False)).takes_ready, "anybody may have written that mark"
 
 
 def test_a_mark_is_read_back_and_believed_of_its_own_pod_only() -> None:
