@@ -17,9 +17,9 @@ EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
 @pytest.mark.parametrize(
     ("world", "states"),
     [
-        (World(1, EVERYBODY), 12_000),
-        (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 9_000),
-        (World(2), 8_000),
+        (World(1, EVERYBODY), 6_000),
+        (World(1, frozenset({"HPA", "drain", "rollout"}), history=False), 5_000),
+        (World(2), 5_000),
         (World(2, frozenset({"HPA"}), refused=True), 500),
     ],
     ids=[
