@@ -147,7 +147,9 @@ def fallen(
             namespace, _, name = e.replacement.partition("/")
             pod = pods.get((namespace, name))
             if pod is None or pod.finished or pod.terminating:
-                gone[namespace, _made_as(name)].append(e)
+                # One that went with its node, in an outage, was not thrown out.
+                if not (e.removed or any(e.shrank)):
+                    gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):
                 found[pod.key] = pod.stuck or "it was Ready, and is not any more"
     if gone:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.model.node import Node
@@ -12,10 +14,11 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.policy.circuit_breaker import CircuitLimits
+from rebalancer.policy.ledger import Entry, Fate
 from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.last_look.health import Health
+from rebalancer.runtime.last_look.health import Health, fallen
 from tests.support.build import nodes, pod, snapshot
 from tests.support.servers.api import FakeTime
 
@@ -54,3 +57,14 @@ def test_pending_pods_of_which_it_cannot_be_said_whose_doing_they_are_stop_evict
 
 def test_without_pending_pods_nothing_else_needs_to_be_known() -> None:
     assert gate(*nodes(a=1, b=1)).why_not() is None
+
+
+def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
+    [starts] = snapshot(nodes(a=1), pod("web-aa-2").on("a-0").unready()).pods
+    made = Entry(
+        at=100.0, cycle="c", namespace="default", pod="web-aa-0", uid="u", owner="ReplicaSet/default/web-aa",
+        node="a", predicted="b", fate=Fate.DONE, replacement="default/web-aa-1",
+    )  # fmt: skip
+    pods = {("default", starts.name): starts}
+    assert fallen([made], pods, 200.0)[0]
+    assert fallen([replace(made, removed=150.0)], pods, 200.0) == ({}, [])
