@@ -65,6 +65,6 @@ def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
         at=100.0, cycle="c", namespace="default", pod="web-aa-0", uid="u", owner="ReplicaSet/default/web-aa",
         node="a", predicted="b", fate=Fate.DONE, replacement="default/web-aa-1",
     )  # fmt: skip
-    pods = {("default", starts.name): starts}
+    pods: dict[Identity, Pod] = {("default", starts.name): starts}
     assert fallen([made], pods, 200.0)[0]
     assert fallen([replace(made, removed=150.0)], pods, 200.0) == ({}, [])
