@@ -118,9 +118,9 @@ class Patches(Protocol):
 
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
-    whatever it is about. `reviewed`: whether an earlier process's pod (uid) may be evicted. `on`: whether the
-    settings have the method. `most`: how many pods may be released in the cluster. `until`: when the cycle's
-    time is over (monotonic); None: never."""
+    whatever it is about. `reviewed`: whether an earlier process's pod (uid) may be evicted. `on`: whether
+    settings or a workload ask for the method. `most`: how many pods may be released in the cluster. `until`:
+    when the cycle's time is over (monotonic); None: never."""
 
     reads: Reads
     watched: Watched
@@ -128,7 +128,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     by: str
     closed: Callable[[], Reason | None]
     reviewed: Callable[[str], bool] = lambda _: True
-    on: bool = True
+    on: Callable[[Snapshot], bool] = lambda _: True
     most: int = 5
     until: float | None = None
 
@@ -285,7 +285,7 @@ class Releases:
         """What is marked as released, by an earlier process or another one, as moves that have begun.
         `looks`: makes what is asked before they are evicted."""
         # Where the method is off, nothing is sent for a mark alone, which anybody may have written.
-        on = self._parts.on
+        on = self._parts.on(snapshot)
         marked = [(p, m) for p, m in released(snapshot.pods) if on or self._memory.released(p.uid)]
         undoing = {m.replica_set for _, m in marked}
         owned = (p for p in snapshot.pods if COST_BEFORE in p.annotations and p.owner is not None)

@@ -158,7 +158,7 @@ def live_parts(
             by=memory.installation,
             closed=checks.closed,
             reviewed=reviewed,
-            on=options.planning.policy.method != "evict",
+            on=lambda snapshot: asked_for(snapshot, options.planning.policy),
             most=options.planning.policy.max_released,
             until=until,
         )

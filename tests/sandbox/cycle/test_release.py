@@ -21,6 +21,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import CycleReport, Eviction, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
+from rebalancer.policy.annotations import METHOD
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
@@ -809,3 +810,24 @@ def test_an_owner_that_wants_no_pod_keeps_none_that_is_held(tmp_path: Path) -> N
         cluster.settle()
         assert pods(cluster) == []
         assert memory.no_release() is None
+
+
+def test_a_workload_that_asks_for_the_method_itself_gets_its_pod_back_without_the_ledger(
+    tmp_path: Path,
+) -> None:
+    options = replace(OPTIONS, planning=PlanOptions())
+
+    def asks(owner: Json) -> None:
+        owner["metadata"].setdefault("annotations", {})[METHOD] = "auto"
+
+    with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        assert len(released(cluster)) == 1
+        edited(cluster, asks)
+        cluster.store.delete("ConfigMap", PLACE.name, PLACE.namespace)
+        with connected(cluster, tmp_path) as connection:
+            cycle(cluster, tmp_path, options, memory=remembering(connection, "p2", 2))
+        cluster.settle()
+        assert len(pods(cluster)) == 6
+        assert marks(cluster) == []
