@@ -7,6 +7,7 @@ away, or whose rights are missing, must not let go of evictions.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -99,7 +100,8 @@ def set_brake(
     connection: Connection, place: Place, value: str | None, *, key: str = PAUSE, create: bool = True
 ) -> BrakeSet:
     """Pauses everything with this value of the annotation, or ends the pause with None. `key`: another one,
-    that takes a domain out. A pause that somebody else set, and that lasts longer, stays as it is.
+    that takes a domain out. A pause that somebody else set, and that lasts longer, stays as it is; a shorter
+    one stays in the reason, as who ends this one ends both.
 
     Creates the ConfigMap if it is missing, unless `create` forbids it. Raises KubeError.
     """
@@ -107,12 +109,18 @@ def set_brake(
     def change(annotations: dict[str, str]) -> str | None:
         before = annotations.pop(key, None)
         if value is not None:
-            annotations[key] = value if before is None else max(before, value, key=_end)
+            annotations[key] = value if before is None or before in value else _both(before, value)
         return before
 
     def _end(said: str) -> float:
         ends = paused_domains({key: said}, 0.0).values() if key != PAUSE else [(said, pauses_until(said))]
         return max(until for _, until in ends)
+
+    def _both(before: str, value: str) -> str:
+        if _end(before) >= _end(value):
+            return before
+        holds = _end(before) > (connection.time() or time.time())
+        return f"{value}; before: {before}" if holds else value
 
     return edit_annotations(connection, place, change, create={} if create else None)
 

@@ -104,9 +104,10 @@ def too_many_unsettled(waiting: Mapping[str, str], most: int) -> Reason | None:
 
 
 def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) -> Circuit:
-    """The circuit after another trip."""
+    """The circuit after another trip, which shortens none before: another process may have longer pauses."""
     trips = circuit.trips + 1
-    return Circuit(until=now + limits.pause_after(trips), trips=trips, reason=why, opened=now)
+    until = max(circuit.until, now + limits.pause_after(trips))
+    return Circuit(until=until, trips=trips, reason=why, opened=now)
 
 
 def from_now(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Circuit:

@@ -242,6 +242,10 @@ def _in_scope(scope: ScopeSelectorRequirement, pod: Pod, t: PodTemplate) -> bool
         return asks == (scope.scope_name == "NotBestEffort")
     if scope.scope_name == "NotTerminating":
         return pod.owner is not None and pod.owner.kind in _WITHOUT_DEADLINE
+    if scope.scope_name == "CrossNamespacePodAffinity" and t.affinity is not None:
+        asked = (a for a in (t.affinity.pod_affinity, t.affinity.pod_anti_affinity) if a is not None)
+        terms = (x for a in asked for x in (*a.required, *(w.pod_affinity_term for w in a.preferred)))
+        return any(x.namespaces or x.namespace_selector is not None for x in terms)
     return False
 
 

@@ -425,7 +425,9 @@ def resume(
     with _reached(config, reach) as (settings, connection):
         done = resume_all(settings, connection, domain=_domain(domain), namespace=namespace)
     if done.lifted:
-        typer.echo(f"the pause is over{' only in part' if done.not_set else ''}: {_named(done.lifted)}")
+        typer.echo(
+            f"the pause is over{' only in part' if done.not_set else ''}: {clean(', '.join(done.lifted))}"
+        )
     elif done.brakes:
         typer.echo(f"nothing was paused: {_named(done.brakes)}")
     if done.released:

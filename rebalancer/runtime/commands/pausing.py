@@ -43,14 +43,14 @@ _HASTY = Backoff(tries=3, cap=2.0)
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """`brakes`: those that are as they should be; `lifted`: those of them that had been set; `longer`: what
-    somebody else's pause says that lasts longer than the one asked for, and stays. `still_out`:
-    domains that stay out. `released`: ledgers by which replaceFirst was off until now. `seen_by`: who has
-    shown to be bound. `not_set`, `not_seen`: what is not as it should be, in words; of brakes that could not
-    be set, and of everything else."""
+    """`brakes`: those that are as they should be; `lifted`: those that had been set, and what they said;
+    `longer`: what somebody else's pause says that lasts longer than the one asked for, and stays.
+    `still_out`: domains that stay out. `released`: ledgers by which replaceFirst was off until now.
+    `seen_by`: who has shown to be bound. `not_set`, `not_seen`: what is not as it should be, in words; of
+    brakes that could not be set, and of everything else."""
 
     brakes: Sequence[Place] = ()
-    lifted: Sequence[Place] = ()
+    lifted: Sequence[str] = ()
     longer: Sequence[str] = ()
     still_out: Sequence[str] = ()
     released: Sequence[Place] = ()
@@ -178,7 +178,7 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
     out = {d for b in found.brakes for d in paused_domains(b.annotations, now)} - {domain}
     return Done(
         brakes=[*free, *done],
-        lifted=[place for place, d in done.items() if d.before],
+        lifted=[f"{place}: {d.before}" for place, d in done.items() if d.before],
         still_out=sorted(out),
         released=released,
         not_set=not_set,

@@ -92,7 +92,9 @@ def test_a_pause_holds_once_and_ends_with_resume(server: ApiServer, tmp_path: Pa
         assert "incident 4711" in held.stdout
         assert evictions(server) == 0
         over = call(server, tmp_path, "resume")
-        assert over.stdout == "the pause is over: ConfigMap default/rebalancer-brake\n", over.stderr
+        assert over.stdout == "the pause is over: ConfigMap default/rebalancer-brake: incident 4711\n", (
+            over.stderr
+        )
         assert call(server, tmp_path, "once", "--execute").returncode == 0
     assert evictions(server) == 4
 
@@ -111,8 +113,9 @@ def test_a_shorter_pause_ends_no_longer_one(server: ApiServer, tmp_path: Path) -
     assert said(server) == "incident 4711"
     assert call(server, tmp_path, "resume").returncode == 0
     assert call(server, tmp_path, "pause", "--for", "1h", "--reason", "first").returncode == 0
+    first = said(server)
     assert call(server, tmp_path, "pause", "--reason", "second").returncode == 0
-    assert said(server) == "second"
+    assert said(server) == f"second; before: {first}", "who ends it has to know"
 
 
 def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_path: Path) -> None:
@@ -298,7 +301,7 @@ def test_resuming_names_what_it_lifts_and_nothing_else(tmp_path: Path) -> None:
         elsewhere = call(server, tmp_path, "resume", "--namespace", "tenant")
         assert elsewhere.stdout == "nothing was paused: ConfigMap tenant/settings\n", elsewhere.stderr
         over = call(server, tmp_path, "resume")
-        assert over.stdout == "the pause is over: ConfigMap ops/rebalancer-brake\n", over.stderr
+        assert over.stdout == "the pause is over: ConfigMap ops/rebalancer-brake: true\n", over.stderr
         assert said(server, *REAL) is None
 
 
@@ -342,7 +345,7 @@ def test_a_brake_that_may_not_be_set_is_named_and_nothing_is_called_paused(tmp_p
         call(server, tmp_path, "pause")
         over = call(server, tmp_path, "resume", token="t")
         assert over.returncode == 4
-        assert over.stdout == "the pause is over only in part: ConfigMap tenant/settings\n"
+        assert over.stdout == "the pause is over only in part: ConfigMap tenant/settings: it's bad\n"
         assert "kubectl annotate configmap rebalancer-brake -n ops rebalancer.io/pause-" in over.stderr
 
 

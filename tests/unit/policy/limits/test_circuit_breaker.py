@@ -10,7 +10,9 @@ from rebalancer.policy.circuit_breaker import (
     too_many_displaced,
     too_many_late,
     too_many_not_ready,
+    tripped,
 )
+from rebalancer.policy.ledger import Circuit
 from rebalancer.policy.options import Limit
 from tests.support.build import node, nodes, snapshot
 
@@ -73,3 +75,9 @@ def test_a_percentage_of_a_small_cluster_means_three_displaced_pods(
 @pytest.mark.parametrize(("trips", "seconds"), [(0, 60), (1, 60), (2, 120), (3, 240), (4, 480), (5, 480)])
 def test_the_pause_doubles_three_times(trips: int, seconds: float) -> None:
     assert CircuitLimits(pause=60.0).pause_after(trips) == seconds
+
+
+def test_a_further_trip_shortens_no_pause_before_it() -> None:
+    """A person's run may have a shorter `breaker.pause`."""
+    long = tripped(Circuit(), "nodes", now=0.0, limits=CircuitLimits(pause=3600.0))
+    assert tripped(long, "again", now=10.0, limits=CircuitLimits(pause=5.0)).until == long.until

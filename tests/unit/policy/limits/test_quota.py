@@ -52,6 +52,17 @@ def contained(resources: Json, things: Any, template: Json | None = None) -> lis
     return made
 
 
+APART = {
+    "affinity": {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": {}}}
+            ]
+        }
+    }
+}
+
+
 def db() -> Any:
     return stateful_set("web").placed({"a-0": 2, "b-0": 1})
 
@@ -178,6 +189,15 @@ CASES: list[tuple[str, Any, Json, bool]] = [
     ("NotBestEffort, the pod has requests", web(), quota(*FULL, scopes=("NotBestEffort",)), False),
     ("NotBestEffort, the pod has none", contained({}, web()), quota(*FULL, scopes=("NotBestEffort",)), True),
     ("BestEffort, the pod has requests", web(), quota(*FULL, scopes=("BestEffort",)), True),
+    ("no term names another namespace", web(), quota(*FULL, scopes=("CrossNamespacePodAffinity",)), True),
+    (
+        "an affinity term names another namespace",
+        patched(
+            "Pod", {"spec": APART}, patched("ReplicaSet", {"spec": {"template": {"spec": APART}}}, web())
+        ),
+        quota(*FULL, scopes=("CrossNamespacePodAffinity",)),
+        False,
+    ),
     ("a scope nobody knows", web(), quota(*FULL, scopes=("Lunar",)), True),
     (
         "the class matches",
