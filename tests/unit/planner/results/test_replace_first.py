@@ -55,15 +55,18 @@ def test_where_the_budget_lets_one_go_auto_evicts() -> None:
 
 def test_of_two_workloads_that_budgets_block_one_has_two_budgets_and_stays() -> None:
     """What the Eviction API refuses always is not released."""
-    pods = [workload(n).labels(app=n).spread("zone", 1, selector={"app": n}).placed({"a-0": 2, "a-1": 2})
-            for n in ("web", "two")]  # fmt: skip
+    pods, alone = (
+        [of(n).labels(app=n).spread("zone", 1, selector={"app": n}).placed({"a-0": 2, "a-1": 2})
+         for n in ("web", "two")]
+        for of in (deployment, workload)
+    )  # fmt: skip
     budgets = [pdb("web", {"app": "web"}, min_available="100%"),
                *(pdb(n, {"app": "two"}, max_unavailable=1) for n in ("two-1", "two-2"))]  # fmt: skip
-    cluster = patched("ReplicaSet", ASKS, nodes(a=2, b=2, c=2), pods, budgets)
+    cluster = patched("Deployment", ASKS, nodes(a=2, b=2, c=2), pods, budgets)
     assert (made(cluster, method="evict").excess, made(cluster).residual_excess) == (6, 3)
     assert {m.pod.name[:3] for m in made(cluster).moves} == {"web"}
     assert {b.reason.code for b in made(cluster).blocked} == {ReasonCode.MULTIPLE_PDBS}
-    bare = made(nodes(a=2, b=2, c=2), pods, budgets)
+    bare = made(patched("ReplicaSet", ASKS, nodes(a=2, b=2, c=2), alone, budgets))
     assert {b.reason.code for b in bare.blocked} == {ReasonCode.MULTIPLE_PDBS, ReasonCode.NOT_REPLACED_FIRST}
 
 
