@@ -37,6 +37,7 @@ from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import Method
 from rebalancer.policy.release import (
     COST_BEFORE,
+    LET_GO,
     Do,
     Held,
     Mark,
@@ -345,7 +346,8 @@ class Releases:
             except KubeError as e:
                 log.info("%s is released: %s", opened.move.pod.key, e.message)
                 outcome = None
-            stuck = opened.idle and (self.closed is not None or self._late(opened))
+            late = self._late(opened) and opened.seconds > LET_GO
+            stuck = opened.idle and (self.closed is not None or late)
             if outcome is None and (stuck or now >= opened.until):
                 outcome = self._leave(opened, opened.said or "it takes too long, so the next cycle goes on")
             if outcome is None and self._stop_at is not None and now >= self._stop_at:
