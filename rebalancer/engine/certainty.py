@@ -29,6 +29,7 @@ from rebalancer.engine.version import (
     ServerVersion,
 )
 from rebalancer.model.kinds import consequence
+from rebalancer.model.node import Node
 from rebalancer.model.pod import PodTemplate
 
 VOLUME_KINDS = (
@@ -231,7 +232,7 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
         if r in classes:
             yield f"{r} may be served by claims of device class {classes[r]}, which are not modelled"
         tolerated = any(t.key in ("", r) for t in template.tolerations)
-        if not tolerated and any(t.key == r for n in snapshot.nodes for t in n.spec.taints):
+        if not tolerated and any(r in keys for keys in state.table.answers(_tainted)):
             yield f"nodes are tainted {r}, and ExtendedResourceToleration may have new pods tolerate that"
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"
@@ -252,3 +253,7 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     hard_defaults = any(c.when_unsatisfiable == "DoNotSchedule" for c in profile.default_constraints)
     if not template.spread and hard_defaults and (kinds := hidden(*SELECTING_KINDS)):
         yield f"default spread constraints depend on kinds that were not read: {', '.join(kinds)}"
+
+
+def _tainted(node: Node) -> frozenset[str]:
+    return frozenset(t.key for t in node.spec.taints)
