@@ -23,7 +23,7 @@ from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
 from rebalancer.kube.ledger_store import Component, Ledgers, Place
-from rebalancer.policy.annotations import paused
+from rebalancer.policy.annotations import meant_as_pause, paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger
 
@@ -301,6 +301,9 @@ def make_brake(
         why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
         if why is not None and other.place != brake:
             raise UserError(why.message, why.remedy)
+        for said, command in meant_as_pause(other.annotations, other.labels).items():
+            if other.place != brake:
+                raise UserError(f"{what} has {said}, which was meant as a pause", command.format(what))
 
 
 # Leading by the lease: the elector as settings ask for it, and taking the lease for one cycle.

@@ -626,14 +626,14 @@ def test_a_pause_between_the_first_look_of_a_first_run_and_its_lease_holds(tmp_p
         ) as once:
             until(lambda: slow.hits > 0)
             done = paused_now(server)
-            assert done.brakes == [Place("default", "rebalancer-brake")]
+            assert done.brakes == [Place("ops", "rebalancer-brake")]
             assert not done.not_set
             held, _ = once.communicate(timeout=240)
         assert evictions(server) == 0
         assert once.returncode == 0
-        assert "configmap rebalancer-brake -n default is paused: rebalancer.io/pause=incident" in held
+        assert "configmap rebalancer-brake -n ops is paused: rebalancer.io/pause=incident" in held
         assert not server.store.list("Lease"), "it leaves nothing behind"
-        assert [m["metadata"]["namespace"] for m in server.store.list("ConfigMap")] == ["default"]
+        assert {m["metadata"]["namespace"] for m in server.store.list("ConfigMap")} == {"ops"}
 
 
 def test_a_run_leaves_its_brake_where_somebody_has_paused_with_a_slip(tmp_path: Path) -> None:
@@ -644,11 +644,13 @@ def test_a_run_leaves_its_brake_where_somebody_has_paused_with_a_slip(tmp_path: 
             server.store.modify(
                 "ConfigMap",
                 "rebalancer-brake",
-                "default",
+                "ops",
                 lambda o: o["metadata"]["labels"].update(pause="now"),
             )
             once.communicate(timeout=240)
-        assert call(server, tmp_path, "once", "--execute").returncode == 0
+        done = call(server, tmp_path, "once", "--execute")
+        assert done.returncode == 1
+        assert "has the label pause=now, which was meant as a pause" in done.stderr
         assert evictions(server) == 0
 
 
