@@ -145,7 +145,9 @@ def test_an_approval_is_for_the_method_that_was_shown() -> None:
     """While replace first is off its pods are to be evicted; that says nothing of releasing them."""
     asks = {"metadata": {"annotations": {"rebalancer.io/method": "replaceFirst"}}}
     off = Reason(ReasonCode.RELEASE_OFF, "an undo took a Ready pod")
-    with ApiServer(patched("ReplicaSet", asks, *TWO), bookmark_every=0.1) as server, connected(server) as c:
+    web = deployment("web", namespace="shop").spread("zone", 1, selector={"owner": "web"}).placed({"a-0": 6})
+    cluster = patched("Deployment", asks, nodes(a=1, b=1, c=1), web)
+    with ApiServer(cluster, bookmark_every=0.1) as server, connected(server) as c:
         t = Team(server, c, ALL)
         there = t.options
         policy = replace(there.planning.policy, no_release=off)
