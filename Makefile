@@ -6,8 +6,8 @@ STAMP  := $(VENV)/.installed
 # What the demo needs, which is installed much sooner than what tests need.
 SHOWN  := $(VENV)/.shown
 # Tests that run side by side. Those marked `timing` get a second try on a busy machine, and are told as rerun.
-# Twice as many as two cores: tests over HTTP wait more than they work.
-JOBS   ?= 4
+# Three times as many as two cores: tests over HTTP wait more than they work.
+JOBS   ?= 6
 
 .PHONY: demo trace test nightly check site conformance bench lint clean lock
 
