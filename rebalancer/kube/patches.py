@@ -110,21 +110,19 @@ class ReleasePatches:
         collection takes the pod with that one, whether or not anybody remembers it. `dry`: as a trial."""
         references = self._references(pod)
         if owner is not None:
-            references += [
-                {
-                    "apiVersion": owner.api_version,
-                    "kind": owner.kind,
-                    "name": owner.name,
-                    "uid": owner.uid,
-                    "controller": False,
-                }
-            ]
+            references += [_reference(owner)]
         change = {"labels": {mark.label: None}, "annotations": {MARK: str(mark)}}
         self._patch(pod, {**change, "ownerReferences": references}, fresh, dry=dry)
 
+    def refer(self, pod: Pod, owner: OwnerReference, fresh: Callable[[], bool]) -> None:
+        """A reference to an owner that is no controller, unless the pod has one."""
+        references = self._references(pod)
+        if all(r["uid"] != owner.uid for r in references):
+            self._patch(pod, {"ownerReferences": [*references, _reference(owner)]}, fresh)
+
     def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
         """Takes all of it back; whose controller the pod has stays as it is."""
-        references = [r for r in self._references(pod) if r.get("controller") or r["kind"] != "Deployment"]
+        references = [r for r in self._references(pod) if r.get("controller") or r["kind"] not in _REFERRED]
         change: Json = {"labels": {mark.label: mark.value}, "annotations": {MARK: None}}
         self._patch(pod, {**change, "ownerReferences": references}, fresh)
 
@@ -153,6 +151,20 @@ class ReleasePatches:
             once=True,
             fresh=fresh,
         )
+
+
+_REFERRED = ("Deployment", "ReplicaSet")
+"""Kinds of owners of which a released pod gets a reference."""
+
+
+def _reference(owner: OwnerReference) -> Json:
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": False,
+    }
 
 
 # Deployments as the API server has them, and their spread constraints replaced.

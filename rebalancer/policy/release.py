@@ -113,11 +113,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     Ready pods at the release, the old one counted; None: not known.
 
     `replicas`: what the Deployment wants now, or the ReplicaSet that has none; None if neither is there.
-    `wanted`: what the ReplicaSet of the mark wants, None if that one is gone. `selects`: it would select the
-    pod with its label. `moved_on`: the owner was scaled or rolled out. `own`: its other pods. `settled`: as
-    many as it wants have been Available for a while. `failed`: why the replacement does not do, "" if it may.
-    `late`: the time for it is over. `seconds`: since the release. `held`, `stopping`: whether nothing new is
-    to begin.
+    `wanted`: what the ReplicaSet of the mark wants, None if that one is gone, or goes. `alone`: that one has
+    no owner, and the pod no reference to it. `selects`: it would select the pod with its label. `moved_on`:
+    the owner was scaled or rolled out. `own`: its other pods. `settled`: as many as it wants have been
+    Available for a while. `failed`: why the replacement does not do, "" if it may. `late`: the time for it is
+    over. `seconds`: since the release. `held`, `stopping`: whether nothing new is to begin.
     """
 
     there: bool = True
@@ -133,6 +133,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     ready_before: int | None = None
     replicas: int | None = None
     wanted: int | None = None
+    alone: bool = False
     selects: bool = True
     moved_on: bool = False
     own: tuple[Own, ...] = ()
@@ -153,6 +154,9 @@ class Do(StrEnum):
     """The replacement is there too, and nothing may be evicted now: both stay until that is over."""
     COST = "cost"
     """The pod `of` gets the deletion cost `cost`, lower than all others', so that it goes and no other."""
+    REFER = "refer"
+    """The pod gets a reference to its ReplicaSet, with which garbage collection takes it: one to a Deployment
+    it has from the beginning, but one to its ReplicaSet goes when that lets go."""
     GIVE_BACK = "give-back"
     """The label goes back; mark and reference of ours go, by the same patch."""
     EVICT = "evict"
@@ -187,6 +191,8 @@ def step(s: Seen) -> Step:
         return _not_let_go(s)
     if s.wanted is None:
         return _without_set(s)
+    if s.alone and s.known and s.held is not Held.NEVER:
+        return Step(do=Do.REFER, why="it would outlive its ReplicaSet")
     if s.finished:
         why = "it has ended while it was released"
         return Step(do=Do.EVICT if s.known and not s.held else Do.GIVE_BACK, why=why)

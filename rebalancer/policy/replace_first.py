@@ -145,10 +145,10 @@ class ReplaceFirst:
             return _no(f"{name} does not let go of pods; only a ReplicaSet does")
         if owner.owner is not None and top.kind != "Deployment":
             return _no(f"{name} belongs to {owner.owner.kind} {owner.owner.name}, which may mind the label")
-        if top is owner:
-            return _no(f"{name} has no Deployment, with which a released pod would go if it were deleted")
         if top.metadata.annotations.get(METHOD, "").strip().lower() == "replacefirst":
             return None
+        if top is owner:
+            return _no(f"{name} has no Deployment, whose maxSurge would allow a pod too many", _BEARS_IT)
         name = f"Deployment {top.name}"
         if top.update_strategy == "Recreate":
             return _no(f"{name} recreates its pods, so two must not run together", _BEARS_IT)

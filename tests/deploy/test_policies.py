@@ -80,6 +80,8 @@ SAYS = str(Mark(label=HASH, value="abc", replica_set="rs", pod="u", at=1, by="he
 OURS = pod(uid="u", labels={"app": "web", HASH: "abc"}, ownerReferences=[SET])
 RELEASED = pod(uid="u", labels={"app": "web"}, annotations={MARK: SAYS}, ownerReferences=[SET, TOP])
 LET_GO = pod(uid="u", labels={"app": "web"}, annotations={MARK: SAYS}, ownerReferences=[TOP])
+ALONE = pod(uid="u", labels={"app": "web"}, annotations={MARK: SAYS}, ownerReferences=[])
+OF_SET = {**SET, "controller": False}
 RETURNED = pod(uid="u", labels={"app": "web", HASH: "abc"}, ownerReferences=[])
 
 
@@ -120,6 +122,11 @@ ALSO = [
     ("another owner", OURS, meta_of(RELEASED, ownerReferences=[SET, {**TOP, "name": "x"}]), "owners"),
     ("a controller", OURS, meta_of(RELEASED, ownerReferences=[SET, {**TOP, "controller": True}]), "owners"),
     ("its ReplicaSet less", OURS, meta_of(RELEASED, ownerReferences=[TOP]), "owners"),
+    ("a reference to its ReplicaSet, which let it go", ALONE, meta_of(ALONE, ownerReferences=[OF_SET]), ""),
+    ("given back with that", meta_of(ALONE, ownerReferences=[OF_SET]), RETURNED, ""),
+    ("the same as a controller", ALONE, meta_of(ALONE, ownerReferences=[SET]), "owners"),
+    ("to another one", ALONE, meta_of(ALONE, ownerReferences=[{**OF_SET, "uid": "x"}]), "owners"),
+    ("without a mark", RETURNED, meta_of(RETURNED, ownerReferences=[OF_SET]), "owners"),
 ]
 
 

@@ -283,6 +283,8 @@ class CarryingOut:
         if room <= 0:
             return []
         self._slow.look(self.flight.flying.values())
+        if self._releases is not None:
+            self._releases.look()
         # One pod of each owner first, so that few in flight tell of many.
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
         allowed = [m for m in waiting if self._allowed(m)]
@@ -424,23 +426,23 @@ def releases_of(parts: Parts, needs: ReleaseParts, memory: Memory, limits: Settl
     return Releases(needs, memory, parts.evictor, parts.clock, parts.observer, limits)
 
 
-def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> bool:
-    """Goes on with what was released and is not open in this process; whether anything has changed.
+def settle_leftovers(parts: Parts, memory: Memory, snapshot: Snapshot) -> list[Outcome]:
+    """Goes on with what was released and is not open in this process; what became of it.
 
     It takes as long as a replacement may take at most. What is held stays as it is.
     """
     if parts.releases is None or parts.dry:
-        return False
+        return []
     limits = parts.replacements(snapshot).limits
-    releases, changed = releases_of(parts, parts.releases, memory, limits), False
+    releases, every = releases_of(parts, parts.releases, memory, limits), list[Outcome]()
     releases.take_up_marked(snapshot, lambda plan: parts.look(snapshot, plan))
     while releases.any:
         ended = releases.advance()
+        every += ended
         memory.landed(ended)
         for outcome in ended:
-            changed = changed or outcome.status is not Fate.RELEASED
             parts.observer.on_outcome(outcome)
         memory.save()
         if releases.any:
             (parts.clock.linger if parts.clock.stopping() else parts.clock.wait)(limits.poll)
-    return changed
+    return every

@@ -146,6 +146,8 @@ class Cycle:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._memory = parts.memory or Memory(parts.clock, HistoryRules())
+        self._leftovers: list[Outcome] = []
+        """What became of pods that an earlier process released: told, and no part of any plan here."""
         self._outcomes: list[Outcome] = []
         self._most = 0
         self._first: Plan | None = None
@@ -174,7 +176,7 @@ class Cycle:
             first=self._first,
             last=self._plan,
             plans=self._plans,
-            outcomes=tuple(self._outcomes),
+            outcomes=(*self._leftovers, *self._outcomes),
             seconds=p.clock.monotonic() - began,
         )
         p.observer.on_report(report)
@@ -190,10 +192,12 @@ class Cycle:
             snapshot = self._read()
             if isinstance(snapshot, NextStep):
                 return snapshot
-            if not self._plans and settle_leftovers(p, memory, snapshot):
-                snapshot = self._read()
-                if isinstance(snapshot, NextStep):
-                    return snapshot
+            if not self._plans:
+                self._leftovers = settle_leftovers(p, memory, snapshot)
+                if any(o.status is not Fate.RELEASED for o in self._leftovers):
+                    snapshot = self._read()
+                    if isinstance(snapshot, NextStep):
+                        return snapshot
             try:
                 plan = self._plan = p.plan(snapshot)
             except StopAskedError:

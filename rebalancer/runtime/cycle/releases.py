@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from msgspec import Struct
@@ -108,6 +109,10 @@ class Patches(Protocol):
         """Takes the label away, and marks the pod."""
         ...
 
+    def refer(self, pod: Pod, owner: OwnerReference, fresh: Callable[[], bool]) -> None:
+        """Has it go with its ReplicaSet."""
+        ...
+
     def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
         """Takes it all back."""
         ...
@@ -157,6 +162,8 @@ class _Open:
         self.at_fault = False
         """Whether it was undone because of the replacement, not of what others did."""
         self.seen_mark = since is None
+        self.referred = False
+        """Whether it has a reference to a ReplicaSet that nobody owns."""
         self.idle = False
         """Whether nothing could be done at the last look, and nothing that comes by itself was waited for."""
         self.failed = 0
@@ -182,6 +189,8 @@ class Releases:
         self._open: dict[str, _Open] = {}
         self._stop_at: float | None = None
         self._asked = float("-inf")
+        self._there: list[str] = []
+        self._blind: Reason | None = None
         self.closed: Reason | None = None
         """Why nothing may be evicted, as of the last look."""
 
@@ -192,18 +201,24 @@ class Releases:
         helps while one of these is open."""
         return not self._open or self._out_of_time(move) or self.full(move) is None
 
-    def full(self, move: Move) -> Reason | None:
-        """Why no further pod may be released: as many are as may be in the cluster."""
-        first, most = self._memory.most_released, self._parts.most
-        most = most if first is None else min(most, first)
+    def look(self) -> None:
+        """Takes down who is released in the cluster, for all moves of a turn."""
         try:
             pods = self._parts.watched.pods().values()
         except KubeError as e:
-            return Reason(ReasonCode.NOT_CURRENT, e.message)
-        there = [p.key for p, mark in released(pods) if mark.label not in p.template.labels]
-        if len(there) + sum(not o.seen_mark for o in self._open.values()) < most:
-            return None
-        say = f"{move.pod.key} is not released: {', '.join(there[:3])} are, and {most} may be at a time"
+            self._blind = Reason(ReasonCode.NOT_CURRENT, e.message)
+            return
+        self._blind = None
+        self._there = [p.key for p, mark in released(pods) if mark.label not in p.template.labels]
+
+    def full(self, move: Move) -> Reason | None:
+        """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
+        first, most = self._memory.most_released, self._parts.most
+        most = most if first is None else min(most, first)
+        if self._blind or len(self._there) + sum(not o.seen_mark for o in self._open.values()) < most:
+            return self._blind
+        named = ", ".join(self._there[:3])
+        say = f"{move.pod.key} is not released: {named} are, and {most} may be at a time"
         return Reason(ReasonCode.RELEASED, say, {"most": most}, "see evictions.maxReleased")
 
     def _out_of_time(self, move: Move) -> bool:
@@ -339,10 +354,10 @@ class Releases:
             self._ask(now)
         if self.closed is not None and self.closed.code in _NOT_OURS:
             return [self._leave(o, "whoever leads now goes on with it") for o in [*self._open.values()]]
-        ended = []
+        ended, glance = [], _Glance(self._parts.watched)
         for opened in [*self._open.values()]:
             try:
-                outcome = self._one(opened)
+                outcome = self._one(opened, glance)
             except KubeError as e:
                 log.info("%s is released: %s", opened.move.pod.key, e.message)
                 outcome = None
@@ -368,11 +383,11 @@ class Releases:
             return
         self.closed = None if closed is not None and closed.code is ReasonCode.STOPPING else closed
 
-    def _one(self, o: _Open) -> Outcome | None:
+    def _one(self, o: _Open, watch: Reads) -> Outcome | None:
         if o.back is not None:
             return self._given_back(o)
         now = self._clock.monotonic()
-        glance, _ = self._seen(o, _Glance(self._parts.watched))
+        glance, _ = self._seen(o, watch)
         if glance.mark is None and not o.seen_mark and glance.there and not glance.ending:
             if o.since is None or now - o.since < _UNSURE or self._seen(o, self._parts.reads)[0].mark:
                 return None
@@ -423,6 +438,8 @@ class Releases:
                         was = f"{next_.cost} {found.annotations.get(DELETION_COST, '')}"
                         cost = {DELETION_COST: str(next_.cost), COST_BEFORE: was}
                         self._parts.patches.annotate(found, cost, fresh)
+            case Do.REFER if seen.mark is not None:
+                self._refer(o, pod, seen.mark, fresh)
             case Do.GIVE_BACK if seen.mark is not None:
                 if next_.takes_ready:
                     say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
@@ -431,6 +448,18 @@ class Releases:
                 o.back, o.back_at = next_, self._clock.monotonic()
                 o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
         return None
+
+    def _refer(self, o: _Open, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
+        """Where that is refused, the pod is given back."""
+        owner = OwnerReference(_MINE, o.replica_set, mark.replica_set, "apps/v1")
+        try:
+            self._parts.patches.refer(pod, owner, fresh)
+            o.referred = True
+        except StatusError as e:
+            if e.code >= 500 or isinstance(e, ConflictError):
+                raise
+            o.refused = Held.NEVER
+            log.warning("%s gets no reference to its ReplicaSet: %s", pod.key, e.message)
 
     def _evict(self, o: _Open, pod: Pod) -> Outcome | None:
         permission = Permission(o.look, self._clock, replace(o.move, pod=pod), Away())
@@ -484,10 +513,10 @@ class Releases:
         if pod is None or pod.uid != planned.uid:
             return Seen(there=False), None
         mark, entry = mark_of(pod.annotations, pod.uid), self._memory.released(pod.uid)
-        owner = source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None
+        owner = _there(source.workload(_MINE, namespace, o.replica_set) if o.replica_set else None)
         if owner is not None and (mark is None or owner.metadata.uid != mark.replica_set):
             owner = None
-        top = source.workload("Deployment", namespace, o.deployment) if o.deployment else None
+        top = _there(source.workload("Deployment", namespace, o.deployment) if o.deployment else None)
         wants, own, stopping = top or owner, self._own(o, source), self._clock.stopping()
         now, pause = self._clock.now(), wants.min_ready_seconds if wants is not None else 0
         ready = {p.uid for p in own if p.ready and now - (p.ready_since or now) >= pause}
@@ -511,6 +540,7 @@ class Releases:
             ready_before=entry.ready if entry is not None and entry.ready else None,
             replicas=wants.replicas if wants is not None else None,
             wanted=owner.replicas if owner is not None else None,
+            alone=owner is not None and owner.owner is None and not o.referred,
             selects=owner is None or mark is None or _selects(owner, pod, mark),
             moved_on=_moved_on(o.move, owner, top),
             own=tuple(self._as_own(o, p, p.uid in ready, mark) for p in own),
@@ -615,19 +645,26 @@ _ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlie
 
 
 class _Glance:
-    """What the watch has, read in the way of `Reads`."""
+    """What the watch has at one moment, read in the way of `Reads`."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
+        self._spaces: dict[str, tuple[Pod, ...]] = {}
         self.workload = watched.workload
+
+    @cached_property
+    def _pods(self) -> Mapping[Identity, Pod]:
+        return self._watched.pods()
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name."""
-        return self._watched.pods().get((namespace, name))
+        return self._pods.get((namespace, name))
 
     def pods(self, namespace: str, labels: str = "") -> tuple[Pod, ...]:  # noqa: ARG002
         """All of the namespace: whose they are is asked of their owners."""
-        return tuple(p for p in self._watched.pods().values() if p.namespace == namespace)
+        if namespace not in self._spaces:
+            self._spaces[namespace] = tuple(p for p in self._pods.values() if p.namespace == namespace)
+        return self._spaces[namespace]
 
 
 def restore(pods: Iterable[Pod], patches: Patches) -> None:
@@ -646,6 +683,11 @@ def restore(pods: Iterable[Pod], patches: Patches) -> None:
 
 def _cost(pod: Pod) -> int:
     return pod.own_cost if pod.own_cost is not None else cost_of(pod.annotations.get(DELETION_COST))
+
+
+def _there(owner: Workload | None) -> Workload | None:
+    """An owner that is being deleted adopts nobody, and has nobody made."""
+    return owner if owner is not None and owner.metadata.deletion_timestamp is None else None
 
 
 def _selects(owner: Workload, pod: Pod, mark: Mark) -> bool:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
 from rebalancer.sandbox.resources import ApiError
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
-from tests.support.build import deployment, nodes, objects, pdb, pod
+from tests.support.build import deployment, nodes, objects, pdb, pod, replica_set
 from tests.support.runs.one_cycle import Story
-from tests.support.sandbox import Cluster, Cut, Reply
+from tests.support.sandbox import Cluster, Cut, Reply, bind
 from tests.support.scheduler.plain import Json
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
@@ -49,6 +50,8 @@ NOTHING_NEW = PlanOptions(
     policy=PolicyOptions(method="auto", no_release=Reason(ReasonCode.RELEASE_OFF, "a test releases nothing"))
 )
 OPTIONS = LiveOptions(execute=True, settle=LIMITS, planning=FIRST)
+SLOW = replace(OPTIONS, settle=replace(LIMITS, serving=3.0))
+"""With time for something to happen while both pods are Ready."""
 HASH = "pod-template-hash"
 BLOCKED = (
     *nodes(a=2, b=2, c=2),
@@ -181,6 +184,11 @@ def let_go(cluster: Cluster) -> bool:
     )
 
 
+def both(cluster: Cluster, ready: int = 7) -> bool:
+    """Whether the old pod and its replacement are there, and so many are Ready."""
+    return let_go(cluster) and sum(map(is_ready, pods(cluster))) >= ready
+
+
 def never(made: Json) -> float | None:  # noqa: ARG001
     return None
 
@@ -241,16 +249,11 @@ def test_a_brake_undoes_what_is_not_ready(tmp_path: Path) -> None:
 
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
-    slow = replace(OPTIONS, settle=replace(LIMITS, serving=3.0))
-
-    def both() -> bool:
-        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
-
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
         with Ready(cluster) as ready:
-            with once_when(both, switch.off):
-                report, _ = cycle(cluster, tmp_path, slow, memory=memory, newest=switch)
+            with once_when(lambda: both(cluster), switch.off):
+                report, _ = cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
             assert [o.status for o in report.outcomes] == [Fate.RELEASED]
             assert "evictions.enabled is false" in report.outcomes[0].message
             assert len(pods(cluster)) == 7
@@ -268,10 +271,8 @@ def test_a_stop_finishes_what_is_ready_and_undoes_the_rest(tmp_path: Path) -> No
         with Cluster(objects(*BLOCKED), ready_after=starts) as cluster:
             cluster.settle()
 
-            def both(cluster: Cluster = cluster, count: int = count) -> bool:
-                return let_go(cluster) and sum(map(is_ready, pods(cluster))) >= count
-
-            with Ready(cluster) as ready, once_when(both, clock.stop.set):
+            there = partial(both, cluster, count)
+            with Ready(cluster) as ready, once_when(there, clock.stop.set):
                 report, _ = cycle(cluster, tmp_path, clock=clock)
             cluster.settle()
             assert [o.status for o in report.outcomes] == [status]
@@ -312,8 +313,14 @@ def ended(cluster: Cluster) -> None:
     )
 
 
-def deleted(cluster: Cluster) -> None:
-    cluster.store.delete("Deployment", "web", "default", propagation="Background")
+def deleted(cluster: Cluster, propagation: str = "Background") -> None:
+    cluster.store.delete("Deployment", "web", "default", propagation=propagation)
+
+
+def namespace_deleted(cluster: Cluster) -> None:
+    if cluster.store.find("Namespace", "default") is None:
+        cluster.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    cluster.store.delete("Namespace", "default")
 
 
 def adopted(cluster: Cluster) -> None:
@@ -341,6 +348,8 @@ MEANWHILE: list[tuple[str, Callable[[Cluster], None], int, int]] = [
     ("the pod is deleted", died, 6, 5),
     ("the pod has failed", ended, 6, 5),
     ("its owner is deleted", deleted, 0, 0),
+    ("its owner is deleted in the foreground", partial(deleted, propagation="Foreground"), 0, 0),
+    ("its namespace is deleted", namespace_deleted, 0, 0),
 ]
 
 
@@ -357,6 +366,77 @@ def test_whatever_happens_meanwhile_nothing_is_left_released(
         assert (len(pods(cluster)), marks(cluster)) == (pods_after, []), what
         assert ready.fewest >= least
         assert all(e.fate not in (Fate.RELEASED, Fate.INTENDED) for e in memory.ledger.entries)
+
+
+def test_one_that_recreates_its_pods_is_rolled_out_meanwhile(tmp_path: Path) -> None:
+    """It has said that it bears a pod too many."""
+
+    def recreates(owner: Json) -> None:
+        owner["metadata"].setdefault("annotations", {})[METHOD] = "replaceFirst"
+        owner["spec"]["strategy"] = {"type": "Recreate"}
+
+    with Cluster(objects(*BLOCKED), ready_after=0.3) as cluster:
+        edited(cluster, recreates)
+        cluster.settle()
+        with once_when(lambda: let_go(cluster), lambda: rolled_out(cluster)):
+            cycle(cluster, tmp_path, replace(OPTIONS, planning=PlanOptions()))
+        cluster.settle()
+        assert (len(pods(cluster)), marks(cluster)) == (6, [])
+        assert {p["spec"]["containers"][0]["image"] for p in pods(cluster)} == {"app:2"}
+
+
+def test_a_replacement_that_lands_where_it_does_not_help_is_given_back_for(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), without=("Scheduler",), ready_after=0.1) as cluster:
+        cluster.settle()
+        before = names(cluster)
+
+        def astray() -> None:
+            (new,) = names(cluster) - before
+            bind(cluster.store, "default", new, "a-1")
+
+        with Ready(cluster) as ready, once_when(lambda: names(cluster) - before, astray):
+            report, _ = cycle(cluster, tmp_path)
+        cluster.settle()
+        assert report.outcomes[0].expected is False
+        assert "which was not planned" in report.outcomes[0].message
+        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+
+
+def bare() -> list[Json]:
+    """A ReplicaSet that nobody owns, and that bears a pod too many."""
+    made = replica_set("web").labels(app="web").spread("zone", 1, selector={"app": "web"})
+    found = objects(
+        nodes(a=2, b=2, c=2),
+        made.placed({"a-0": 2, "a-1": 1, "b-0": 2, "b-1": 1}),
+        pdb("web", {"app": "web"}, max_unavailable=0),
+    )
+    for o in found:
+        if o["kind"] == "ReplicaSet":
+            o["metadata"].setdefault("annotations", {})[METHOD] = "replaceFirst"
+    return found
+
+
+@pytest.mark.parametrize("gone", ["", "Background", "Foreground"])
+def test_a_bare_replica_set_is_spread_and_takes_what_it_let_go_with_it(gone: str, tmp_path: Path) -> None:
+    with Cluster(bare(), ready_after=0.3) as cluster:
+
+        def referred() -> list[Json]:
+            every = cluster.store.list("Pod")
+            refs = [(p["metadata"].get("ownerReferences") or [{}])[0] for p in every]
+            return [r for r in refs if r.get("uid") and not r.get("controller")]
+
+        def deleted() -> None:
+            if gone:
+                cluster.store.delete("ReplicaSet", "web", "default", propagation=gone)
+
+        cluster.settle()
+        with once_when(referred, deleted):
+            report, _ = cycle(cluster, tmp_path)
+        cluster.settle()
+        left = cluster.store.list("Pod")
+        assert all(MARK not in (p["metadata"].get("annotations") or {}) for p in left)
+        assert len(left) == (0 if gone else 6)
+        assert gone or Counter(p["spec"]["nodeName"][0] for p in left) == Counter("aabbcc"), report.message
 
 
 # -- processes that end at any request, and those that come after
@@ -573,10 +653,6 @@ def test_an_undo_takes_the_replacement_and_costs_are_as_they_were(tmp_path: Path
     """Both are Ready, and a check says no for good: the replacement goes, although a user gave another pod a
     low cost, and nothing more is released until somebody resumes."""
     memory = Memory(SystemClock(), HistoryRules())
-    slow = replace(OPTIONS, settle=replace(LIMITS, serving=1.5))
-
-    def both() -> bool:
-        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
 
     def forbidden() -> None:
         (old,) = released(cluster)
@@ -592,8 +668,8 @@ def test_an_undo_takes_the_replacement_and_costs_are_as_they_were(tmp_path: Path
         cluster.settle()
         before = names(cluster)
         cluster.store.modify("Pod", sorted(before)[-1], "default", cheap)
-        with Ready(cluster) as ready, once_when(both, forbidden):
-            report, _ = cycle(cluster, tmp_path, slow, memory=memory)
+        with Ready(cluster) as ready, once_when(lambda: both(cluster), forbidden):
+            report, _ = cycle(cluster, tmp_path, SLOW, memory=memory)
         cluster.settle()
         assert report.outcomes[0].status is Fate.UNDONE
         assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
@@ -788,22 +864,18 @@ def test_who_reviewed_a_plan_has_nothing_else_evicted(tmp_path: Path) -> None:
             run_once(connection, OPTIONS, clock=clock, reviewed=Reviewed(()), around=around)
             assert len(released(cluster)) == 1, "held: nobody was shown it"
             one = ReviewedEviction("default", old["metadata"]["name"], old["metadata"]["uid"])
-            run_once(connection, OPTIONS, clock=clock, reviewed=Reviewed((one,)), around=around)
+            done = run_once(connection, OPTIONS, clock=clock, reviewed=Reviewed((one,)), around=around)
+            assert done.evicted == 1, "what an earlier process released counts"
         cluster.settle()
         assert (len(pods(cluster)), marks(cluster)) == (6, [])
 
 
 def test_an_owner_that_wants_no_pod_keeps_none_that_is_held(tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
-    slow = replace(OPTIONS, settle=replace(LIMITS, serving=3.0))
-
-    def both() -> bool:
-        return let_go(cluster) and sum(map(is_ready, pods(cluster))) == 7
-
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
-        with once_when(both, switch.off):
-            cycle(cluster, tmp_path, slow, memory=memory, newest=switch)
+        with once_when(lambda: both(cluster), switch.off):
+            cycle(cluster, tmp_path, SLOW, memory=memory, newest=switch)
         cluster.scale("default", "web", 0)
         cluster.settle()
         cycle(cluster, tmp_path, memory=memory, newest=switch)

@@ -118,8 +118,7 @@ def test_its_own_annotation_says_that_it_does(case: str) -> None:
 
 
 def test_a_bare_replica_set_may_say_what_it_wants() -> None:
-    """Were it deleted meanwhile, nobody would own the released pod."""
-    assert "has no Deployment" in of(patched("ReplicaSet", SAYS_YES, bare(), FULL))
+    assert of(patched("ReplicaSet", SAYS_YES, bare(), FULL)) == "owner"
 
 
 def test_a_rollout_that_says_so_stays_for_its_services_ask_for_its_hash() -> None:

@@ -68,3 +68,5 @@ def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
     pods: dict[Identity, Pod] = {("default", starts.name): starts}
     assert fallen([made], pods, 200.0)[0]
     assert fallen([replace(made, removed=150.0)], pods, 200.0) == ({}, [])
+    undone = replace(made, fate=Fate.UNDONE)
+    assert fallen([undone], pods, 200.0) == ({}, []), "its replacement went because we gave a label back"
