@@ -62,7 +62,7 @@ _REDACTED = "(redacted)"
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "Initialized", "ContainersReady", "DisruptionTarget", "DisruptionAllowed"}
     | {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "Available", "Progressing"}
-    | {"Consolidatable", RESIZE_PENDING, *LEAVING_CONDITIONS}
+    | {"Drifted", RESIZE_PENDING, *LEAVING_CONDITIONS}
 )
 _KNOWN_GROUPS = BUILT_IN | {"policy", "autoscaling", "argoproj.io", owners.VOLCANO.rstrip("/")}
 _VERSION = re.compile(r"v[0-9]{1,3}((alpha|beta)[0-9]{1,3})?")
@@ -590,5 +590,9 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "DeviceClass": fields(metadata=META, spec=fields(extendedResourceName=resource)),
-    "NodeClaim": fields(metadata=META, status=fields(nodeName=name, conditions=_CONDITION_LIST)),
+    "NodeClaim": fields(
+        metadata=META,
+        spec=fields(expireAfter=same, terminationGracePeriod=same),
+        status=fields(nodeName=name, conditions=_CONDITION_LIST),
+    ),
 }

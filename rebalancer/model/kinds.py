@@ -107,7 +107,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
     (("VerticalPodAutoscaler",), "requests that one gives to a replacement are not seen"),
     (("DeviceClass",), "which extended resources claims may serve is not seen"),
-    (("NodeClaim",), "which nodes Karpenter may remove is not seen"),
+    (("NodeClaim",), "which nodes Karpenter is about to replace is not seen"),
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning
 names the missing kinds."""

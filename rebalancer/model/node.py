@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -194,6 +198,8 @@ STARTING_PREFIXES = (
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 """… and what the keys of others begin with."""
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+"""Annotation of pods and nodes that Karpenter leaves where they are."""
 CANDIDATE_TAINT = "DeletionCandidateOfClusterAutoscaler"
 """A node that cluster-autoscaler does not need at present; the effect is PreferNoSchedule."""
 INITIALIZED = "karpenter.sh/initialized"
@@ -226,6 +232,13 @@ def is_starting(node: Node) -> bool:
     return any(t.key in STARTING_TAINTS or t.key.startswith(STARTING_PREFIXES) for t in node.spec.taints)
 
 
+class NodeClaimSpec(Struct, frozen=True, rename="camel", eq=False):
+    """What is read of what was asked for: durations as Go writes them; "" or Never = none."""
+
+    expire_after: str = ""
+    termination_grace_period: str = ""
+
+
 class NodeClaimStatus(Struct, frozen=True, rename="camel", eq=False):
     """What has become of a claim; `node_name` "" until its node has registered."""
 
@@ -237,12 +250,56 @@ class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
     """Karpenter's object for one of its nodes (karpenter.sh/v1)."""
 
     metadata: ObjectMeta
+    spec: NodeClaimSpec = NodeClaimSpec()
     status: NodeClaimStatus = NodeClaimStatus()
 
     @property
-    def consolidatable(self) -> bool:
-        """Whether Karpenter may remove the node to save room, as soon as its pods fit elsewhere."""
-        return any(c.type == "Consolidatable" and c.status == "True" for c in self.status.conditions)
+    def drifted(self) -> float | None:
+        """Since when the node is no longer what its NodePool asks for, in epoch seconds; None if it is."""
+        times = (c.last_transition_time for c in self.status.conditions if _says(c, "Drifted"))
+        return next((t.timestamp() if t is not None else 0.0 for t in times), None)
+
+    @property
+    def expires(self) -> float:
+        """When Karpenter deletes it whatever is on it, in epoch seconds; infinity if it does not."""
+        made, parts = self.metadata.creation_timestamp, _GO_DURATION.findall(self.spec.expire_after)
+        lasts = sum(float(n) * _GO_UNITS[unit] for n, unit in parts)
+        return made.timestamp() + lasts if made is not None and parts else inf
+
+
+_GO_DURATION = re.compile(r"([0-9.]+)(h|m|s)")
+_GO_UNITS = {"h": 3600, "m": 60, "s": 1}
+HOUR = 3600.0
+
+
+def _says(condition: Condition, what: str) -> bool:
+    return condition.type == what and condition.status == "True"
+
+
+Outgoing = tuple[str, float, float]
+"""A node that Karpenter is about to replace, and from when until when it counts as such."""
+
+
+def outgoing(claims: Iterable[NodeClaim], pinned: Collection[str]) -> Iterator[Outgoing]:
+    """From a node's drift, or the last hour before it expires, until nothing has happened for an hour.
+
+    That is: no claim of its pool was made or deleted. Then a budget of the NodePool, or something else, keeps
+    it. `pinned`: nodes that it does not take although others of the pool go, as they or their pods say
+    do-not-disrupt. A grace period of the claim ends that too.
+    """
+    every = tuple(claims)
+    active: dict[str, float] = defaultdict(float)
+    for c in every:
+        for at in (c.metadata.creation_timestamp, c.metadata.deletion_timestamp):
+            pool = c.metadata.labels.get(NODEPOOL, "")
+            active[pool] = max(active[pool], at.timestamp() if at is not None else 0.0)
+    for c in every:
+        stays = c.status.node_name in pinned and not c.spec.termination_grace_period
+        last = 0.0 if stays else active[c.metadata.labels.get(NODEPOOL, "")]
+        if (since := c.drifted) is not None:
+            yield c.status.node_name, 0.0, max(since, last) + HOUR
+        if (end := c.expires) < inf:
+            yield c.status.node_name, end - HOUR, end + HOUR
 
 
 class DeviceClassSpec(Struct, frozen=True, rename="camel", eq=False):

@@ -93,6 +93,7 @@ class ReasonCode(StrEnum):
     PENDING_PODS = "pending-pods"
     NODE_LEAVING = "node-leaving"
     NODE_STARTING = "node-starting"
+    NODE_EXPIRING = "node-expiring"
     NOT_CARRIED = "not-carried"
     TOO_FEW_DOMAINS = "too-few-domains"
     SIMULATION_LIMIT = "simulation-limit"

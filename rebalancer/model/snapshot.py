@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from rebalancer.model.kinds import ADD_ONS, DECIDING, Object
-from rebalancer.model.node import CANDIDATE_TAINT, DeviceClass, Node, NodeClaim, ObjectMeta, OwnerReference
+from rebalancer.model.node import (
+    CANDIDATE_TAINT,
+    DO_NOT_DISRUPT,
+    DeviceClass,
+    Node,
+    NodeClaim,
+    ObjectMeta,
+    Outgoing,
+    OwnerReference,
+    outgoing,
+)
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.storage import (
     CSIDriver,
@@ -137,6 +148,16 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     def live(self) -> tuple[Alike, ...]:
         """The pods that are neither finished nor being deleted, grouped by template and owner."""
         return alike(p for p in self.pods if p.deleted is None and not p.finished)
+
+    @cached_property
+    def outgoing(self) -> tuple[Outgoing, ...]:
+        """Nodes that Karpenter is about to replace."""
+        return to_be_replaced(self.node_claims, self.nodes, self.pods)
+
+    @cached_property
+    def going(self) -> frozenset[str]:
+        """Those of them that count as such now."""
+        return going(self.outgoing, self.now)
 
     @cached_property
     def over(self) -> tuple[Pod, ...]:
@@ -276,11 +297,26 @@ def identity(o: Object) -> Identity:
     return (meta.namespace, meta.name)
 
 
-def candidates(snapshot: Snapshot) -> frozenset[str]:
-    """The nodes that an autoscaler may remove unless pods come: the last choice among equal ones.
+def to_be_replaced(
+    claims: Collection[NodeClaim], nodes: Iterable[Node], pods: Iterable[Pod]
+) -> tuple[Outgoing, ...]:
+    """See `node.outgoing`."""
+    if not any(c.drifted is not None or c.expires < inf for c in claims):
+        return ()
+    pinned = {n.name for n in nodes if n.metadata.annotations.get(DO_NOT_DISRUPT) == "true"}
+    pinned.update(p.node_name for p in pods if p.annotations.get(DO_NOT_DISRUPT) == "true")
+    return tuple(outgoing(claims, pinned))
 
-    cluster-autoscaler taints them, Karpenter says so in their NodeClaims. That a node is empty says nothing:
-    the nodes of a zone that came back are empty, and pods end the candidacy.
+
+def going(nodes: Iterable[Outgoing], now: float) -> frozenset[str]:
+    """Those that count as such now."""
+    return frozenset(name for name, since, until in nodes if since <= now < until)
+
+
+def candidates(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that cluster-autoscaler may remove unless pods come: the last choice among equal ones.
+
+    That a node is empty says nothing: the nodes of a zone that came back are empty, and pods end the
+    candidacy. Of Karpenter nothing says so: every node at rest is Consolidatable.
     """
-    tainted = {n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints)}
-    return frozenset(tainted.union(c.status.node_name for c in snapshot.node_claims if c.consolidatable))
+    return frozenset(n.name for n in snapshot.nodes if any(t.key == CANDIDATE_TAINT for t in n.spec.taints))

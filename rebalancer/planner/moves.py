@@ -108,17 +108,17 @@ def in_order(waves: Sequence[Wave]) -> list[JudgedMove]:
 
 # Which of several pods that serve equally well is evicted.
 #
-# In this order: not Ready before Ready; on a node that is being drained; preferred or refused by
-# annotation; lower priority; lower `controller.kubernetes.io/pod-deletion-cost`; more room in its budget;
-# youngest. Ties go by name. (Before all of these comes which node's loss helps most constraints: that is
-# the search's part.)
+# In this order: not Ready before Ready; on a node that is being drained or about to be replaced; preferred
+# or refused by annotation; lower priority; lower `controller.kubernetes.io/pod-deletion-cost`; more room in
+# its budget; youngest. Ties go by name. (Before all of these comes which node's loss helps most constraints:
+# that is the search's part.)
 
 Order = tuple[bool, bool, int, int, int, int, float, str, str]
 
 
 def victim_order(snapshot: Snapshot, budgets: Budgets) -> Callable[[Pod], Order]:
     """A sort key: the best victim first."""
-    going = {n.name for n in snapshot.nodes if is_leaving(n)}
+    going = snapshot.going.union(n.name for n in snapshot.nodes if is_leaving(n))
 
     def order(pod: Pod) -> Order:
         headroom = min((b.allowed for b in budgets.of(pod)), default=1 << 30)
@@ -196,6 +196,7 @@ class Judge:
         for code, nodes in (
             (ReasonCode.NODE_LEAVING, self.simulation.leaving),
             (ReasonCode.NODE_STARTING, self.simulation.starting),
+            (ReasonCode.NODE_EXPIRING, self.simulation.expiring),
             (ReasonCode.NODE_NOT_READY, self.simulation.failing),
         ):
             if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):

@@ -258,6 +258,8 @@ _MESSAGES = {
     ReasonCode.WOULD_WORSEN: "its replacement could raise the excess of another constraint",
     ReasonCode.NODE_LEAVING: "its replacement could land on a node that is cordoned or about to go",
     ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up",
+    ReasonCode.NODE_EXPIRING: "its replacement could land on a node that Karpenter is about to replace: it "
+    "has drifted, or expires within an hour",
     ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, or starts no pods",
     ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
@@ -273,6 +275,7 @@ _REMEDIES = {
     ReasonCode.NOT_CARRIED: "give these pods the constraint as well",
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
     ReasonCode.NODE_STARTING: "wait until it is initialized, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_EXPIRING: "let Karpenter finish; a node that it leaves for an hour counts as staying",
     ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",

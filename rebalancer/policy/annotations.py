@@ -10,6 +10,7 @@ from math import inf
 
 from msgspec import Struct
 
+from rebalancer.model.node import DO_NOT_DISRUPT
 from rebalancer.model.pod import DELETION_COST, ROOM
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy import release
@@ -37,7 +38,6 @@ METHOD = "rebalancer.io/method"
 also says that the workload bears a pod too many."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 """Karpenter's older key."""
 DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"

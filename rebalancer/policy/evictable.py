@@ -471,9 +471,11 @@ def next_change(snapshot: Snapshot, options: PolicyOptions) -> float:
     """The first moment after `snapshot.now`, in seconds of the epoch, at which a rule that reads the clock
     may say something else; infinity if there is none.
 
-    Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces.
+    Rules that read it: policy.minPodAge, replacements that are not Ready yet, pauses of namespaces, nodes
+    that Karpenter is about to replace.
     """
-    first, now = math.inf, snapshot.now
+    now = snapshot.now
+    first = min((t for _, *times in snapshot.outgoing for t in times if t > now), default=math.inf)
     ripens = max(options.min_pod_age, ARRIVAL)
     for pod in snapshot.pods:
         if pod.created is None or now - pod.created >= ripens:

@@ -130,7 +130,9 @@ class ReplaceFirst:
 
     @cached_property
     def _going(self) -> frozenset[str]:
-        return candidates(self._snapshot).union(n.name for n in self._snapshot.nodes if is_leaving(n))
+        return candidates(self._snapshot).union(
+            self._snapshot.going, (n.name for n in self._snapshot.nodes if is_leaving(n))
+        )
 
     def _found(self, pod: Pod, owner: Workload) -> Release | Reason:
         reason = self._by_owner(owner) or self._by_what_is_read()

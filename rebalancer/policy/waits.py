@@ -81,6 +81,7 @@ _WAITS = frozenset(
         ReasonCode.NODES_REMOVED,
         ReasonCode.DOMAIN_OUT,
         ReasonCode.RELEASED,
+        ReasonCode.NODE_EXPIRING,
     }
 )
 

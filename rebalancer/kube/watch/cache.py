@@ -23,7 +23,7 @@ from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
 from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
-from rebalancer.model.node import Node, ObjectMeta
+from rebalancer.model.node import Node, NodeClaim, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
@@ -416,6 +416,10 @@ class WatchCache:
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         """All vertical autoscalers of a namespace; none where they may not be read."""
         return tuple(v for v in self._every(VerticalPodAutoscaler) if v.metadata.namespace == namespace)
+
+    def node_claims(self) -> tuple[NodeClaim, ...]:
+        """All of Karpenter's claims; none where they may not be read."""
+        return self._every(NodeClaim)
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes; the same tuple as long as none of them changes."""

@@ -149,7 +149,9 @@ class Simulation:
         """bool[N]: nodes that are being set up."""
         self.failing: Bools = np.array(table.answers(is_failing), dtype=np.bool_)
         """bool[N]: nodes on which nothing starts."""
-        self.barred: Bools = self.leaving | self.starting | self.failing
+        self.expiring: Bools = np.array([n in snapshot.going for n in table.names], dtype=np.bool_)
+        """bool[N]: nodes that Karpenter is about to replace."""
+        self.barred: Bools = self.leaving | self.starting | self.failing | self.expiring
         """bool[N]: nodes on which no replacement may land."""
         may_go = candidates(snapshot)
         self._candidates: Bools = np.array([n in may_go for n in table.names], dtype=np.bool_)

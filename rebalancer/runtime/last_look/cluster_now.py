@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
+from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import VerticalPodAutoscaler
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
@@ -35,6 +35,10 @@ class Watched(Protocol):
         """All of a namespace."""
         ...
 
+    def node_claims(self) -> tuple[NodeClaim, ...]:
+        """All of Karpenter's."""
+        ...
+
     def snapshot(self, now: float) -> Snapshot:
         """Everything."""
         ...
@@ -48,6 +52,7 @@ class ClusterNow:
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
         self._nodes = snapshot.nodes
+        self._claims = snapshot.node_claims
         self._now = snapshot.now
         self._pods: Mapping[Identity, Pod] = {}
         self._groups: dict[str, Groups] = {}
@@ -56,11 +61,13 @@ class ClusterNow:
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
-        nodes = self._watched.nodes()
-        if nodes is not self._nodes:
-            if not self.simulation.state.table.follow(nodes):
+        nodes, claims = self._watched.nodes(), self._watched.node_claims()
+        renewed = claims != self._claims and self._renewed(nodes, claims)
+        if nodes is not self._nodes or renewed:
+            if renewed or not self.simulation.state.table.follow(nodes):
                 self.simulation = self._begin(self._watched.snapshot(self._now))
             self._nodes = nodes
+        self._claims = claims
         live = self._watched.pods()
         known = self._pods
         for key in known.keys() - live.keys():
@@ -72,6 +79,11 @@ class ClusterNow:
                     self._take(before)
                 self._put(pod)
         self._pods = live
+
+    def _renewed(self, nodes: Iterable[Node], claims: Collection[NodeClaim]) -> bool:
+        """Whether other nodes than before are about to be replaced."""
+        now = to_be_replaced(claims, nodes, self._watched.pods().values())
+        return going(now, self._now) != self.simulation.snapshot.going
 
     def pod(self, planned: Pod) -> Pod | None:
         """The pod as it is now; None if it is gone, or no longer on a node."""

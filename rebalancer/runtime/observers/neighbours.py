@@ -29,6 +29,7 @@ class NeighbourCode(StrEnum):
     REBALANCERS = "several-rebalancers"
     CONSOLIDATING = "karpenter-consolidating"
     KARPENTER = "karpenter-present"
+    STUCK = "drift-stuck"
     DRAIN = "drain-running"
     UNDOING = "autoscaler-undoes-moves"
     LOOP = "evictions-are-undone"
@@ -128,6 +129,17 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
             "Node/" + min(n.name for n in snapshot.nodes if NODEPOOL in n.labels),
             "Karpenter manages nodes here and may consolidate them: it packs, this spreads",
             "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
+        )
+
+    stuck = sorted({name for name, _, until in snapshot.outgoing if until <= snapshot.now} - snapshot.going)
+    if stuck:
+        yield Finding(
+            Severity.WARNING,
+            NeighbourCode.STUCK.value,
+            f"Node/{stuck[0]}",
+            f"Karpenter is to replace {plural(len(stuck), 'node')} (drifted or expired), and has not gone on "
+            "for an hour: they count as nodes that stay",
+            "look for what holds it: its events on the node, a disruption budget of 0, do-not-disrupt",
         )
 
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.waits import HistoryRules
-from tests.support.build import node, nodes, objects, pdb, pod, workload
+from tests.support.build import NOW, node, node_claim, nodes, objects, pdb, pod, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, SKEWED
+from tests.support.sandbox.custom import ADD_ONS, served
 
 ALONE = replace(EXECUTE, beside_descheduler=False)
 DESCHEDULER = pod("d-1").labels(app="descheduler").on("b-0")
@@ -53,6 +54,22 @@ def test_a_descheduler_that_starts_in_the_middle_stops_the_next_eviction() -> No
     assert run.report.evicted == 1
     assert run.report.reason is not None
     assert (run.report.end, run.report.reason.code) == (End.HELD, ReasonCode.DESCHEDULER)
+
+
+def test_a_node_that_drifts_in_the_middle_gets_no_replacement_any_more() -> None:
+    things = (*nodes(a=1, b=2), workload("web").spread("zone", 1).placed({"a-0": 8}))
+    with served(*ADD_ONS), Machine((*things, node_claim("c", "b-1", age=86_400))) as m:
+        m.time.at = NOW
+
+        def drift(_: float) -> None:
+            if any(a.subresource == "eviction" for a in m.server.accesses):
+                drifted = objects(node_claim("c", "b-1", age=86_400, drifted=-2))[0]["status"]
+                m.server.store.modify("NodeClaim", "c", None, _with(drifted))
+
+        m.time.during = drift
+        run = m.cycle()
+    assert 0 < run.report.evicted < 4
+    assert {b.reason.code for b in run.story.plans[-1].blocked} == {ReasonCode.NODE_EXPIRING}
 
 
 def _with(status: dict[str, Any]) -> Any:

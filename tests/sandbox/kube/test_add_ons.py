@@ -16,7 +16,7 @@ from rebalancer.kube.reading import read_snapshot
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.snapshot import Snapshot
-from tests.support.build import node, node_claim, objects, workload
+from tests.support.build import NOW, node, node_claim, objects, workload
 from tests.support.sandbox import ApiServer, Garbage, Reply
 from tests.support.sandbox.custom import ADD_ONS, served
 from tests.support.sandbox.faults import Delay
@@ -27,14 +27,14 @@ from tests.unit.policy.test_vertical_autoscalers import vpa
 
 ALL = frozenset(RESOURCES)
 CLUSTER = (node("a-0").zone("a"), workload("web").placed({"a-0": 1}))
-CLAIM = node_claim("pool-x", "a-0", Consolidatable="True")
+CLAIM = node_claim("pool-x", "a-0", drifted=60)
 FAULTS = {
     "may not be read": Reply(403),
     "its conversion webhook is down": Reply(500),
     "nonsense": Garbage(b"<html>"),
 }
 SAYS = {
-    "nodeclaims": "nodeclaims.karpenter.sh cannot be listed: which nodes Karpenter may remove is not seen",
+    "nodeclaims": "nodeclaims.karpenter.sh cannot be listed: which nodes Karpenter is about to replace",
     "deviceclasses": "deviceclasses.resource.k8s.io cannot be listed: which extended resources claims may",
     "verticalpodautoscalers": "verticalpodautoscalers.autoscaling.k8s.io cannot be listed: requests that one",
 }
@@ -76,7 +76,7 @@ def test_where_they_are_not_served_there_are_none(may: bool, read: Any) -> None:
 def test_where_they_are_they_are_read(read: Any) -> None:
     with ApiServer(objects(*CLUSTER, CLAIM)) as server, connected(server) as c:
         snapshot = read(c)
-    assert [(c.status.node_name, c.consolidatable) for c in snapshot.node_claims] == [("a-0", True)]
+    assert [(c.status.node_name, c.drifted) for c in snapshot.node_claims] == [("a-0", NOW - 60)]
 
 
 @BOTH

@@ -13,13 +13,14 @@ the label keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from rebalancer.model.decode import Decoder
 from rebalancer.model.kinds import KINDS
+from rebalancer.model.node import NODEPOOL
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from tests.support.build.base import KEYS, Builder, flatten
 from tests.support.build.owners import (
@@ -139,12 +140,22 @@ def nodes(**per_zone: int) -> list[NodeBuilder]:
     return [node(f"{z}-{i}").zone(z) for z, count in per_zone.items() for i in range(count)]
 
 
-def node_claim(name: str, node: str = "", **conditions: str) -> Builder:
-    """Karpenter's object for a node; the status of each condition by its type."""
+def node_claim(
+    name: str, node: str = "", *, age: float = 0, drifted: float | None = None, **spec: str
+) -> Builder:
+    """Karpenter's object for a node of the pool `default`, made `age` seconds ago; `drifted`: so long."""
     built = Builder("karpenter.sh/v1", "NodeClaim", name, namespace="")
-    listed = [{"type": type_, "status": status} for type_, status in conditions.items()]
+    built.object["metadata"] |= {"creationTimestamp": _ago(age), "labels": {NODEPOOL: "default"}}
+    listed: list[Json] = [{"type": "Consolidatable", "status": "True"}]
+    if drifted is not None:
+        listed.append({"type": "Drifted", "status": "True", "lastTransitionTime": _ago(drifted)})
+    built.object["spec"] = spec
     built.object["status"] = {**({"nodeName": node} if node else {}), "conditions": listed}
     return built
+
+
+def _ago(seconds: float) -> str:
+    return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pdb(

@@ -373,9 +373,9 @@ def test_vertical_autoscalers_of_which_one_is_malformed_count_as_refused(broken:
 
 
 def test_node_claims_are_missed_only_where_karpenter_is() -> None:
-    may = {"type": "Consolidatable", "status": "True"}
+    drifted = {"type": "Drifted", "status": "True"}
     claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "c"},
-             "status": {"nodeName": "n1", "conditions": [may]}}  # fmt: skip
+             "status": {"nodeName": "n1", "conditions": [drifted]}}  # fmt: skip
     elsewhere = claim | {"apiVersion": "else.where/v1"}
 
     def missed(*objects: Object) -> bool:
@@ -385,7 +385,7 @@ def test_node_claims_are_missed_only_where_karpenter_is() -> None:
     assert missed(OF_KARPENTER, pod("p"))
     assert missed(OF_KARPENTER, pod("p"), elsewhere)
     assert not missed(OF_KARPENTER, pod("p"), claim)
-    assert [c.consolidatable for c in snapshot_of(*CLUSTER, claim).node_claims] == [True]
+    assert [c.drifted for c in snapshot_of(*CLUSTER, claim).node_claims] == [0.0]
 
 
 def test_an_absent_kind_is_a_warning_with_its_consequence() -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.node import is_failing, is_leaving, is_starting
 from rebalancer.model.snapshot import candidates
 from rebalancer.planner import plan
+from rebalancer.policy.evictable import next_change
+from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.waits import is_wait
+from rebalancer.runtime.observers.neighbours import neighbours
 from tests.support.build import node, node_claim, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")
@@ -90,42 +95,76 @@ def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts
     assert {b.reason.code.value for b in made.blocked} == {"node-not-ready"}
 
 
-CLAIMS: dict[str, tuple[list[Any], set[str]]] = {
-    "Karpenter may consolidate it": ([node_claim("c", "n", Consolidatable="True")], {"n"}),
-    "it may not": ([node_claim("c", "n", Consolidatable="False")], set()),
-    "whether it may is not known": ([node_claim("c", "n", Consolidatable="Unknown")], set()),
-    "it says nothing of that": ([node_claim("c", "n", Ready="True")], set()),
-    "its node has not registered": ([node_claim("c", Consolidatable="True")], {""}),
-    "its node is gone": ([node_claim("c", "gone", Consolidatable="True")], {"gone"}),
-    "two claims say they are of one node": (
-        [node_claim("c", "n", Consolidatable="False"), node_claim("d", "n", Consolidatable="True")],
-        {"n"},
-    ),
+HOUR, DAY = 3600, 86_400
+NO_DISRUPTION = {"karpenter.sh/do-not-disrupt": "true"}
+CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
+    "it is Consolidatable, as every node at rest": ([node_claim("c", "n")], set(), []),
+    "it has drifted": ([node_claim("c", "n", age=DAY, drifted=60)], {"n"}, []),
+    "its node has not registered": ([node_claim("c", age=DAY, drifted=60)], {""}, []),
+    "it drifted long ago, and nothing goes on": ([node_claim("c", "n", age=DAY, drifted=2 * HOUR)], set(),
+                                                 ["drift-stuck"]),
+    "it drifted long ago, and its pool gets new nodes": (
+        [node_claim("c", "n", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600)], {"n"}, []),
+    "so it did, and it says do-not-disrupt": (
+        [node_claim("c", "p", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600)], set(),
+        ["drift-stuck"]),
+    "that lasts only for a grace period": (
+        [node_claim("c", "p", age=DAY, drifted=2 * HOUR, terminationGracePeriod="1h"),
+         node_claim("d", "m", age=600)], {"p"}, []),
+    "it expires within the hour": ([node_claim("c", "n", age=DAY - 1800, expireAfter="23h59m60s")],
+                                   {"n"}, []),
+    "it expires later": ([node_claim("c", "n", age=DAY, expireAfter="720h")], set(), []),
+    "it expires never": ([node_claim("c", "n", age=DAY, expireAfter="Never")], set(), []),
+    "it expired long ago": ([node_claim("c", "n", age=DAY, expireAfter="20h")], set(), ["drift-stuck"]),
     "there is no status yet": ([{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-                                 "metadata": {"name": "c"}}], set()),
+                                 "metadata": {"name": "c"}}], set(), []),
     "everything is null": ([{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
                              "metadata": {"name": "c"}, "status": {"nodeName": None, "conditions": None}}],
-                           set()),
+                           set(), []),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("claims", "found"), CLAIMS.values(), ids=CLAIMS)
-def test_what_a_node_claim_says(claims: list[Any], found: set[str]) -> None:
-    assert candidates(snapshot(node("n"), *claims)) == found
+@pytest.mark.parametrize(("claims", "going", "findings"), CLAIMS.values(), ids=CLAIMS)
+def test_what_a_node_claim_says(claims: list[Any], going: set[str], findings: list[str]) -> None:
+    found = snapshot(node("n"), node("p").annotated(NO_DISRUPTION), *claims)
+    assert found.going == going
+    assert [f.code for f in neighbours(found)] == findings
+
+
+def test_the_plan_is_made_anew_when_a_node_begins_and_ceases_to_count_as_about_to_go() -> None:
+    claims = node_claim("c", "n", age=DAY, drifted=1800), node_claim("d", "o", age=DAY, expireAfter="26h")
+    now = snapshot(node("n"), node("o"), *claims)
+    assert next_change(now, PolicyOptions()) == now.now + 1800
+    later = replace(now, now=now.now + 1800)
+    assert (later.going, next_change(later, PolicyOptions())) == (frozenset(), later.now + 1800)
+
+
+def test_while_a_node_that_is_certain_to_go_could_be_chosen_a_move_waits() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 4})
+    drifting = node_claim("c", "b-0", age=DAY, drifted=60)
+    made = plan(snapshot(*nodes(a=1, b=2), drifting, web))
+    assert not made.moves
+    assert {b.reason.code.value for b in made.blocked} == {"node-expiring"}
+    assert all(is_wait(b.reason) for b in made.blocked)
+    [stuck] = [node_claim("c", "b-0", age=DAY, drifted=2 * HOUR)]
+    assert len(plan(snapshot(*nodes(a=1, b=2), stuck, web)).moves) == 2
+
+
+def test_pods_on_a_node_that_is_certain_to_go_are_the_first_to_leave() -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 2, "a-1": 2})
+    for drifting in ("a-0", "a-1"):
+        made = plan(snapshot(*nodes(a=2, b=1), node_claim("c", drifting, age=DAY, drifted=60), web))
+        assert [m.pod.node_name for m in made.moves] == [drifting] * 2
 
 
 def test_of_cluster_autoscaler_a_taint_says_so() -> None:
     assert candidates(snapshot(node("n").taint(CANDIDATE, effect="PreferNoSchedule"), node("o"))) == {"n"}
 
 
-@pytest.mark.parametrize("by", ["cluster-autoscaler", "Karpenter"])
 @pytest.mark.parametrize("candidate", ["b-0", "b-1"])
-def test_among_equal_nodes_a_candidate_for_removal_is_predicted_last(candidate: str, by: str) -> None:
+def test_among_equal_nodes_a_candidate_for_removal_is_predicted_last(candidate: str) -> None:
     things: list[Any] = nodes(a=1, b=2)
-    if by == "Karpenter":
-        things.append(node_claim("claim", candidate, Consolidatable="True"))
-    else:
-        things[1 if candidate == "b-0" else 2].taint(CANDIDATE, effect="PreferNoSchedule")
+    things[1 if candidate == "b-0" else 2].taint(CANDIDATE, effect="PreferNoSchedule")
     # Who tolerates the taint gets the same score on both.
     web = workload("web").spread("zone", 1).tolerates(CANDIDATE).placed({"a-0": 2})
     made = plan(snapshot(*things, web))
@@ -137,9 +176,3 @@ def test_a_zone_that_came_back_empty_is_filled_although_its_nodes_are_candidates
     things[1].taint(CANDIDATE, effect="PreferNoSchedule")
     made = plan(snapshot(*things, workload("web").spread("zone", 1).placed({"a-0": 4})))
     assert [m.predicted for m in made.moves] == ["b-0", "b-0"]
-
-
-def test_so_is_a_zone_all_of_whose_nodes_karpenter_may_consolidate() -> None:
-    things = [*nodes(a=1, b=2), *(node_claim(n, n, Consolidatable="True") for n in ("b-0", "b-1"))]
-    made = plan(snapshot(*things, workload("web").spread("zone", 1).placed({"a-0": 4})))
-    assert [m.predicted[:2] for m in made.moves] == ["b-", "b-"]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
@@ -34,6 +34,9 @@ class Blind:
 
     def pods(self) -> Mapping[Identity, Pod]:
         return {(p.namespace, p.name): p for p in self._cluster.pods}
+
+    def node_claims(self) -> tuple[NodeClaim, ...]:
+        return self._cluster.node_claims
 
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         return tuple(v for v in self._cluster.vertical_autoscalers if v.metadata.namespace == namespace)
