@@ -191,6 +191,8 @@ def _pod(template: PodTemplate) -> Iterator[str]:
         )
     if template.scheduling_group:
         yield f"the pod is in group {template.scheduling_group}, which the scheduler places as a whole"
+    if template.restarts_with:
+        yield "the pod is in a group of a LeaderWorkerSet, all of whose pods may be made anew with it"
     if template.node_features:
         yield f"the pod needs features that nodes declare: {', '.join(template.node_features)}"
     if any(t.operator in ("Lt", "Gt") for t in template.tolerations):

@@ -270,6 +270,7 @@ def quota(value: Any, naming: Naming) -> str:
 
 _QUANTITIES = keyed(resource)
 _CONDITION_LIST = each(condition)
+_BOOST = fields(cpu=fields(type=same, factor=same, quantity=same, durationSeconds=same))
 _OWNER = fields(
     apiVersion=api_version, kind=same, name=name, uid=uid, controller=same, blockOwnerDeletion=same
 )
@@ -582,7 +583,16 @@ KINDS: dict[str, Rule] = {
     ),
     "VerticalPodAutoscaler": fields(
         metadata=META,
-        spec=fields(targetRef=_SCALED, updatePolicy=fields(updateMode=same)),
+        spec=fields(
+            targetRef=_SCALED,
+            updatePolicy=fields(updateMode=same),
+            startupBoost=_BOOST,
+            resourcePolicy=fields(
+                containerPolicies=each(
+                    fields(containerName=name, mode=same, controlledValues=same, startupBoost=_BOOST)
+                )
+            ),
+        ),
         status=fields(
             recommendation=fields(
                 containerRecommendations=each(fields(containerName=name, target=_QUANTITIES))

@@ -150,6 +150,9 @@ class Held(Struct, frozen=True):
     waits: bool = False
 
 
+_LWS = "leaderworkerset.sigs.k8s.io/"
+
+
 class PodTemplate(Struct, frozen=True, eq=False):
     """All that the scheduler reads of a pod except where it is. Equal templates of one decoder are one
     object.
@@ -215,6 +218,17 @@ class PodTemplate(Struct, frozen=True, eq=False):
         """Whether an eviction moves it while it runs: a virtual machine of KubeVirt."""
         api, kind, _ = self.controller or ("", "", "")
         return kind == "VirtualMachineInstance" and api.startswith("kubevirt.io/")
+
+    @property
+    def restarts_with(self) -> str:
+        """The LeaderWorkerSet's group all of whose pods are made anew when it goes; "" if it is in none."""
+        name = self.labels.get(_LWS + "name", "")
+        return f"{self.namespace}/{name}-{self.labels.get(_LWS + 'group-index', '')}" if name else ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the leader of its group, which owns the others."""
+        return self.labels.get(_LWS + "worker-index") == "0"
 
     @property
     def claims(self) -> tuple[str, ...]:

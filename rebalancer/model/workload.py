@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from rebalancer.model.node import ObjectMeta, OwnerReference, Toleration
@@ -155,11 +157,53 @@ class VerticalUpdatePolicy(Struct, frozen=True, rename="camel", eq=False):
     update_mode: str = ""
 
 
+class CpuBoost(Struct, frozen=True, rename="camel"):
+    """How much more of the cpu a container asks for when it starts: `factor` times as much, or `quantity`
+    more."""
+
+    factor: int | None = None
+    quantity: str | int | float | None = None
+
+
+class StartupBoost(Struct, frozen=True, rename="camel"):
+    """Startup boost; only of the cpu so far."""
+
+    cpu: CpuBoost | None = None
+
+
+class ContainerPolicy(Struct, frozen=True, rename="camel", eq=False):
+    """What holds for one container, or for all others: "*"."""
+
+    container_name: str = ""
+    mode: str = ""
+    controlled_values: str = ""
+    startup_boost: StartupBoost | None = None
+
+
+class ResourcePolicy(Struct, frozen=True, rename="camel", eq=False):
+    """Policies of containers."""
+
+    container_policies: tuple[ContainerPolicy, ...] = ()
+
+    def of(self, container: str) -> ContainerPolicy:
+        """The container's own, else the one for all others."""
+        every = {p.container_name: p for p in self.container_policies}
+        return every.get(container) or every.get("*") or ContainerPolicy()
+
+
 class VerticalPodAutoscalerSpec(Struct, frozen=True, rename="camel", eq=False):
     """Vertical autoscaler spec."""
 
     target_ref: ScaleTargetRef | None = None
     update_policy: VerticalUpdatePolicy = VerticalUpdatePolicy()
+    resource_policy: ResourcePolicy = ResourcePolicy()
+    startup_boost: StartupBoost = StartupBoost()
+
+    @property
+    def boosts(self) -> Iterator[CpuBoost]:
+        """Every boost that it names."""
+        every = (self.startup_boost, *(p.startup_boost for p in self.resource_policy.container_policies))
+        return (b.cpu for b in every if b is not None and b.cpu is not None)
 
 
 class ContainerRecommendation(Struct, frozen=True, rename="camel", eq=False):

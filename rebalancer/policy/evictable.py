@@ -321,7 +321,8 @@ class Evictable:
                 "allow the kind (scope.ownerKindsAllow) if it replaces evicted pods at once",
             )
         waits = self._options.waiting_owners.get(self.owners.top(owner).key)
-        return self.owners.why_not(owner) or waits or self._by_namespace(pod, owner)
+        busy = self.owners.why_not(owner) or self.owners.restarting(pod)
+        return busy or waits or self._by_namespace(pod, owner)
 
     def _by_namespace(self, pod: Pod, owner: Workload) -> Reason | None:
         """What the namespace's own annotations make of new pods."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -96,6 +97,8 @@ def of_controller(controller: OwnerReference, what: str) -> Reason | None:
     )
 
 
+_SIZE = "leaderworkerset.sigs.k8s.io/size"
+"""Annotation of a LeaderWorkerSet's pods: how many each group has."""
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
@@ -175,6 +178,33 @@ class Owners:
             self._why_not[owner.key] = self._judge(owner)
         return self._why_not[owner.key]
 
+    def restarting(self, pod: Pod) -> Reason | None:
+        """Why no member of the pod's group goes, which is being made anew; None if all are there."""
+        group = pod.template.restarts_with
+        if not group or not (missing := self._restarting.get(group, 0)):
+            return None
+        return Reason(
+            ReasonCode.REPLACEMENT_NOT_READY,
+            f"its group {group.partition('/')[2]} is made anew: {missing} of its pods are not Ready yet",
+            {"notReady": missing},
+            f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old",
+        )
+
+    @cached_property
+    def _restarting(self) -> Mapping[str, int]:
+        """Groups of LeaderWorkerSets → how many of their pods are missing, or new and not Ready."""
+        there, settled, size = Counter[str](), Counter[str](), dict[str, int]()
+        for some in self._snapshot.live:
+            if group := some.template.restarts_with:
+                said = some.one.annotations.get(_SIZE, "")
+                size[group] = max(size.get(group, 0), int(said) if said.isdigit() else 0)
+                there[group] += len(some.pods)
+                settled[group] += sum(p.ready or not self._new(p) for p in some.pods)
+        return {group: max(n, size[group]) - settled[group] for group, n in there.items()}
+
+    def _new(self, pod: Pod) -> bool:
+        return pod.created is not None and self._snapshot.now - pod.created < ARRIVAL
+
     def _judge(self, owner: Workload) -> Reason | None:
         name = f"{owner.kind} {owner.name}"
         if owner.metadata.deletion_timestamp is not None:
@@ -242,8 +272,7 @@ class Owners:
 
     def _arriving(self, owner: Workload, active: list[Pod]) -> Reason | None:
         """While the last replacement is not Ready, one more eviction would leave two pods missing at once."""
-        now = self._snapshot.now
-        new = [p for p in active if not p.ready and p.created is not None and now - p.created < ARRIVAL]
+        new = [p for p in active if not p.ready and self._new(p)]
         if not new:
             return None
         return Reason(

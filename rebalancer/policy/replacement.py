@@ -19,13 +19,16 @@ from rebalancer.model.node import Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.model.workload import RuntimeClass, Scheduling, Workload
+from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
 from rebalancer.spread.constraint import resolve
 
 # What vertical autoscalers make of a replacement: requests that its template and its predecessor lack.
 #
 # A VerticalPodAutoscaler sets the requests of every pod that is made, in an admission webhook, to what it
-# recommends at that moment; in every mode but Off. Whether it evicts pods for it is another question.
+# recommends at that moment; in every mode but Off. Whether it evicts pods for it is another question. A boost
+# of the cpu for the time of the start comes on top of that, in every mode.
+#
+# Rule: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/admission-controller/resource/pod/patch.
 
 _NEVER = "Off"
 
@@ -34,14 +37,11 @@ class VerticalAutoscalers:
     """Those of a snapshot that set requests."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._targets: dict[tuple[str, str, str], list[Mapping[str, Requests]]] = defaultdict(list)
+        self._targets: dict[tuple[str, str, str], list[VerticalPodAutoscaler]] = defaultdict(list)
         for v in snapshot.vertical_autoscalers:
-            ref = v.spec.target_ref
-            if ref is not None and v.spec.update_policy.update_mode != _NEVER:
-                wanted = v.status.recommendation.container_recommendations
-                self._targets[v.metadata.namespace, ref.kind, ref.name].append(
-                    {c.container_name: resource_list(c.target) for c in wanted}
-                )
+            ref, off = v.spec.target_ref, v.spec.update_policy.update_mode == _NEVER
+            if ref is not None and (not off or any(v.spec.boosts)):
+                self._targets[v.metadata.namespace, ref.kind, ref.name].append(v)
 
     def applied(self, template: PodTemplate, owner: Workload) -> PodTemplate:
         """The template with what is recommended where that is more; the same where nobody sets requests.
@@ -52,10 +52,12 @@ class VerticalAutoscalers:
         if not targets:
             return template
         more: Requests = {}
-        containers = tuple(_raised(c, targets, more) for c in template.containers)
+        # The pod itself may have been boosted: what it asks for without that stands in the owner's template.
+        asked = {c.name: c for c in owner.template.containers} if owner.template is not None else {}
+        containers = tuple(_raised(c, asked.get(c.name, c), targets, more) for c in template.containers)
         return replace(_larger_by(more, template), autosized=True, containers=containers)
 
-    def _of(self, owner: Workload) -> list[Mapping[str, Requests]]:
+    def _of(self, owner: Workload) -> list[VerticalPodAutoscaler]:
         """Of the owner itself, and of its own controller: of a Deployment, for its ReplicaSets."""
         if not self._targets:
             return []
@@ -65,14 +67,36 @@ class VerticalAutoscalers:
         return found
 
 
-def _raised(container: Container, targets: list[Mapping[str, Requests]], more: Requests) -> Container:
+def _raised(
+    container: Container, asked: Container, targets: list[VerticalPodAutoscaler], more: Requests
+) -> Container:
     """The container with the largest requests of all; by how much they grow goes into `more`."""
     requests = dict(container.requests)
-    for target in targets:
-        at_least(requests, target.get(container.name, {}))
+    for v in targets:
+        at_least(requests, _set_by(v, asked))
     grown = {r: n - container.requests.get(r, 0) for r, n in requests.items()}
     add(more, {r: n for r, n in grown.items() if n > 0})
     return replace(container, requests=requests) if any(grown.values()) else container
+
+
+def _set_by(autoscaler: VerticalPodAutoscaler, asked: Container) -> Requests:
+    """What one of them makes of the requests of a container that its owner's template asks for."""
+    spec, requests = autoscaler.spec, dict[str, int]()
+    if spec.update_policy.update_mode != _NEVER:
+        wanted = autoscaler.status.recommendation.container_recommendations
+        for c in wanted:
+            if c.container_name == asked.name:
+                at_least(requests, resource_list(c.target))
+    policy = spec.resource_policy.of(asked.name)
+    boost = (policy.startup_boost or spec.startup_boost).cpu
+    if boost is None or policy.mode == _NEVER:
+        return requests
+    base = requests.get("cpu") or asked.requests.get("cpu", 0)
+    plus = resource_list({"cpu": boost.quantity or 0})["cpu"]
+    boosted = base * max(1, boost.factor or 1) + plus
+    if policy.controlled_values == "RequestsOnly":
+        boosted = min(boosted, asked.limits.get("cpu", boosted))
+    return {**requests, "cpu": max(base, boosted)}
 
 
 def _larger_by(more: Requests, template: PodTemplate) -> PodTemplate:

@@ -245,6 +245,8 @@ def _check_quantities(value: Object) -> None:
         found = value.status.recommendation.container_recommendations
         place = "status.recommendation.containerRecommendations"
         fields = {f"{place}[{n}].target": c.target for n, c in enumerate(found)}
+        boosts = (b.quantity for b in value.spec.boosts)
+        fields |= {f"startupBoost {n}": {"cpu": q} for n, q in enumerate(boosts) if q is not None}
     for field, quantities in fields.items():
         resource_list(quantities, field)
 

@@ -43,13 +43,15 @@ class Limits:
         self._allowance = Allowance(evictable.budgets, draining)
         self._in_flight = InFlight(evictable.shares)
         self._charged = Charged(evictable.quotas)
+        self._restarting: set[str] = set()
         self._released, self.most_released = 0, evictable.options.max_released
 
     def fits(self, pod: Pod, owner: Workload | None, release: Release | None = None) -> bool:
         """Whether the pod may go in this wave as well. One that is replaced first costs no budget."""
         shared = not self._shares or self._in_flight.fits(pod)
         bounded = self._allowance.fits(pod) if release is None else self._released < self.most_released
-        return shared and bounded and self._charged.fits(pod, owner)
+        alone = pod.template.restarts_with not in self._restarting
+        return shared and bounded and alone and self._charged.fits(pod, owner)
 
     def at_most(self, pod: Pod) -> int:
         """How many pods like this one may go together, in a wave without others."""
@@ -68,6 +70,8 @@ class Limits:
         if release is None:
             self._allowance.spend(pod)
         self._released += release is not None
+        if group := pod.template.restarts_with:
+            self._restarting.add(group)
         self._in_flight.spend(pod)
         self._charged.spend(pod, owner)
 

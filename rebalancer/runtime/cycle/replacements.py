@@ -233,6 +233,8 @@ class Replacements:
         self._until = until
         # By the controller's uid: pods that cannot be the replacement of any that is on its way.
         self._old: dict[str, set[str]] = {}
+        # By the victim's uid: the others of its LeaderWorkerSet's group, their uids by name.
+        self._group: dict[str, dict[str, str]] = {}
         self._placed: dict[str, float] = {}
         self._ready: dict[str, float] = {}
         self._unschedulable: dict[str, float] = {}
@@ -255,6 +257,9 @@ class Replacements:
             self._old[owner] = {
                 p.uid for p in self._watched.pods().values() if p.owner and p.owner.uid == owner
             }
+        if group := move.pod.template.restarts_with:
+            others = (p for p in self._watched.pods().values() if p.template.restarts_with == group)
+            self._group[move.pod.uid] = {p.name: p.uid for p in others if p.uid != move.pod.uid}
 
     def landed(self, flying: Sequence[Outcome]) -> list[Outcome]:
         """What became of those evictions of which it is known by now, or whose time is up."""
@@ -281,10 +286,13 @@ class Replacements:
         for o in flying:
             by_owner[controller_of(o.move)].append(o.move)
         pods: dict[str, list[Pod]] = {owner: [] for owner in by_owner}
+        # A group that is made anew has owners of the same names, and other uids.
+        groups = {g: controller_of(o.move) for o in flying if (g := o.move.pod.template.restarts_with)}
         if by_owner:
             for p in self._watched.pods().values():
-                if p.owner is not None and p.owner.uid in pods:
-                    pods[p.owner.uid].append(p)
+                owner = groups.get(p.template.restarts_with) or (p.owner.uid if p.owner is not None else "")
+                if owner in pods:
+                    pods[owner].append(p)
         seen: dict[str, _Seen] = {}
         for owner, moves in by_owner.items():
             # A virtual machine's pod that was moved has Succeeded, and stays.
@@ -352,7 +360,19 @@ class Replacements:
         if not (pod.node_name and pod.ready):
             self._ready.pop(pod.uid, None)
             return False
-        return now - self._ready.setdefault(pod.uid, now) >= move.owner.min_ready_seconds
+        lasted = now - self._ready.setdefault(pod.uid, now) >= move.owner.min_ready_seconds
+        return lasted and self._others_are_back(move)
+
+    def _others_are_back(self, move: Move) -> bool:
+        """Whether the others of its group are Ready; anew, where their leader went."""
+        pods, leads = self._watched.pods(), move.pod.template.leads
+        return all(
+            (p := pods.get((move.pod.namespace, name))) is not None
+            and p.ready
+            and not p.terminating
+            and not (leads and p.uid == uid)
+            for name, uid in self._group.get(move.pod.uid, {}).items()
+        )
 
     def _patience(self, evicted: Outcome) -> float:
         """Seconds from the eviction until its replacement counts as failed."""

@@ -41,7 +41,10 @@ from rebalancer.spread.arrays import Rows
 
 def may_fly(simulation: Simulation, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
     """Whether the move and the others in flight keep out of each other's way, with the pods as they are."""
+    group = move.pod.template.restarts_with
     for other in others:
+        if group and group == other.pod.template.restarts_with:
+            return False
         if can_conflict(move.replacement, other.replacement, beyond_node=True):
             return False
         if can_conflict(move.replacement, other.replacement) and _common(move, other):

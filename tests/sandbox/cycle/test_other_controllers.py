@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.outcome import End
+from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment, nodes, objects, replica_set, stateful_set, workload
@@ -183,3 +183,92 @@ def test_while_an_autoscaler_of_pods_scales_nobody_is_evicted(wants: int) -> Non
         plans = Run(server, replace(EXECUTE, execute=False)).story.plans
     assert plans[0].moves == ()
     assert {b.reason.code for b in plans[0].blocked} == {ReasonCode.OWNER_SCALING}
+
+
+LWS = "leaderworkerset.sigs.k8s.io/"
+
+
+def leader_worker_set() -> list[Json]:
+    """Three groups of a leader and a worker, all in zone a. A leader owns the StatefulSet of its worker."""
+    sets = [stateful_set("ring").placed({"a-0": 3})]
+    sets += [stateful_set(f"ring-{i}").placed({"a-0": 1}) for i in range(3)]
+    made = objects([s.labels(app="web").spread("zone", 1) for s in sets])
+    uids = {o["metadata"]["name"]: o["metadata"]["uid"] for o in made if o["kind"] == "Pod"}
+    for o in made:
+        meta, name = o["metadata"], o["metadata"]["name"]
+        if o["kind"] == "Pod":
+            index, worker = name.split("-")[1], name.count("-") - 1
+            meta["labels"] |= {LWS + "name": "ring", LWS + "group-index": index}
+            meta["labels"][LWS + "worker-index"] = str(worker)
+            meta["annotations"] = {LWS + "size": "2"}
+        elif name == "ring":
+            api = "leaderworkerset.x-k8s.io/v1"
+            top = {"apiVersion": api, "kind": "LeaderWorkerSet", "name": "ring", "uid": "top"}
+            meta["ownerReferences"] = [{**top, "controller": True}]
+        else:
+            top = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uids[name]}
+            meta["ownerReferences"] = [{**top, "controller": True}]
+    return made
+
+
+class LeaderWorkers(Hands):
+    """LeaderWorkerSet's controller (restartPolicy RecreateGroupOnPodRestart): where one pod of a group goes
+    all go, and come again, the leader first; the worker's StatefulSet is another one then."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server)
+        self._members = {p["metadata"]["name"]: p for p in self.store.list("Pod")}
+        self._sets = {o["metadata"]["name"]: o for o in self.store.list("StatefulSet")}
+        self.restarts: list[str] = []
+
+    def _replace(self, owner: Json) -> None:
+        """Nothing: the pods are made here."""
+
+    def step(self, seconds: float = 0.0) -> None:
+        super().step(seconds)
+        there = {p["metadata"]["name"]: p for p in self.store.list("Pod")}
+        for leader in ("ring-0", "ring-1", "ring-2"):
+            names = [leader, f"{leader}-0"]
+            alive = [n for n in names if n in there and "deletionTimestamp" not in there[n]["metadata"]]
+            if len(alive) == 2:
+                continue
+            if leader in alive and there[leader]["metadata"]["uid"] != self._uid(leader):
+                if there[leader]["status"].get("phase") == "Running" and names[1] not in there:
+                    self._make(names[1])
+            elif any(n in there for n in names):
+                self.restarts += [leader] if alive else []
+                for n in alive:
+                    self.store.delete("Pod", n, "default")
+            else:
+                if self.store.find("StatefulSet", leader, "default") is not None:
+                    self.store.delete("StatefulSet", leader, "default", grace=0)
+                made = self._make(leader)
+                worker = deepcopy(self._sets[leader])
+                worker["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
+                del worker["metadata"]["resourceVersion"]
+                self.store.create(worker)
+
+    def _uid(self, name: str) -> str:
+        return str(self._members[name]["metadata"]["uid"])
+
+    def _make(self, name: str) -> Json:
+        before = self._members[name]
+        kept = {k: before["metadata"][k] for k in ("labels", "annotations", "namespace", "ownerReferences")}
+        owner = kept["ownerReferences"][0]
+        owner["uid"] = self.store.get("StatefulSet", owner["name"], "default")["metadata"]["uid"]
+        spec = {k: v for k, v in deepcopy(before["spec"]).items() if k != "nodeName"}
+        meta = {**kept, "name": name}
+        return dict(self.store.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}))
+
+
+def test_of_a_leader_worker_set_one_member_of_a_group_goes_and_the_whole_group_is_waited_for() -> None:
+    policy = PolicyOptions(gangs_allow=("ring",), owner_kinds_allow=("LeaderWorkerSet", "Pod"))
+    with ApiServer(objects(ZONES) + leader_worker_set()) as server:
+        hands = LeaderWorkers(server)
+        planning = PlanOptions(policy=policy, certainty="likely")
+        run = Run(server, replace(EXECUTE, planning=planning), hands=hands)
+        assert len(server.store.list("Pod")) == 6
+    assert (run.report.end, run.zones()) == (End.COMPLETE, [3, 3]), run.report.message
+    assert len(hands.restarts) == run.report.evicted == len(set(hands.restarts)), hands.restarts
+    evicted = [o for o in run.story.outcomes if o.evicted]
+    assert {o.status for o in evicted} == {Fate.DONE}, "the group's restart is the landing"

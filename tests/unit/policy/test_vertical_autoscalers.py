@@ -95,6 +95,50 @@ def test_before_there_is_a_recommendation_it_is_only_less_certain() -> None:
     assert replacement.autosized
 
 
+FOUR = {"cpu": {"type": "Factor", "factor": 4}}
+HALF_MORE = {"cpu": {"type": "Quantity", "quantity": "500m"}}
+
+
+def boosting(boost: Json, mode: str = "Off", *, policy: Json | None = None, **target: str) -> Json:
+    made = vpa(mode=mode, **target)
+    made["spec"] |= {"startupBoost": boost} if policy is None else {}
+    made["spec"] |= {"resourcePolicy": {"containerPolicies": [policy]}} if policy is not None else {}
+    return made
+
+
+OF_C = {"containerName": "c", "startupBoost": FOUR}
+BOOSTS = {
+    "a factor, though the mode is Off": (boosting(FOUR, cpu="2"), 400),
+    "a quantity": (boosting(HALF_MORE), 600),
+    "on top of a recommendation": (boosting(FOUR, "Recreate", cpu="300m"), 1200),
+    "of the container's own policy": (boosting({}, policy=OF_C), 400),
+    "of the policy for all": (boosting({}, policy={**OF_C, "containerName": "*"}), 400),
+    "a policy that leaves the container alone": (boosting({}, policy={**OF_C, "mode": "Off"}), 100),
+    "of another container": (boosting({}, policy={**OF_C, "containerName": "d"}), 100),
+}
+
+
+@pytest.mark.parametrize(("autoscaler", "cpu"), BOOSTS.values(), ids=BOOSTS)
+def test_a_replacement_asks_for_as_much_as_a_startup_boost_gives_it(autoscaler: Json, cpu: int) -> None:
+    _, replacement = replaced(autoscaler)
+    assert (replacement.requests["cpu"], replacement.autosized) == (cpu, True)
+
+
+def test_a_pod_that_was_boosted_is_not_boosted_twice() -> None:
+    s = snapshot(nodes(a=1), deployment("web").requests(cpu="100m").placed({"a-0": 1}), boosting(FOUR))
+    (pod,) = s.pods
+    holder = s.owner_of(pod.namespace, pod.owner)
+    assert holder is not None
+    boosted = Replacements(s).of(pod.template, holder)
+    assert Replacements(s).of(boosted, holder).requests["cpu"] == 400
+
+
+def test_a_boost_that_finds_no_room_keeps_the_pod_where_it_is() -> None:
+    assert len(plan(skewed(boosting(FOUR)), LIKELY).moves) == 2
+    assert plan(skewed(boosting(FOUR))).moves == (), "it is no certain move any more"
+    assert plan(skewed(boosting({"cpu": {"type": "Factor", "factor": 90}})), LIKELY).moves == ()
+
+
 def skewed(*more: Any) -> Snapshot:
     web = deployment("web").requests(cpu="100m").spread("zone", 1).placed({"a-0": 4})
     return snapshot(nodes(a=1, b=1), web, *more)

@@ -37,6 +37,7 @@ class World:
             nodes=lambda: self.cluster.nodes,
             pods=self.by_name,
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
+            node_claims=lambda: self.cluster.node_claims,
             snapshot=self.snapshot,
         )
         self.witness = NO_WITNESS
