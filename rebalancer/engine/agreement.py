@@ -31,6 +31,7 @@ from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
 from rebalancer.engine.framework import Diagnosis, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
+from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.spread.arrays import Bools, Rows
@@ -39,7 +40,7 @@ MOST_EVENTS = 4000
 """Changes of pods that are remembered. What may have been decided before them is unclear where it does not
 fit now."""
 MOST_DECISIONS = 2000
-"""Decisions that wait to be judged; the oldest are left out."""
+"""Decisions that wait to be judged; of more than these the oldest are unclear."""
 QUIET = 40
 """Changes around a decision up to which it is evidence: with more of them, too much would fit."""
 NAMED = 10
@@ -74,10 +75,11 @@ class Result(StrEnum):
 class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     """A decision of the scheduler beside the engine's answer.
 
-    `node`: where the pod was bound, "" if it was refused. `certain`: the engine knows of no reason to doubt
-    its answer. `nodes`: those in question, at most `NAMED`; `plugins`: those that the engine, or the
-    scheduler, says decide. `branches`: what the decision is evidence for, or against if it disagrees, under
-    the `profile` and server `version`; none where it says nothing, because too much happened around it.
+    `owner`: the pod's, as Kind/namespace/name, "" if it has none. `node`: where it was bound, "" if it was
+    refused. `certain`: the engine knows of no reason to doubt its answer. `nodes`: those in question, at most
+    `NAMED`; `plugins`: those that the engine, or the scheduler, says decide. `branches`: what the decision is
+    evidence for, or against if it disagrees, under the `profile` and server `version`; none where it says
+    nothing, because too much happened around it.
     """
 
     namespace: str
@@ -85,12 +87,17 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     node: str
     result: Result
     certain: bool
+    owner: str = ""
     version: str = ""
     profile: str = ""
     nodes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     branches: tuple[str, ...] = ()
     message: str = ""
+
+
+class _NoTimeError(Exception):
+    """A decision has too many orders of events for the time that there is."""
 
 
 class _Event(Struct, frozen=True, eq=False):
@@ -105,11 +112,13 @@ class _Event(Struct, frozen=True, eq=False):
 
 class _Waiting(Struct, eq=False):
     """A pod without a node. `since`: the number of the event after which the scheduler may decide about it
-    next, -1 where that is not known; `refused`: that of its last refusal; `said`: with these words."""
+    next, -1 where that is not known; `refused`: that of its last refusal; `said`: with these words. `shown`:
+    the branches that its refusals were evidence for; they are so once."""
 
     since: int
     refused: int
     said: str
+    shown: frozenset[str] = frozenset()
 
 
 class _Decision(Struct, frozen=True, eq=False):
@@ -151,7 +160,8 @@ class Agreement:
         self._number = 0
         self._nominations = 0
         self._waiting: dict[str, _Waiting] = {}
-        self._decisions: deque[_Decision] = deque(maxlen=MOST_DECISIONS)
+        self._decisions: deque[_Decision] = deque()
+        self._more: Callable[[], bool] = lambda: True
         for pod in snapshot.pods:
             self.seen(pod)
         self.begin()
@@ -180,6 +190,9 @@ class Agreement:
                 self._decisions.append(_Decision(pod, waits.since, self._number, now, fits))
             elif ask and pod.unschedulable and pod.unschedulable != waits.said:
                 found = None if self._open(pod).any() else self._reasons(pod)
+                if found is not None:
+                    new = frozenset(found.branches) - waits.shown
+                    found, waits.shown = replace(found, branches=tuple(sorted(new))), waits.shown | new
                 self._decisions.append(_Decision(pod, waits.since, self._number, now, found=found))
         self._put(pod, waits.since if waits is not None else None)
         if not pod.waits or not self.state.config.places(pod.template.scheduler_name):
@@ -197,10 +210,21 @@ class Agreement:
 
     def settled(self, until: float = inf, *, more: Callable[[], bool] = lambda: True) -> list[Comparison]:
         """Judges the decisions that were seen until then; as many as there is time for, by `more`."""
-        found = []
+        self._more, found = more, list[Comparison]()
+        while len(self._decisions) > MOST_DECISIONS:
+            found.append(self._compared(self._decisions.popleft().pod, Result.UNCLEAR))
+        begun = False
         while self._decisions and self._decisions[0].at <= until and more():
-            decision = self._decisions.popleft()
-            found.append(self._bound(decision) if decision.pod.node_name else self._refused(decision))
+            decision = self._decisions[0]
+            try:
+                judged = self._bound(decision) if decision.pod.node_name else self._refused(decision)
+            except _NoTimeError:
+                if begun:
+                    break  # there is more for it at the next look, where it comes first
+                judged = self._compared(decision.pod, Result.UNCLEAR)
+            begun = True
+            self._decisions.popleft()
+            found.append(judged)
         return found
 
     def given_up(self) -> list[Comparison]:
@@ -251,7 +275,7 @@ class Agreement:
         unclear = self._unclear(decision)
         if not all(orders):
             sure = decision.fits and not any(orders)
-            touched = here.takes(rows) | here.kept_out() if sure else ()
+            touched = here.takes(rows) | self._tested(decision, around, here, row) if sure else ()
             return self._compared(
                 pod, Result.AGREES, branches=(b for b in touched if b.partition(" ")[0] not in unclear)
             )
@@ -276,6 +300,30 @@ class Agreement:
             return found
         return replace(found, certain=True, branches=tuple(sorted(here.rejects(rows, plain))))
 
+    def _tested(self, decision: _Decision, around: _Around, here: Touched, row: int) -> set[str]:
+        """The branches that kept the pod from a node which the scheduler would have preferred, by the scores
+        that the engine knows: a pod that was put elsewhere says nothing of a node that had no chance."""
+        pod, state = decision.pod, self.state
+        framework = self._frameworks.of(pod.template)
+        first = self._number - len(self._events)
+        since = list(self._events)[max(0, decision.since - first) :]
+        some = framework.profile.nodes_to_find(state.table.size) < state.table.size
+        if some or state.nominated or any(e.key != pod.key for e in since) or self._others_wait(decision):
+            return set()
+        found = set()
+        with self._as(around, lambda _: False, pod):
+            open_ = framework.feasible(pod.template)
+            totals = framework.score(pod.template, open_).totals
+            if totals[row] < totals[open_].max():
+                return set()
+            for which, rows in here.kept_out().items():
+                with_them = open_.copy()
+                with_them[rows] = True
+                totals = framework.score(pod.template, with_them).totals
+                if totals[rows].max() > totals[open_].max():
+                    found.add(which)
+        return found
+
     def _plain(self, pod: Pod) -> tuple[str, ...]:
         """The plugins whose rejection holds, whatever else the engine is unsure of."""
         if older(self.state.version):
@@ -286,10 +334,10 @@ class Agreement:
     def _refused(self, decision: _Decision) -> Comparison:
         pod, around = decision.pod, self._around(decision)
         if (found := decision.found) is not None:
-            if around.known and not around.may and not self._unclear(decision):
-                return found
             same = found.result is Result.AGREES
-            return replace(found, branches=()) if same else self._compared(pod, Result.UNCLEAR)
+            if around.known and not around.may and not self._unclear(decision):
+                return replace(found, result=Result.OTHER_REASONS) if found.message else found
+            return self._compared(pod, Result.AGREES if same else Result.UNCLEAR)
         if not around.known:
             return self._compared(pod, Result.UNCLEAR)
         open_ = self.state.table.every
@@ -321,13 +369,15 @@ class Agreement:
 
     def _others_wait(self, decision: _Decision) -> bool:
         """Whether the scheduler may have counted a pod on a node of which nobody was told: its binding is
-        still under way, or it ended before."""
+        still under way, or it ended before, or its volumes could not be bound there."""
         first = self._number - len(self._events)
         return any(
             key != decision.pod.key and not w.said and w.since <= decision.seen
             for key, w in self._waiting.items()
         ) or any(
-            e.before is e.after and e.waited is not None and e.waited <= decision.seen
+            (e.after is None or (e.key != decision.pod.key and _may_fail(e.after.template)))
+            and e.waited is not None
+            and e.waited <= decision.seen
             for e in list(self._events)[max(0, decision.since - first) :]
         )
 
@@ -354,24 +404,24 @@ class Agreement:
         )
 
     def _reasons(self, pod: Pod) -> Comparison:
-        """Both refuse the pod: for the same reasons? How many nodes have which may change in between."""
+        """Both refuse the pod: for the same reasons? How many nodes have which may change in between, so that
+        other numbers are only told of."""
         framework = self._frameworks.of(pod.template)
         with self.state.unhindered(pod.key):
             diagnosis = framework.diagnose(pod.template)
             kept_out = Touched(framework, pod.template).kept_out()
         ours = summary(diagnosis, self.state.table.size)
-        said, known = frozenset(_counts(pod.unschedulable)), frozenset(_counts(ours))
+        said, known = _counts(pod.unschedulable), _counts(ours)
         if said == known:
             return self._compared(pod, Result.AGREES, branches=kept_out)
-        nodes, plugins = self._differing(diagnosis, said)
-        return self._compared(
-            pod,
-            Result.OTHER_REASONS,
-            nodes=nodes,
-            plugins=plugins,
-            message=f"both refuse it; the scheduler says: {_reasons_of(pod.unschedulable)}, the engine: "
-            f"{_reasons_of(ours)}",
+        message = (
+            f"both refuse it; the scheduler says: {_reasons_of(pod.unschedulable)}, the engine: "
+            f"{_reasons_of(ours)}"
         )
+        if said.keys() == known.keys():
+            return self._compared(pod, Result.AGREES, plugins=blamed(known, said), message=message)
+        nodes, plugins = self._differing(diagnosis, frozenset(said))
+        return self._compared(pod, Result.OTHER_REASONS, nodes=nodes, plugins=plugins, message=message)
 
     def _differing(
         self, diagnosis: Diagnosis, said: frozenset[str]
@@ -400,6 +450,7 @@ class Agreement:
         return Comparison(
             namespace=pod.namespace,
             pod=pod.name,
+            owner=f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" if pod.owner is not None else "",
             node=pod.node_name,
             result=result,
             certain=not uncertainties(self.state, framework.profile, pod.template),
@@ -484,6 +535,8 @@ class Agreement:
                 found.append(ask())
             if enough(found[-1]):
                 break
+            if not self._more():
+                raise _NoTimeError
         return found
 
     def _keys(self, pod: Pod) -> tuple[str, ...]:
@@ -578,6 +631,11 @@ class Agreement:
             and placed.terminating == pod.terminating
             and self.state.table.index.get(pod.node_name) == placed.row
         )
+
+
+def _may_fail(template: PodTemplate) -> bool:
+    """Whether a pod that has a node may still get another: what it needs there is bound only then."""
+    return bool(template.resource_claims) or any(claim_volumes(template))
 
 
 def _presence(placed: Placed | None) -> int:

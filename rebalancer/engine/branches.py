@@ -17,6 +17,7 @@ import numpy as np
 from rebalancer.engine.config import Profile, Witness
 from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
+from rebalancer.engine.state.interpod_terms import Term
 from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.engine.template_rules import BESIDE, WAITING_RESIZES, is_scalar, peculiarities
 from rebalancer.engine.version import GATED_NOMINATIONS, SIDECAR_PORTS
@@ -92,7 +93,7 @@ class Touched:
 
     def __init__(self, framework: Framework, template: PodTemplate) -> None:
         self._state = framework.state
-        self._read = features(framework.state, template)
+        self._read = features(framework, template)
         self._by_plugin: dict[str, Bools] = {}
         for question in framework.questions(template):
             passed = self._by_plugin.get(question.plugin, framework.state.table.every)
@@ -104,43 +105,55 @@ class Touched:
     def takes(self, rows: Rows, plugins: Iterable[str] | None = None) -> set[str]:
         """Those by which these nodes take the pod."""
         asked = self._by_plugin if plugins is None else plugins
-        return {b for plugin in asked for b in self._named(plugin, "takes", rows)}
+        return {b for plugin in asked for b, _ in self._named(plugin, "takes", rows)}
 
     def rejects(self, rows: Rows, plugins: Iterable[str]) -> set[str]:
         """Those by which the plugins reject these nodes."""
-        return {b for plugin in plugins for b in self._named(plugin, "rejects", rows)}
+        return {b for plugin in plugins for b, _ in self._named(plugin, "rejects", rows)}
 
-    def kept_out(self) -> set[str]:
-        """Those that alone keep the pod from a node."""
+    def kept_out(self) -> dict[str, Rows]:
+        """Those that alone keep the pod from a node, with these nodes."""
         return {
-            b
+            b: rows
             for plugin, passed in self._by_plugin.items()
-            for b in self._named(plugin, "rejects", np.flatnonzero(~passed & (self._failed == 1)))
+            for b, rows in self._named(plugin, "rejects", np.flatnonzero(~passed & (self._failed == 1)))
         }
 
-    def _named(self, plugin: str, verdict: Verdict, rows: Rows) -> set[str]:
+    def _named(self, plugin: str, verdict: Verdict, rows: Rows) -> Iterator[tuple[str, Rows]]:
         own = self._read.get(plugin, ())
-        return {branch(plugin, verdict, (*own, *beside)) for beside in _beside(self._state, plugin, rows)}
+        if plugin == "TaintToleration" and own:
+            # Where there is no taint, no toleration was read.
+            tainted = self._state.table.untolerated(())[rows]
+            if not tainted.all():
+                yield branch(plugin, verdict), rows[~tainted]
+            rows = rows[tainted]
+        for there, some in _beside(self._state, plugin, rows):
+            yield branch(plugin, verdict, (*own, *there)), some
 
 
-def _beside(state: ClusterState, plugin: str, rows: Rows) -> set[tuple[str, ...]]:
-    """What a plugin reads of the pods on these nodes that is not the same for all pods, by node."""
+def _beside(state: ClusterState, plugin: str, rows: Rows) -> list[tuple[tuple[str, ...], Rows]]:
+    """What a plugin reads of the pods on these nodes that is not the same for all pods, with the nodes."""
     if not len(rows):
-        return set()
-    there = [
-        (name, state.requested[name][rows] > 0) for name in BESIDE.get(plugin, ()) if name in state.requested
+        return []
+    names = [name for name in BESIDE.get(plugin, ()) if name in state.requested]
+    if not names:
+        return [((), rows)]
+    masks = np.stack([state.requested[name][rows] > 0 for name in names])
+    return [
+        (
+            tuple(f"beside {n}" for n, on in zip(names, each, strict=True) if on),
+            rows[(each == masks.T).all(axis=1)],
+        )
+        for each in np.unique(masks, axis=1).T
     ]
-    if not there:
-        return {()}
-    found = np.unique(np.stack([mask for _, mask in there]), axis=1).T
-    return {tuple(f"beside {n}" for (n, _), on in zip(there, each, strict=True) if on) for each in found}
 
 
-def features(state: ClusterState, template: PodTemplate) -> dict[str, tuple[str, ...]]:
+def features(framework: Framework, template: PodTemplate) -> dict[str, tuple[str, ...]]:
     """What each plugin reads of a pod, and of what goes with it, as far as a rule could hang on it."""
+    state = framework.state
     found: dict[str, tuple[str, ...]] = {
         "TaintToleration": tuple({t.operator for t in template.tolerations if t.effect != "NoExecute"}),
-        "NodeAffinity": tuple(_of_nodes(template)),
+        "NodeAffinity": tuple(_of_nodes(template, framework.profile)),
         "NodePorts": tuple(_of_ports(template)),
         "NodeResourcesFit": tuple(_of_requests(state, template)),
         "PodTopologySpread": tuple(_of_spread(state, template)),
@@ -153,13 +166,14 @@ def features(state: ClusterState, template: PodTemplate) -> dict[str, tuple[str,
     return found
 
 
-def _of_nodes(template: PodTemplate) -> Iterator[str]:
+def _of_nodes(template: PodTemplate, profile: Profile) -> Iterator[str]:
     if template.node_selector:
         yield "nodeSelector"
-    affinity = template.affinity.node_affinity if template.affinity is not None else None
-    for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
-        yield from (e.operator for e in term.match_expressions)
-        yield from ("matchFields" for _ in term.match_fields)
+    own = template.affinity.node_affinity if template.affinity is not None else None
+    for affinity, prefix in ((own, ""), (profile.added_affinity, "addedAffinity ")):
+        for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
+            yield from (prefix + e.operator for e in term.match_expressions)
+            yield from (prefix + "matchFields" for _ in term.match_fields)
 
 
 def _of_ports(template: PodTemplate) -> Iterator[str]:
@@ -195,7 +209,7 @@ def _of_spread(state: ClusterState, template: PodTemplate) -> Iterator[str]:
             yield "minDomains"
         if c.node_affinity_policy != "Honor":
             yield "nodeAffinityPolicy Ignore"
-        if c.node_taints_policy != "Ignore":
+        if c.node_taints_policy != "Ignore" and state.table.untolerated(()).any():
             yield "nodeTaintsPolicy Honor"
     if len(hard) > 1:
         yield "several keys"
@@ -207,19 +221,26 @@ def _of_spread(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 
 def _of_affinity(state: ClusterState, template: PodTemplate) -> Iterator[str]:
     terms = state.terms.of(template)
-    for kind, group in (("affinity", terms.required), ("anti-affinity", terms.required_anti)):
-        for term, _ in group:
-            yield kind
-            if term.selector is None or term.selector.empty:
-                yield "empty labelSelector"
-            else:
-                yield from (r.operator for r in term.selector.requirements)
-            if term.negated:
-                yield "namespaceSelector that only excludes"
-            elif term.namespace_selector is not None:
-                yield "namespaceSelector"
-            elif term.namespaces != (template.namespace,):
-                yield "namespaces"
+    yield from _of_terms("affinity", (t for t, _ in terms.required), template)
+    yield from _of_terms("anti-affinity", (t for t, _ in terms.required_anti), template)
+    # Pods that are there keep others away by terms of their own.
+    theirs = (c.term for c in state.terms.selecting(template, "required anti", 0))
+    yield from (f"others' {read}" for read in _of_terms("anti-affinity", theirs, template))
+
+
+def _of_terms(kind: str, terms: Iterable[Term], template: PodTemplate) -> Iterator[str]:
+    for term in terms:
+        yield kind
+        if term.selector is None or term.selector.empty:
+            yield "empty labelSelector"
+        else:
+            yield from (r.operator for r in term.selector.requirements)
+        if term.negated:
+            yield "namespaceSelector that only excludes"
+        elif term.namespace_selector is not None:
+            yield "namespaceSelector"
+        elif term.namespaces != (template.namespace,):
+            yield "namespaces"
 
 
 def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
@@ -242,11 +263,11 @@ def doubts(framework: Framework, template: PodTemplate, witness: Witness | None 
     here = {which: why for (profile, which), why in witness.doubted.items() if profile == name}
     if not here and not waits:
         return
-    every, read = np.arange(state.table.size), features(state, template)
+    every, read = np.arange(state.table.size), features(framework, template)
     for which, why in here.items():
         plugin, wrong = _parts(which)
         own = frozenset(read.get(plugin, ()))
-        touched = (own.union(beside) for beside in _beside(state, plugin, every))
+        touched = (own.union(beside) for beside, _ in _beside(state, plugin, every))
         # Which of the things that it read is at fault is not known. Where it read none, the rule itself is.
         if plugin == UNKNOWN or any(not wrong or t & wrong for t in touched):
             yield why

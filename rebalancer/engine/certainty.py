@@ -230,11 +230,12 @@ def _hidden(state: ClusterState, profile: Profile, template: PodTemplate) -> Ite
     classes = {r: c.metadata.name for c in snapshot.device_classes for r in c.resources}
     if extended and _DEVICES in snapshot.refused:
         yield f"{_DEVICES}es cannot be read: {consequence(_DEVICES)}"
+    untolerated = {r for r in extended if not any(t.key in ("", r) for t in template.tolerations)}
+    tainted = frozenset[str]().union(*state.table.answers(_tainted)) if untolerated else ()
     for r in extended:
         if r in classes:
             yield f"{r} may be served by claims of device class {classes[r]}, which are not modelled"
-        tolerated = any(t.key in ("", r) for t in template.tolerations)
-        if not tolerated and any(r in keys for keys in state.table.answers(_tainted)):
+        if r in untolerated and r in tainted:
             yield f"nodes are tainted {r}, and ExtendedResourceToleration may have new pods tolerate that"
     if _SIZING in snapshot.refused:
         yield f"{_SIZING}s cannot be read: {consequence(_SIZING)}"

@@ -413,6 +413,7 @@ _RELEASED_REMEDY = "it is finished, or given back, when evictions may go on; see
 
 # Decisions of a scheduler newer than all known rules, counted as they come, from any thread.
 
+_APART = 60.0
 _TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
 """The results that say something about where pods land."""
 
@@ -425,6 +426,8 @@ class Verdicts:
         self._listening = False
         self._lock = threading.Lock()
         self._shown: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self._counted = set[tuple[tuple[str, str, str], str]]()
+        self._counted_at = 0.0
 
     def listen(self) -> Callable[[Comparison], None]:
         """What to call with each comparison. From then on these alone count."""
@@ -443,11 +446,15 @@ class Verdicts:
             agreed = agreed.after(agrees=self._new.popleft())
         return agreed
 
-    def shown(self) -> dict[tuple[str, str, str], tuple[int, str]]:
+    def shown(self, now: float) -> dict[tuple[str, str, str], tuple[int, str]]:
         """By version, profile and branch: how many decisions were as predicted since the last time; and which
-        was not, then how many since that one."""
+        was not, then how many since that one. Pods of one owner are no evidence apart: of those of a minute
+        one counts."""
         with self._lock:
             found, self._shown = self._shown, {}
+            if now - self._counted_at >= _APART:
+                self._counted.clear()
+                self._counted_at = now
         return found
 
     def _compared(self, comparison: Comparison) -> None:
@@ -459,8 +466,11 @@ class Verdicts:
             for branch in c.branches:
                 key = c.version, c.profile, branch
                 number, why = self._shown.get(key, (0, ""))
-                said = f"{c.namespace}/{c.pod}: {c.message}"
-                self._shown[key] = (number + 1, why) if agrees else (0, said)
+                if not agrees:
+                    self._shown[key] = 0, f"{c.namespace}/{c.pod}: {c.message}"
+                elif not c.owner or (key, c.owner) not in self._counted:
+                    self._counted.add((key, c.owner))
+                    self._shown[key] = number + 1, why
 
 
 def release_beyond(snapshot: Snapshot) -> str:
@@ -620,7 +630,7 @@ class Memory(SharedLedger):
     def witness(self, version: str) -> Witness:
         """What the decisions of this version's scheduler have shown so far; it is taken down."""
         shown = dict(self.ledger.shown)
-        for (of, profile, branch), (agrees, said) in self._verdicts.shown().items():
+        for (of, profile, branch), (agrees, said) in self._verdicts.shown(self._clock.now()).items():
             key = shown_key(of, profile, branch)
             shown[key] = shown.get(key, Shown()).after(agrees, said, self._clock.now())
         if shown != self.ledger.shown:

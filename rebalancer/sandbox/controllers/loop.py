@@ -272,8 +272,9 @@ class LiveState:
         uid = event.obj["metadata"]["uid"]
         if event.type == "DELETED":
             self._pods.pop(uid, None)
-            if self._state is not None and uid in self._state.pods:
-                self._state.remove(uid)
+            state = self._state
+            if state is not None and (uid in state.pods or uid in state.nominated):
+                state.drop(uid)
                 self.changes += 1
             return None
         pod = self._decoded(event.record)
@@ -311,6 +312,7 @@ class LiveState:
 
     def assume(self, pod: Pod, row: int) -> None:
         """The pod is bound to a node; the store's own word of it follows."""
+        self.state.drop(pod.uid)
         self.state.add(pod.uid, pod.template, row)
         self.changes += 1
 
@@ -342,11 +344,12 @@ class LiveState:
         placed = state.pods.get(pod.uid)
         row = None if pod.finished else state.table.index.get(pod.node_name)
         if row is None:
-            if placed is not None:
-                state.remove(pod.uid)
-            return placed is not None
-        if placed is not None and (placed.template is not pod.template or placed.row != row):
-            state.remove(pod.uid)
+            waits = state.nominated.get(pod.uid)
+            state.drop(pod.uid)
+            state.put(pod)
+            return placed is not None or state.nominated.get(pod.uid) != waits
+        if placed is None or placed.template is not pod.template or placed.row != row:
+            state.drop(pod.uid)
             placed = None
         changed = placed is None
         if placed is None:

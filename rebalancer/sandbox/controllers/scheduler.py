@@ -92,11 +92,12 @@ class Scheduler(Controller):
 
     def _schedule(self, pod: Pod) -> None:
         framework = self.live.framework(pod.template.scheduler_name)
-        feasible = framework.feasible(pod.template)
-        if not feasible.any():
-            self._fail(pod, framework)
-            return
-        row = self._choose(pod, framework, feasible)
+        with framework.state.unhindered(pod.uid):
+            feasible = framework.feasible(pod.template)
+            if not feasible.any():
+                self._fail(pod, framework)
+                return
+            row = self._choose(pod, framework, feasible)
         found = self.store.find(PODS, pod.name, pod.namespace)
         if found is None or found["metadata"]["uid"] != pod.uid:
             return  # its end is among the changes to come

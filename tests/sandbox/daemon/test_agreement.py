@@ -12,14 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
-from rebalancer.engine.config import parse_config
+from rebalancer.engine.config import Witness, parse_config
+from rebalancer.engine.framework import Framework
+from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import (
     EMPTY_SELECTORS,
+    GATED_NOMINATIONS,
     MISSING_DRIVERS,
+    NEGATED_NAMESPACES,
     NODE_WITHOUT_LIMITS,
+    POD_LEVEL_RESOURCES,
     RESIZES,
+    RESIZES_OF_PODS,
     SIDECAR_PORTS,
     SUMS_OF_RESIZES,
     Change,
@@ -28,11 +35,14 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
-from rebalancer.runtime.live import agreement as live
+from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.runtime.live import agreement as live_agreement
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.sandbox.controllers import scheduler
+from rebalancer.sandbox.controllers.loop import LiveState
 from rebalancer.sandbox.registry import bind
-from tests.support.build import objects
+from rebalancer.sandbox.storage import Record
+from tests.support.build import objects, snapshot
 from tests.support.clusters.cluster_objects import node, template, workload
 from tests.support.processes.daemon_process import BRISK, daemon, get
 from tests.support.sandbox import ApiError, Cluster, Store
@@ -40,7 +50,7 @@ from tests.support.scheduler.plain import Json
 from tests.support.servers.api import connected
 from tests.support.servers.watching import watching
 from tests.support.waiting import until
-from tests.unit.engine.test_found_blind import CASES
+from tests.unit.engine.test_found_blind import CASES, without_pod_level
 
 ZONE = "topology.kubernetes.io/zone"
 TAINT = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
@@ -65,11 +75,11 @@ def watching_patiently(connection: Connection) -> AbstractContextManager[WatchCa
 
 
 @contextmanager
-def compared(cluster: Cluster) -> Iterator[list[Comparison]]:
+def compared(cluster: Cluster, settled: float = 1.0) -> Iterator[list[Comparison]]:
     """What is told while the cluster schedules."""
     found: list[Comparison] = []
     with connected(cluster.server) as c, watching_patiently(c) as cache:
-        watch = AgreementWatch(cache, lambda: None, found.append, settled=1.0).start()
+        watch = AgreementWatch(cache, lambda: None, found.append, settled=settled).start()
         try:
             yield found
         finally:
@@ -211,7 +221,7 @@ def test_a_burst_of_a_thousand_whose_bindings_come_out_of_order(
 ) -> None:
     """No disagreement where there is none; and where there is, it is found all the same."""
     # A look that takes too long leaves pods out; on a busy machine that would be many of these.
-    monkeypatch.setattr(live, "_BUDGET", 60.0)
+    monkeypatch.setattr(live_agreement, "_BUDGET", 60.0)
     nodes = [node(f"{z}-{i}", z, cpu="16", taints=[TAINT] * (i == 0)) for z in "abc" for i in range(8)]
     less = configured(plugins={"multiPoint": {"disabled": [{"name": "TaintToleration"}]}})
     options = {"scheduler": parse_config(less)} if other else {}
@@ -250,29 +260,45 @@ def test_a_burst_of_a_thousand_whose_bindings_come_out_of_order(
         assert results[Result.AGREES] > 20 * results[Result.UNCLEAR]
 
 
-@pytest.mark.parametrize(
-    ("change", "really"),
-    [
-        (EMPTY_SELECTORS, "1.38.0"),
-        (SIDECAR_PORTS, "1.34.9"),
-        (RESIZES, "1.33.13"),
-        (SUMS_OF_RESIZES, "1.37.0"),
-        (MISSING_DRIVERS, "1.37.0"),
-        (NODE_WITHOUT_LIMITS, "1.31.14"),
-    ],
-    ids=lambda v: v if isinstance(v, str) else v.source,
-)
-def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(
-    change: Change, really: str
-) -> None:
+REALLY = {
+    EMPTY_SELECTORS: "1.38.0",
+    GATED_NOMINATIONS: "1.37.0",
+    MISSING_DRIVERS: "1.37.0",
+    NEGATED_NAMESPACES: "1.34.9",
+    NODE_WITHOUT_LIMITS: "1.31.14",
+    RESIZES: "1.33.13",
+    RESIZES_OF_PODS: "1.36.2",
+    SIDECAR_PORTS: "1.34.9",
+    SUMS_OF_RESIZES: "1.37.0",
+}
+"""A release of the scheduler that is otherwise in a change than the case's server; pod-level requests are
+the same in all that have them, but for a feature gate."""
+
+
+def _turn_off_pod_level(live: LiveState) -> None:
+    decoded, known = live._decoded, dict[int, tuple[PodTemplate, PodTemplate]]()
+
+    def without(record: Record) -> Pod:
+        pod = decoded(record)
+        _, other = known.setdefault(id(pod.template), (pod.template, without_pod_level(pod.template)))
+        return replace(pod, template=other)
+
+    live._decoded = without  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("change", CASES, ids=[c.source for c in CASES])
+def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(change: Change) -> None:
     """The server says one version, its scheduler is of another: its decisions alone tell."""
     version, things, kinds = CASES[change]()
     chance, alive = random.Random(1), list[str]()
     with (
         Cluster(objects(*things), ready_after=0.02, grace=0.02, version=version.removeprefix("v")) as cluster,
-        compared(cluster) as found,
+        compared(cluster, 0.2) as found,
     ):
-        cluster.scheduler.live._version = really
+        live = cluster.scheduler.live
+        live._version = REALLY.get(change, version)
+        if change is POD_LEVEL_RESOURCES:
+            _turn_off_pod_level(live)
         for i in range(500):
             if any(c.result is Result.DISAGREES for c in found):
                 break
@@ -287,6 +313,12 @@ def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(
         until(lambda: any(c.result is Result.DISAGREES for c in found), 30)
     (first, *_) = (c for c in found if c.result is Result.DISAGREES)
     assert first.branches
+    state = ClusterState.of(snapshot(*things, *kinds, server_version=version))
+    state.witness = Witness(doubted={(first.profile, b): "otherwise" for b in first.branches})
+    rests = [
+        p.template for p in state.snapshot.pods if {p.name} & {k.object["metadata"]["name"] for k in kinds}
+    ]
+    assert all("otherwise" in Framework(state).uncertainties(t) for t in rests)
 
 
 def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None:

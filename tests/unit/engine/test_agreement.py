@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from rebalancer.engine import agreement
 from rebalancer.engine.agreement import Agreement, Comparison, Result
 from rebalancer.engine.config import Profile, SchedulerConfig
 from rebalancer.model.pod import Pod
-from tests.support.build import node, nodes, pod, snapshot
+from tests.support.build import claim, node, nodes, pod, snapshot, volume
 
 NO_ROOM = (
     "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption "
@@ -218,3 +219,99 @@ def test_a_node_that_a_rule_rejects_is_not_taken_whatever_else_the_engine_is_uns
     assert found is not None
     assert (found.result, found.certain) == (Result.DISAGREES, certain)
     assert found.plugins == ("TaintToleration",)
+
+
+def test_a_refusal_with_other_numbers_is_no_evidence_where_nothing_else_happened() -> None:
+    """The scheduler has let a tainted node pass, which then was too small."""
+    watched = Watched(
+        node("a").taint("x"), node("b").taint("x"), node("c").cpu(1), pod("new").requests(cpu="2")
+    )
+    watched.appears()
+    said = "0/3 nodes are available: {} node(s) had untolerated taint(s), {} Insufficient cpu."
+    found = watched.changes(unschedulable=said.format(1, 2))
+    assert found is not None
+    assert (found.result, found.plugins, found.branches) == (
+        Result.OTHER_REASONS,
+        ("NodeResourcesFit",),
+        (),
+    )
+    found = watched.changes(unschedulable=said.format(2, 1))
+    assert found is not None
+    assert (found.result, found.plugins) == (Result.AGREES, ())
+    assert found.branches == ("NodeResourcesFit rejects", "TaintToleration rejects")
+
+
+def test_one_pod_is_evidence_once_however_often_it_is_refused() -> None:
+    watched = Watched(nodes(a=2), pod("new").requests(cpu="900"))
+    watched.appears()
+    first = watched.changes(unschedulable="0/2 nodes are available: 2 Insufficient cpu. preemption: x")
+    again = watched.changes(unschedulable="0/2 nodes are available: 2 Insufficient cpu. preemption: y")
+    assert first is not None
+    assert again is not None
+    assert first.result is again.result is Result.AGREES
+    assert (first.branches, again.branches) == (("NodeResourcesFit rejects",), ())
+
+
+def test_a_pod_whose_volumes_could_not_be_bound_may_have_stood_in_the_way() -> None:
+    """It was to go to a, and went to b; meanwhile another was refused."""
+    other = pod("other").requests(cpu="2").tolerates("x", "", "NoSchedule").mounts("data")
+    there = [volume("data", "data"), claim("data", "data")]
+    watched = Watched(
+        node("a").cpu(2), node("b").cpu(2).taint("x"), other, pod("new").requests(cpu="2"), *there
+    )
+    first = next(p for p in watched.agreement.state.snapshot.pods if p.name == "other")
+    watched.agreement.seen(first)
+    watched.appears()
+    said = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+    watched.new = msgspec.structs.replace(watched.new, unschedulable=said)
+    watched.agreement.seen(watched.new)
+    watched.agreement.seen(msgspec.structs.replace(first, node_name="b"))
+    assert [c.result for c in watched.agreement.settled() if c.pod == "new"] == [Result.UNCLEAR]
+
+
+def test_decisions_that_there_is_no_time_or_room_for_are_told_as_unclear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agreement, "MOST_DECISIONS", 3)
+    watched = Watched(node("a").taint("dedicated"), node("b"), pod("new"))
+    made = [watched.another(f"new-{i}") for i in range(5)]
+    for one in made:
+        watched.agreement.seen(msgspec.structs.replace(one, node_name="a"))
+    found = watched.agreement.settled(more=[*[False] * 9, *[True] * 7].pop)
+    assert [c.result for c in found[:2]] == [Result.UNCLEAR] * 2, "more than are kept"
+    assert [c.result for c in found[2:]] == [Result.DISAGREES], "then the time is up"
+    assert [c.result for c in watched.agreement.settled()] == [Result.DISAGREES] * 2, "nothing is lost"
+    watched.another("late", node_name="")
+    watched.agreement.seen(msgspec.structs.replace(made[0], name="late", uid="late", node_name="a"))
+    found = watched.agreement.settled(more=[*[False] * 9, True].pop)
+    assert [c.result for c in found] == [Result.UNCLEAR], "it alone takes longer than there is"
+
+
+@pytest.mark.parametrize(
+    ("large", "shows"),
+    [("a", True), ("b", False)],
+    ids=["it is kept from the better node", "it would not have gone there anyway"],
+)
+def test_a_binding_shows_a_rejection_only_where_the_pod_would_have_gone_there(
+    large: str, shows: bool
+) -> None:
+    there = [pod(f"w{i}").labels(app="x").requests(cpu="100m").on("a-0") for i in range(2)]
+    nodes_ = [node(f"{z}-0").zone(z).cpu(64 if z == large else 2) for z in "ab"]
+    new = pod("new").labels(app="x").requests(cpu="100m").spread("zone", 1)
+    watched = Watched(*nodes_, *there, new, server_version="v1.36.2")
+    watched.appears()
+    found = watched.changes(node_name="b-0")
+    assert found is not None
+    assert found.result is Result.AGREES
+    assert ("PodTopologySpread rejects: In" in found.branches) is shows
+    assert "PodTopologySpread takes: In" in found.branches
+
+
+def test_a_toleration_is_read_only_on_a_node_with_a_taint() -> None:
+    new = pod("new").tolerates("x", "", "NoSchedule")
+    for on, branch in (("a", "TaintToleration takes: Exists"), ("b", "TaintToleration takes")):
+        watched = Watched(node("a").taint("x"), node("b"), new)
+        watched.appears()
+        found = watched.changes(node_name=on)
+        assert found is not None
+        assert [b for b in found.branches if b.startswith("Taint")] == [branch]

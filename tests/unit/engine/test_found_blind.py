@@ -13,12 +13,19 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.engine.config import Witness
-from rebalancer.engine.framework import Framework
+from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import (
+    BEST_EFFORT_UNBALANCED,
+    CHANGE_OF_BALANCE,
+    CHANGES,
+    CLAIM_IN_USE_REASON,
     DECISIVE,
     EMPTY_SELECTORS,
     GATED_NOMINATIONS,
+    IMAGE_VOLUMES,
+    IMAGE_VOLUMES_SHARE,
+    INIT_IMAGES,
     MISSING_DRIVERS,
     NEGATED_NAMESPACES,
     NODE_WITHOUT_LIMITS,
@@ -26,7 +33,12 @@ from rebalancer.engine.version import (
     RESIZES,
     RESIZES_OF_PODS,
     SIDECAR_PORTS,
+    SIDECARS_IN_SCORES,
+    STORAGE_SCORES,
     SUMS_OF_RESIZES,
+    TAINTS_UNNAMED,
+    TOO_SMALL_UNRESOLVABLE,
+    VOLUME_AFFINITY_REASON,
     Change,
 )
 from rebalancer.model.pod import PodTemplate
@@ -167,7 +179,7 @@ def watched(change: Change) -> tuple[Snapshot, list[PodTemplate], list[Compariso
     coming = {k.object["metadata"]["name"] for k in kinds}
     there = replace(cluster, pods=tuple(p for p in cluster.pods if p.name not in coming))
     new = [p for p in cluster.pods if p.name in coming]
-    sees = _without_pod_level if change is POD_LEVEL_RESOURCES else None
+    sees = without_pod_level if change is POD_LEVEL_RESOURCES else None
     scheduler = OutOfOrder(there, other=change if sees is None else None, sees=sees, seed=1)
     chance = random.Random(1)
     alive: list[str] = []
@@ -183,7 +195,7 @@ def watched(change: Change) -> tuple[Snapshot, list[PodTemplate], list[Compariso
     return there, [p.template for p in new], found
 
 
-def _without_pod_level(template: PodTemplate) -> PodTemplate:
+def without_pod_level(template: PodTemplate) -> PodTemplate:
     """As a scheduler with the feature gate off has it."""
     own = {r: sum(c.requests.get(r, 0) for c in template.containers) for r in template.requests}
     return msgspec.structs.replace(template, requests=own, pod_level={})
@@ -201,5 +213,33 @@ def test_it_is_found_and_nothing_that_rests_on_it_is_certain(change: Change) -> 
     assert all("otherwise" in Framework(state).uncertainties(t) for t in templates)
 
 
-def test_there_is_a_case_for_each() -> None:
+SCORES = "which of the nodes that take a pod gets it is not predicted as certain, so that none disagrees"
+WORDS = "the same nodes are rejected, for other reasons or with another code: no node is taken or refused"
+NOT_FOUND = {
+    CHANGE_OF_BALANCE: SCORES,
+    BEST_EFFORT_UNBALANCED: SCORES,
+    SIDECARS_IN_SCORES: SCORES,
+    IMAGE_VOLUMES: SCORES,
+    IMAGE_VOLUMES_SHARE: SCORES,
+    STORAGE_SCORES: SCORES,
+    INIT_IMAGES: SCORES,
+    TOO_SMALL_UNRESOLVABLE: WORDS,
+    TAINTS_UNNAMED: WORDS,
+    CLAIM_IN_USE_REASON: WORDS,
+    VOLUME_AFFINITY_REASON: WORDS,
+}
+"""Changes that no decision shows, and why."""
+
+
+def test_there_is_a_case_for_each_change_that_a_decision_can_show() -> None:
     assert set(CASES) == set(DECISIVE)
+    assert {*CASES, *NOT_FOUND} == set(CHANGES)
+
+
+@pytest.mark.parametrize("change", NOT_FOUND, ids=[c.source for c in NOT_FOUND])
+def test_what_no_decision_shows_takes_no_node_away_and_opens_none(change: Change) -> None:
+    for version, things, kinds in (case() for case in CASES.values()):
+        cluster = snapshot(*things, *kinds, server_version=version)
+        ours, theirs = (Frameworks(OutOfOrder(cluster, other=other).state) for other in (None, change))
+        for t in (p.template for p in cluster.pods):
+            assert (ours.of(t).feasible(t) == theirs.of(t).feasible(t)).all()

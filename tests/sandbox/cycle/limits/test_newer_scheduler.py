@@ -71,7 +71,7 @@ def shown(version: str, *, wrong: str = "") -> Ledger:
     """As after enough decisions on everything that moves of `EIGHT` rest on; one branch is `wrong`."""
     state = ClusterState.of(snapshot(*EIGHT, server_version=version))
     here = Touched(Framework(state), state.snapshot.pods[0].template)
-    branches = here.takes(np.array([1])) | here.kept_out()
+    branches = here.takes(np.array([1])) | {*here.kept_out()}
     found = {b: Shown(1.0, COVERED) for b in branches} | ({wrong: Shown(2.0, 0, "a/b: no")} if wrong else {})
     return Ledger(shown={shown_key(version, "default-scheduler", b): s for b, s in found.items()})
 
@@ -131,6 +131,30 @@ def test_the_daemons_comparisons_end_the_canary_of_the_running_process() -> None
     told(comparison(Result.DISAGREES))
     most.append(memory.most_in_flight)
     assert most == [2, None, 2]
+
+
+def test_of_pods_of_one_owner_one_a_minute_is_evidence() -> None:
+    time = FakeTime()
+    memory = Memory(time, CANARY)
+    told = memory.listen()
+    memory.begin()
+    one = replace(comparison(Result.AGREES), version="v1.38.0", profile="p", branches=("NodePorts takes",))
+
+    def agrees() -> int:
+        memory.witness("v1.38.0")
+        return memory.ledger.shown[shown_key("v1.38.0", "p", "NodePorts takes")].agrees
+
+    memory.witness("v1.38.0")
+    for _ in range(30):
+        told(replace(one, owner="ReplicaSet/default/web"))
+    told(replace(one, owner="ReplicaSet/default/api"))
+    assert agrees() == 2
+    told(replace(one, owner="ReplicaSet/default/web"))
+    assert agrees() == 2
+    time.at += 61.0
+    agrees()
+    told(replace(one, owner="ReplicaSet/default/web"))
+    assert agrees() == 3
 
 
 def test_decisions_are_counted_by_branch_and_a_disagreement_binds_until_enough_have_followed() -> None:
