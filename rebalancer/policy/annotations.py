@@ -41,6 +41,9 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 """Karpenter's older key."""
 DESCHEDULER_EVICT = "descheduler.alpha.kubernetes.io/evict"
+BEING_EVICTED = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+"""On a pod that a controller moves because its eviction was asked for, which it answered with a refusal: pods
+of its kind have `request-evict-only` too. It is taken away where that has failed; its value says nothing."""
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 
 
@@ -84,7 +87,7 @@ _OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BE
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
 METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
 
-STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST, METHOD)
+STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST, METHOD, BEING_EVICTED)
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 

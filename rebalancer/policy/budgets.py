@@ -19,6 +19,7 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector, canonical
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, Workload
+from rebalancer.policy.annotations import BEING_EVICTED
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
 
@@ -174,7 +175,11 @@ class Shares:
             if (top := self.top(group.one)) is not None:
                 wanted = snapshot.now - top.min_ready_seconds if top.min_ready_seconds else inf
                 # Its owner counts a pod as available that has been Ready for minReadySeconds.
-                broken = [p for p in group.pods if not p.ready or (p.ready_since or -inf) > wanted]
+                broken = [
+                    p
+                    for p in group.pods
+                    if not p.ready or (p.ready_since or -inf) > wanted or BEING_EVICTED in p.annotations
+                ]
                 self._ready[top.key] += len(group.pods) - len(broken)
                 if broken:
                     self._unready[top.key] += broken
@@ -226,10 +231,15 @@ def degraded(
         return None
     name = f"{owner.kind} {owner.name}"
     by_constraint = [p.name for p in unready if _SPREAD in p.unschedulable]
-    others = [p.name for p in unready if _SPREAD not in p.unschedulable]
+    leaving = [p.name for p in unready if BEING_EVICTED in p.annotations]
+    others = [p.name for p in unready if _SPREAD not in p.unschedulable and p.name not in leaving]
     named = [
         f"{len(names)} {what} ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})"
-        for names, what in ((by_constraint, "Pending for a spread constraint"), (others, "not Ready"))
+        for names, what in (
+            (by_constraint, "Pending for a spread constraint"),
+            (leaving, "being evicted"),
+            (others, "not Ready"),
+        )
         if names
     ]
     enough = f"as many as may be ({most})" if missing >= most else "and one that is Ready"

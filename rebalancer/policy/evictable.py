@@ -12,7 +12,7 @@ from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
-from rebalancer.policy.annotations import own_verdict, paused, verdict
+from rebalancer.policy.annotations import BEING_EVICTED, own_verdict, paused, verdict
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
@@ -156,6 +156,8 @@ class Evictable:
     def _by_nature(self, pod: Pod) -> Reason | None:
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, "is being deleted already")
+        if BEING_EVICTED in pod.annotations:
+            return Reason(ReasonCode.TERMINATING, f"is being evicted already ({BEING_EVICTED})")
         if _MIRROR in pod.annotations or pod.annotations.get(_STATIC, "api") != "api":
             return Reason(ReasonCode.MIRROR_POD, "is a static pod: its kubelet would start it again in place")
         if pod.owner is not None and pod.owner.kind == "Node":

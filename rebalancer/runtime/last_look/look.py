@@ -29,7 +29,7 @@ from rebalancer.model.workload import (
     Workload,
 )
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import paused, steering
+from rebalancer.policy.annotations import BEING_EVICTED, paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, Method, PolicyOptions
@@ -156,6 +156,8 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
         return _changed(f"pod {planned.key} is gone" + (", replaced by another of its name" if live else ""))
     if live.terminating:
         return Reason(ReasonCode.TERMINATING, f"pod {live.key} is being deleted already")
+    if BEING_EVICTED in live.annotations:
+        return Reason(ReasonCode.TERMINATING, f"pod {live.key} is being evicted already")
     if live.phase != "Running":
         return Reason(
             ReasonCode.NOT_RUNNING, f"pod {live.key} is {live.phase}: evicting it would bypass its budget"

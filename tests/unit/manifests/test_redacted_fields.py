@@ -52,9 +52,13 @@ def _sample(info: inspect.Type, field: str) -> Any:
         case inspect.DateTimeType():
             return TIME
         case inspect.StrType():
-            return {"type": "Ready", "message": "", "capacity": "7", "maximumVolumeSize": "7"}.get(
-                field, "Ab"
-            )
+            return {
+                "type": "Ready",
+                "message": "",
+                "capacity": "7",
+                "maximumVolumeSize": "7",
+                "quantity": "7",
+            }.get(field, "Ab")
         case inspect.RawType() | inspect.AnyType():
             return {}
     raise TypeError(f"no sample of {info}")

@@ -11,6 +11,7 @@ import pytest
 from rebalancer.model.pod import DELETION_COST, ROOM
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.annotations import (
+    BEING_EVICTED,
     EVICTION_WORDS,
     FOR_RUN,
     METHOD,
@@ -24,11 +25,12 @@ from rebalancer.policy.annotations import (
     steering,
     unclear,
 )
+from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment
 from tests.support.scheduler.plain import Json
 from tests.unit.findings.found import named, zones
-from tests.unit.policy.judged import code, judged, merged, patched
+from tests.unit.policy.judged import cluster, code, judged, merged, patched, web
 from tests.unit.policy.test_evictable import namespace
 
 OWN = "rebalancer.io/evict"
@@ -220,10 +222,24 @@ def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
     assert keys == set(STEERING), (
         "what is on the brake, and scale-in, are asked for by themselves, not of pods"
     )
-    assert keys - {DELETION_COST, PAUSE, METHOD} == {w.key for w in EVICTION_WORDS}, (
+    assert keys - {DELETION_COST, PAUSE, METHOD, BEING_EVICTED} == {w.key for w in EVICTION_WORDS}, (
         "what is no word of each forbids"
     )
 
 
 def test_what_no_rule_reads_steers_nothing() -> None:
     assert steering({"status": "{}", OWN: "true", "kubernetes.io/config.hash": "x"}) == {OWN: "true"}
+
+
+def test_a_pod_that_is_evicted_in_the_background_is_on_its_way() -> None:
+    """It stays, and so do the others of its owner while as many may be away."""
+    key = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+    things = patched("Pod", {"metadata": {"annotations": {key: "kubevirt"}}}, web(), name="web-00000")
+    evictable = Evictable(cluster(*things), PolicyOptions())
+    codes = {p.name: reason for p in cluster(*things).pods if (reason := evictable.why_not(p))}
+    assert {name: r.code for name, r in codes.items()} == {
+        "web-00000": ReasonCode.TERMINATING,
+        "web-00001": ReasonCode.OWNER_DEGRADED,
+        "web-00002": ReasonCode.OWNER_DEGRADED,
+    }
+    assert "1 being evicted (web-00000)" in codes["web-00001"].message

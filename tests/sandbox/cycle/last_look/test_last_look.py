@@ -126,6 +126,12 @@ def test_a_pod_that_runs_no_more_would_bypass_its_budget(world: World) -> None:
     assert world.code() is ReasonCode.NOT_RUNNING
 
 
+def test_a_pod_that_somebody_evicts_in_the_background_is_somebody_elses(world: World) -> None:
+    key = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+    world.patch("Pod", world.pod, {"metadata": {"annotations": {key: "kubevirt"}}})
+    assert world.code() is ReasonCode.TERMINATING
+
+
 @pytest.mark.parametrize("what", ["labels", "annotations"])
 def test_a_pod_whose_metadata_changed_is_not_the_planned_one(world: World, what: str) -> None:
     world.patch("Pod", world.pod, {"metadata": {what: {"rebalancer.io/evict": "false"}}})
