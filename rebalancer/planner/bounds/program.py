@@ -269,6 +269,14 @@ class Found(NamedTuple):
     steps: int
 
 
+class _Quiet(highspy.Highs):  # type: ignore[misc]
+    """HiGHS without output, of which it has some as soon as it has callbacks (1.16)."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
 _NOT_ASKED = Found(None, optimal=False, bound=-highspy.kHighsInf, steps=0)
 
 
@@ -290,8 +298,7 @@ def run(program: Program, tree_nodes: int) -> Found:
     lp.a_matrix_.start_ = np.array([*rows.starts, len(rows.columns)], dtype=np.int32)
     lp.a_matrix_.index_ = np.array(rows.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.array(rows.values)
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
+    solver = _Quiet()
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", 0)
     solver.setOptionValue("mip_max_nodes", tree_nodes)

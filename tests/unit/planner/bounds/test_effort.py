@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import highspy
 import pytest
 
 from rebalancer.planner import effort as efforts
@@ -152,3 +153,18 @@ def test_a_program_that_is_not_asked_proves_nothing() -> None:
     assert least_excess(program, Effort(0)).excess == 0
     assert not least_excess(program, Effort(0)).exact
     assert least_excess(program, Effort(1000)).exact
+
+
+def test_the_solver_is_quiet_before_it_could_say_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 1.16 on it greets on standard output as soon as it has callbacks: in front of a report's JSON."""
+    loud: list[bool] = []
+
+    def enabled(solver: highspy.Highs) -> None:
+        loud.append(solver.getOptionValue("output_flag")[1])
+
+    monkeypatch.setattr(highspy.Highs, "enableCallbacks", enabled)
+    web = workload("web").spread("zone").spread("hostname", 2)
+    component = Posed(nodes(a=2, b=2), web.placed({"a-0": 2, "a-1": 2, "b-0": 1})).components[0]
+    cells = NodeBuckets(component).buckets(component.start)
+    run(Program(component, component.start, cells, None, only=range(len(component.groups))), 1)
+    assert loud == [False]
