@@ -9,6 +9,9 @@ SHOWN  := $(VENV)/.shown
 # Three times as many as two cores: tests over HTTP wait more than they work.
 JOBS   ?= 6
 
+# Tests start many processes: without bytecode each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo trace test nightly check site conformance bench lint clean lock
 
 $(STAMP): pyproject.toml constraints.txt
