@@ -235,8 +235,10 @@ class Agreement:
 
     def refused(self, pod: Pod) -> Comparison:
         """The scheduler found no node for the pod and says why in its condition; judged by the cluster as it
-        is now."""
+        is now. Pods may have gone since."""
         open_ = np.flatnonzero(self._open(pod))
+        if len(open_) and _by_pods(pod.unschedulable):
+            return self._compared(pod, Result.UNCLEAR)
         return self._finds(pod, open_) if len(open_) else self._reasons(pod)
 
     # -- judging
@@ -351,8 +353,9 @@ class Agreement:
                 left.append(row)
         if not left:
             return self._compared(pod, Result.UNCLEAR if open_.any() else Result.AGREES)
-        by_pods = not {plugin_of(r) for r in _counts(pod.unschedulable)}.isdisjoint(_BY_PODS)
-        if by_pods and (self._unclear(decision) or self.state.nominated or self._others_wait(decision)):
+        if _by_pods(pod.unschedulable) and (
+            self._unclear(decision) or self.state.nominated or self._others_wait(decision)
+        ):
             return self._compared(pod, Result.UNCLEAR)
         with self._as(around, lambda _: True, pod):
             return self._finds(pod, np.array(left))
@@ -654,6 +657,11 @@ def _reasons_of(message: str) -> str:
     FitError; runtime/framework.go, RunPostFilterPlugins).
     """
     return _AVAILABLE.sub("", message).partition(". ")[0].rstrip(".")
+
+
+def _by_pods(message: str) -> bool:
+    """Whether pods may be why a FailedScheduling message leaves out a node."""
+    return not {plugin_of(r) for r in _counts(message)}.isdisjoint(_BY_PODS)
 
 
 def _counts(message: str) -> dict[str, int]:

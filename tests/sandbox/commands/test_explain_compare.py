@@ -25,6 +25,7 @@ NO_TAINTS = parse_config(
         "profiles": [{"plugins": {"multiPoint": {"disabled": [{"name": "TaintToleration"}]}}}],
     }
 )
+SEEN = {"NodeResourcesFit takes", "NodeUnschedulable takes", "TaintToleration takes"}
 
 
 def compare(cluster: Cluster, folder: Path, *arguments: str) -> Result:
@@ -95,6 +96,15 @@ def test_a_refusal_that_the_engine_does_not_understand_is_told_and_fails(tmp_pat
     assert "node(s) were too loud" in found["message"]
 
 
+def test_a_refusal_for_want_of_room_that_has_come_since_is_unclear(tmp_path: Path) -> None:
+    with Cluster([node("a-0"), workload("ReplicaSet", 1)], without=["Scheduler"]) as cluster:
+        until(lambda: pods(cluster))
+        cluster.store.create(refusal(pods(cluster)[0], "0/1 nodes are available: 1 Insufficient cpu."))
+        done = compare(cluster, tmp_path, "-o", "json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["results"]["unclear"] == 1
+
+
 @pytest.mark.parametrize(
     ("age", "uid"), [(90.0, None), (5.0, "of-another")], ids=["an old event", "of a pod that is gone"]
 )
@@ -123,20 +133,26 @@ def test_what_the_scheduler_does_meanwhile_is_compared(other: bool, tmp_path: Pa
         worker = threading.Thread(target=work)
         worker.start()
         try:
-            done = compare(cluster, tmp_path, "--watch", "4s")
+            form = [] if other else ["-o", "json"]
+            done = compare(cluster, tmp_path, "--watch", "4s", *form)
         finally:
             stop.set()
             worker.join()
-    lines = done.stdout.splitlines()
     assert done.exit_code == (3 if other else 0), done.output
+    if not other:
+        report = json.loads(done.stdout)
+        assert report["compared"] == len(report["comparisons"]) > 0
+        assert {c["result"] for c in report["comparisons"]} == {"agrees"}
+        assert {c["owner"].partition("/w")[0] for c in report["comparisons"]} == {"ReplicaSet/default"}
+        assert {e["branch"] for e in report["evidence"]} == SEEN
+        assert all(e["agrees"] > 0 == e["disagrees"] for e in report["evidence"])
+        assert report["verdict"] == "no decision disagrees; 3 branches of the rules seen"
+        return
+    lines = done.stdout.splitlines()
     assert len(lines) > 2
-    assert {text.split()[0] for text in lines[:-2]} == {"disagrees" if other else "agrees"}
-    assert lines[-2] == (
-        f"{len(lines) - 2} decisions of the scheduler compared: "
-        f"{'disagrees' if other else 'agrees'} {len(lines) - 2}"
-    )
-    verdict = "the scheduler does otherwise than predicted in TaintToleration rejects"
-    assert lines[-1].startswith(verdict if other else "no decision disagrees; 3 branches of the rules seen")
+    assert {text.split()[0] for text in lines[:-2]} == {"disagrees"}
+    assert lines[-2] == (f"{len(lines) - 2} decisions of the scheduler compared: disagrees {len(lines) - 2}")
+    assert lines[-1].startswith("the scheduler does otherwise than predicted in TaintToleration rejects")
 
 
 @pytest.mark.parametrize(
