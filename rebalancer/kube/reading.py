@@ -401,8 +401,8 @@ PodReader = Callable[[str, str], Pod | None]
 # What else selects pods by labels: read where pods may be replaced first.
 
 
-class _Discovered(Struct, frozen=True, rename="camel"):
-    preferred_version: dict[str, str] = {}
+class _Discovered(Struct, frozen=True):
+    versions: tuple[dict[str, str], ...] = ()
     resources: tuple[HeadMeta, ...] = ()
 
 
@@ -421,19 +421,17 @@ def label_users(
 ) -> LabelUsers:
     """The objects of all kinds in `LABEL_USERS` that are served; `namespaces`: of these alone, if there are
     any. What cannot be read, for whatever reason, is `unread`."""
-
-    def discovered(path: str) -> _Discovered:
-        target = Target("get", say=f"get {path}")
-        answer = retry(lambda: connection.request("GET", path, target), wait=wait, backoff=backoff)
-        return msgspec.json.decode(answer.body, type=_Discovered)
-
     found: list[LabelUser] = []
     unread: list[str] = []
+    versions: dict[str, dict[str, str] | Exception] = {}
     for resource in LABEL_USERS:
         try:
-            group = f"/apis/{resource.group}"
-            version = discovered(group).preferred_version.get("version", "v1")
-            if all(r.name != resource.plural for r in discovered(f"{group}/{version}").resources):
+            if resource.group not in versions:
+                versions[resource.group] = _versions(connection, resource.group, wait, backoff)
+            there = versions[resource.group]
+            if not isinstance(there, dict):
+                raise there
+            if (version := there.get(resource.plural)) is None:
                 continue
             for part in replace(resource, version=version).parts(namespaces):
                 for page in pages(connection, part, wait=wait, backoff=backoff):
@@ -442,12 +440,31 @@ def label_users(
                         spec = (bytes(user.spec) + bytes(user.specs)).decode()
                         name = user.metadata.name
                         found.append(LabelUser(resource.kind, user.metadata.namespace, name, spec))
-        except NotFoundError:
-            continue  # its group is not served
         except (KubeError, *MALFORMED) as e:
             log.info("%s cannot be read: %s", resource.qualified, e)
             unread.append(resource.qualified)
     return LabelUsers(tuple(sorted(found, key=lambda u: (u.kind, u.namespace, u.name))), tuple(unread))
+
+
+def _versions(connection: Connection, group: str, wait: Wait, backoff: Backoff) -> dict[str, str] | Exception:
+    """Plural → the first version of the group that has it, as the server prefers them; or why that cannot be
+    known. Empty where the group is not served."""
+
+    def discovered(path: str) -> _Discovered:
+        target = Target("get", say=f"get {path}")
+        answer = retry(lambda: connection.request("GET", path, target), wait=wait, backoff=backoff)
+        return msgspec.json.decode(answer.body, type=_Discovered)
+
+    there: dict[str, str] = {}
+    try:
+        for version in discovered(f"/apis/{group}").versions:
+            for one in discovered(f"/apis/{group}/{version['version']}").resources:
+                there.setdefault(one.name, version["version"])
+    except NotFoundError:
+        return {}
+    except (KubeError, *MALFORMED) as e:
+        return e
+    return there
 
 
 # A cluster's objects as the API server gave them: kept while a snapshot is read, or passed on undecoded.

@@ -132,19 +132,38 @@ LABEL_USERS = tuple(
     Resource(kind, group, "", plural, namespaced)
     for kind, group, plural, namespaced in (
         ("NetworkPolicy", "networking.k8s.io", "networkpolicies", True),
+        ("AdminNetworkPolicy", "policy.networking.k8s.io", "adminnetworkpolicies", False),
+        ("BaselineAdminNetworkPolicy", "policy.networking.k8s.io", "baselineadminnetworkpolicies", False),
+        ("ClusterNetworkPolicy", "policy.networking.k8s.io", "clusternetworkpolicies", False),
         ("DestinationRule", "networking.istio.io", "destinationrules", True),
+        ("EnvoyFilter", "networking.istio.io", "envoyfilters", True),
+        ("Gateway", "networking.istio.io", "gateways", True),
+        ("ServiceEntry", "networking.istio.io", "serviceentries", True),
+        ("Sidecar", "networking.istio.io", "sidecars", True),
         ("AuthorizationPolicy", "security.istio.io", "authorizationpolicies", True),
-        ("PodMonitor", "monitoring.coreos.com", "podmonitors", True),
+        ("PeerAuthentication", "security.istio.io", "peerauthentications", True),
+        ("RequestAuthentication", "security.istio.io", "requestauthentications", True),
+        ("Telemetry", "telemetry.istio.io", "telemetries", True),
+        ("WasmPlugin", "extensions.istio.io", "wasmplugins", True),
+        ("Server", "policy.linkerd.io", "servers", True),
         ("CiliumNetworkPolicy", "cilium.io", "ciliumnetworkpolicies", True),
         ("CiliumClusterwideNetworkPolicy", "cilium.io", "ciliumclusterwidenetworkpolicies", False),
+        ("CiliumEgressGatewayPolicy", "cilium.io", "ciliumegressgatewaypolicies", False),
+        ("CiliumLocalRedirectPolicy", "cilium.io", "ciliumlocalredirectpolicies", True),
         ("NetworkPolicy", "crd.projectcalico.org", "networkpolicies", True),
         ("GlobalNetworkPolicy", "crd.projectcalico.org", "globalnetworkpolicies", False),
         ("NetworkPolicy", "projectcalico.org", "networkpolicies", True),
         ("GlobalNetworkPolicy", "projectcalico.org", "globalnetworkpolicies", False),
+        ("NetworkPolicy", "crd.antrea.io", "networkpolicies", True),
+        ("ClusterNetworkPolicy", "crd.antrea.io", "clusternetworkpolicies", False),
+        ("Group", "crd.antrea.io", "groups", True),
+        ("ClusterGroup", "crd.antrea.io", "clustergroups", False),
+        ("SecurityGroupPolicy", "vpcresources.k8s.aws", "securitygrouppolicies", True),
+        ("PodMonitor", "monitoring.coreos.com", "podmonitors", True),
     )
 )
-"""Kinds that select pods by labels, in the version that the server prefers. They are read only where pods may
-be replaced first, which takes a label from them, and are in no snapshot."""
+"""Kinds that select pods by labels, in whatever version the server has them. They are read only where pods
+may be replaced first, which takes a label from them, and are in no snapshot."""
 _OF_DRIVERS = frozenset({"CSIStorageCapacity"})
 """Kinds whose objects are in namespaces of drivers, wherever the pods are that they matter to."""
 

@@ -45,34 +45,47 @@ def counts(pod: Json) -> bool:
     return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
+def ends(old: Json, new: Json | None) -> bool:
+    """Whether it is this change that deletes a pod."""
+    gone = new is None or "deletionTimestamp" in new["metadata"]
+    return gone and "deletionTimestamp" not in old["metadata"]
+
+
 class Judge:
     """Sees every change in its order, and by whom: server (us), controllers, or the history itself."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        who: Callable[[], str] = lambda: threading.current_thread().name,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cluster, self.who, self.now = cluster, who, now
         self.broken: list[str] = []
         self.takes: list[float] = []
         self.least = 99
         self.did: Counter[str] = Counter()
         self.given_back = False
-        self.owed = 0
+        self.owed = Counter[str]()
+        """By ReplicaSet: how many pods others made it delete that it has not yet deleted."""
         self.wanted: list[tuple[float, int]] = [(0.0, 6)]
         cluster.store.subscribe(self.changed)
 
     def changed(self, event: Event) -> None:
         """Under the store's lock."""
         new, old = event.record.obj, event.old.obj if event.old is not None else None
-        kind, now = event.resource.kind, time.monotonic()
+        kind, now = event.resource.kind, self.now()
         if kind == "Deployment":
             self.wanted.append((now, new["spec"]["replicas"]))
         elif kind == "ReplicaSet" and old is not None:
-            self.owed = max(self.owed + old["spec"]["replicas"] - new["spec"]["replicas"], 0)
+            name, fewer = new["metadata"]["name"], old["spec"]["replicas"] - new["spec"]["replicas"]
+            self.owed[name] = max(self.owed[name] + fewer, 0)
         elif kind == "Pod" and old is not None:
             self.pod(old, new if event.type != "DELETED" else None, now)
 
     def pod(self, old: Json, new: Json | None, now: float) -> None:
         """A pod was changed."""
-        who = threading.current_thread().name
+        who = self.who()
         if new is not None:
             was, is_ = (MARK in (p["metadata"].get("annotations") or {}) for p in (old, new))
             if is_ and not was:
@@ -81,11 +94,13 @@ class Judge:
             elif was and not is_ and HASH in new["metadata"]["labels"]:
                 self.given_back = True
                 self.did["given back"] += 1
-        if not counts(old) or (new is not None and counts(new)):
+        lost = counts(old) and not (new is not None and counts(new))
+        if who == "others" or (who == "sandbox-controllers" and not self.for_us(old, new)):
+            # One that is not Ready, too: a request of ours may have counted on its going instead.
+            if lost or ends(old, new):
+                self.takes.append(now)
             return
-        if who == "others" or (who == "sandbox-controllers" and (self.owed or not self.given_back)):
-            self.owed -= who == "sandbox-controllers" and self.owed > 0
-            self.takes.append(now)
+        if not lost:
             return
         late = [n for at, n in self.wanted if at > now - SINCE]
         replicas = min([*late, *[n for at, n in self.wanted if at <= now - SINCE][-1:]])
@@ -94,8 +109,18 @@ class Judge:
         if left < floor:
             self.broken.append(f"{who} took {old['metadata']['name']}: {left} left of {floor}")
         self.did["taken for us" if who == "sandbox-controllers" else "evicted"] += 1
-        if who == "sandbox-controllers":
-            self.given_back = False
+
+    def for_us(self, old: Json, new: Json | None) -> bool:
+        """Whether a controller deletes the pod for a label that we gave back."""
+        if not ends(old, new):
+            return False
+        owners = old["metadata"].get("ownerReferences") or ()
+        name = next((o["name"] for o in owners if o.get("controller")), "")
+        if self.owed[name]:
+            self.owed[name] -= 1
+            return False
+        mine, self.given_back = self.given_back, False
+        return mine
 
     def ready(self) -> int:
         """The owner's Ready pods."""

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.policy.release import Do, Seen
+from rebalancer.policy import release
+from rebalancer.policy.release import Do, Seen, Step
 from tests.loops import released
 from tests.loops.histories import History
+from tests.loops.interleavings import Interleaving
 from tests.loops.released import BrokenError, State, World, explored, first, ours, steps
 
 EVERYBODY = frozenset({"HPA", "drain", "rollout", "ledger lost"})
@@ -56,12 +58,23 @@ def test_what_we_do_is_among_the_steps() -> None:
 
 
 def test_histories_with_kills_and_others_keep_the_promise() -> None:
-    """A share of what `python -m tests.loops.histories` plays; they wait most of the time."""
+    """Over HTTP; a share of what `python -m tests.loops.histories` plays, which waits most of the time."""
     with ThreadPoolExecutor(6) as pool:
-        wrong = {seed: found for seed, found in enumerate(pool.map(played, range(24))) if found}
+        wrong = {seed: found for seed, found in enumerate(pool.map(played, range(12))) if found}
     assert not wrong
 
 
 def played(seed: int) -> list[str]:
     history = History(seed)
     return [*found, *history.told] if (found := history.play()) else []
+
+
+def test_interleavings_with_kills_and_others_keep_the_promise() -> None:
+    """A share of what `python -m tests.loops.interleavings` plays: one thread, and time passes by itself."""
+    wrong = {seed: found for seed in range(60) if (found := Interleaving(seed).play())}
+    assert not wrong
+
+
+def test_a_label_given_back_too_early_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "_back", lambda _, why: Step(do=Do.GIVE_BACK, why=why))
+    assert Interleaving(81).play()

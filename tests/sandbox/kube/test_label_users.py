@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rebalancer.kube.reading import label_users
+from rebalancer.kube.resources import LABEL_USERS
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import LabelUsers, Method, PolicyOptions
@@ -26,6 +27,7 @@ SERVED = tuple(
     Resource(group, version, kind, f"{stem}s", stem, True, storage=f"{stem}s.{group}")
     for group, version, kind, stem in (
         (ISTIO, "v1beta1", "DestinationRule", "destinationrule"),
+        (ISTIO, "v1alpha3", "EnvoyFilter", "envoyfilter"),
         ("cilium.io", "v2", "CiliumNetworkPolicy", "ciliumnetworkpolicie"),
         ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicie"),
     )
@@ -44,6 +46,8 @@ def made(kind: str, api: str, name: str, **body: Any) -> Json:
 
 RULE = made("DestinationRule", f"{ISTIO}/v1beta1", "web",
             spec={"host": "web", "subsets": [{"labels": {"pod-template-hash": "x"}}]})  # fmt: skip
+FILTER = made("EnvoyFilter", f"{ISTIO}/v1alpha3", "web",
+              spec={"workloadSelector": {"labels": {"pod-template-hash": "x"}}})  # fmt: skip
 POLICY = made("NetworkPolicy", "networking.k8s.io/v1", "web", spec={"podSelector": {}})
 CILIUM = made("CiliumNetworkPolicy", "cilium.io/v2", "web",
               specs=[{"endpointSelector": {"matchLabels": {"k8s:app": "web"}}}])  # fmt: skip
@@ -76,7 +80,14 @@ def test_a_served_kind_that_cannot_be_read_is_named(fault: Any) -> None:
 
 
 def test_a_group_that_does_not_say_what_it_serves_cannot_be_read() -> None:
-    assert read(POLICY, fault=Reply(503), path=f"/apis/{ISTIO}").unread == (f"destinationrules.{ISTIO}",)
+    found = read(POLICY, FILTER, fault=Reply(503), path=f"/apis/{ISTIO}")
+    assert found.unread == tuple(r.qualified for r in LABEL_USERS if r.group == ISTIO)
+    assert [u.kind for u in found.found] == ["NetworkPolicy"]
+
+
+def test_a_kind_that_only_another_version_has_is_read_in_that_one() -> None:
+    """Istio serves EnvoyFilter as v1alpha3, and prefers v1."""
+    assert [u.kind for u in read(RULE, FILTER).found] == ["DestinationRule", "EnvoyFilter"]
 
 
 WEB = (nodes(a=2, b=2), deployment("web").labels(app="web").spread("zone", 1).placed({"a-0": 4}),
