@@ -191,6 +191,13 @@ class CycleReport(Struct, frozen=True, eq=False, kw_only=True):
     seconds: float = 0.0
 
     @property
+    def says(self) -> str:
+        """The message, and of a wait what shortens it."""
+        remedy = self.reason.remedy if self.reason is not None else ""
+        waits = self.end in (End.WAITING, End.CAPPED) and remedy
+        return f"{self.message} ({remedy})" if waits else self.message
+
+    @property
     def evicted(self) -> int:
         """Pods that this cycle evicted."""
         return sum(o.evicted and not o.kept for o in self.outcomes)

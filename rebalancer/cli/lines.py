@@ -14,7 +14,7 @@ from rebalancer.outcome import CycleReport, End, Eviction, Fate, Observer, Outco
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
 from rebalancer.report.output import render_lines
 from rebalancer.report.text import HOSTNAME, WHOLE, Names, clean, plural, said_move, short_names
-from rebalancer.report.words import steering_lines
+from rebalancer.report.words import later, steering_lines
 
 
 def say(line: str, short: Names = WHOLE, *, err: bool = False) -> None:
@@ -55,6 +55,8 @@ class Lines(Observer):
         broken = f"{plural(plan.violated, 'constraint')} violated, excess {plan.excess}"
         leave = "leaves" if len(plan.moves) == 1 else "leave"
         self._say(f"plan: {broken}; {moves} {leave} {plan.residual_excess}")
+        for said in later(plan.moves):
+            self._say(f"  {said}")
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:
         """Prints an eviction that was reviewed beforehand and is not carried out."""
@@ -85,7 +87,7 @@ class Lines(Observer):
     def on_report(self, report: CycleReport) -> None:
         """Prints the result, and what stays. A dry run ends with what its caller says."""
         if report.end is not End.RECORDED:
-            self._say(f"{report.end.value}: {report.message}")
+            self._say(f"{report.end.value}: {report.says}")
         if report.evicted or report.end is End.STOPPED:
             evicted = plural(report.evicted, "pod")
             self._say(f"evicted {evicted}, {report.failed} failed, in {report.seconds:.0f} s")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.policy.ledger import owner_id
+from rebalancer.policy.ledger import DAY, HOUR, owner_id
 from rebalancer.policy.options import Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.waits import wait
 
 _Key = tuple[str, str]
 """A cap, as its sentence names it, and what it is counted for."""
@@ -19,8 +21,8 @@ _OWNER, _DOMAIN = "per owner and cycle", "per domain and cycle"
 _HOUR, _DAY = "in total and hour", "per owner and day"
 PER_DAY = "perDay"
 """The figure that a reason has if it is the cap of an owner's day."""
-_LONG = frozenset({_HOUR, _DAY})
-"""Caps that the next cycle does not lift."""
+_LONG = {_HOUR: (HOUR, "maxTotalPerHour"), _DAY: (DAY, "maxPerOwnerPerDay")}
+"""Caps that the next cycle does not lift: for how long an eviction counts, and the setting."""
 
 
 class Caps:
@@ -50,9 +52,9 @@ class Caps:
         earlier = options.earlier
         self._gone = Counter(key for e in earlier.this_cycle for key in _of_cycle(e))
         self._spent = Counter(self._gone)
-        self._spent[_HOUR, ""] = earlier.last_hour
-        for owner, evictions in earlier.last_day.items():
-            self._spent[_DAY, owner] = evictions
+        self._times = {(_HOUR, ""): earlier.last_hour}
+        self._times |= {(_DAY, owner): times for owner, times in earlier.last_day.items()}
+        self._spent |= Counter({key: len(times) for key, times in self._times.items()})
 
     def spend(self, pod: Pod, domains: Iterable[str]) -> Reason | None:
         """Counts an eviction and returns None, or returns which cap forbids it and counts nothing.
@@ -69,9 +71,26 @@ class Caps:
                 continue
             most = limit.number if limit.number is not None else limit.of(self._base(key, pod))
             if self._spent[key] >= most:
-                return _reached((key[0], top) if key[0] == _DAY else key, limit, most)
+                return self._reached(key, top, limit, most)
         self._spent.update(keys)
         return None
+
+    def _reached(self, key: _Key, top: str, limit: Limit, most: int) -> Reason:
+        what, name = key
+        named = f" ({top})" if what == _DAY else f" ({name})" if name else ""
+        say = f"the cap of {limit} evictions {what}{named} is reached"
+        if what not in _LONG:
+            return Reason(ReasonCode.CAP, say, {"cap": most}, "the next cycle goes on")
+        span, setting = _LONG[what]
+        variable = "REBALANCER_EVICTIONS__" + re.sub("([A-Z])", r"_\1", setting).upper()
+        remedy = f"wait, or raise evictions.{setting}; for one run: {variable}=none rebalancer once --execute"
+        numbers = {"cap": most, **({PER_DAY: 1} if what == _DAY else {})}
+        if not most:
+            return Reason(ReasonCode.CAP, say, numbers, remedy)
+        # When so many are old enough that one more may go; moves of this plan count from now on.
+        now = self._snapshot.now
+        times = [*sorted(self._times.get(key, ())), *[now] * self._spent[key]]
+        return wait(ReasonCode.CAP, say, times[self._spent[key] - most] + span, now, remedy, **numbers)
 
     def _base(self, key: _Key, pod: Pod) -> int:
         """How many pods a percentage is of."""
@@ -103,14 +122,3 @@ class Caps:
 def _of_cycle(e: Evicted) -> Iterable[_Key]:
     yield from ((_TOTAL, ""), (_NODE, e.node), (_NAMESPACE, e.namespace), (_OWNER, e.owner))
     yield from ((_DOMAIN, d) for d in e.domains)
-
-
-def _reached(key: _Key, limit: Limit, most: int) -> Reason:
-    what, name = key
-    named = f" ({name})" if name else ""
-    return Reason(
-        ReasonCode.CAP,
-        f"the cap of {limit} evictions {what}{named} is reached",
-        {"cap": most, **({PER_DAY: 1} if what == _DAY else {})},
-        "wait until earlier evictions are old enough" if what in _LONG else "the next cycle goes on",
-    )

@@ -10,7 +10,7 @@ what cannot be right is put aside, and the rest is used.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from hashlib import sha256
@@ -708,15 +708,16 @@ def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
 
 def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
     """The evictions that count at `now`, whatever became of them; only time makes them count no more."""
-    last_day = [e for e in ledger.entries if now - e.at < DAY]
-    by_owner, last_hour = Counter(owner_id(e.owner) for e in last_day), 0
+    by_owner: dict[str, list[float]] = defaultdict(list)
+    for e in ledger.entries:
+        if now - e.at < DAY:
+            by_owner[owner_id(e.owner)].append(e.at)
     for owner, counts in recent(ledger.counted, now).items():
-        by_owner[owner] += sum(c.evictions for c in counts)
-        last_hour += sum(c.evictions for c in counts if now - c.at < HOUR)
+        by_owner[owner] += [c.at for c in counts for _ in range(c.evictions)]
     return Earlier(
         this_cycle=tuple(
             Evicted(e.owner, e.namespace, e.node, e.leaves) for e in ledger.entries if e.cycle == cycle
         ),
-        last_hour=last_hour + sum(now - e.at < HOUR for e in last_day),
-        last_day=by_owner,
+        last_hour=tuple(at for each in by_owner.values() for at in each if now - at < HOUR),
+        last_day={owner: tuple(each) for owner, each in by_owner.items()},
     )

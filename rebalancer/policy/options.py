@@ -98,12 +98,12 @@ class Evicted(Struct, frozen=True):
 
 
 class Earlier(Struct, frozen=True):
-    """Evictions that caps count already: those of the present cycle, how many there were in the last hour,
-    and by owner (`history.tally.owner_id`) in the last day. The present cycle's are among both."""
+    """Evictions that caps count already: those of the present cycle, when those of the last hour were, and by
+    owner (`ledger.owner_id`) those of the last day. The present cycle's are among both."""
 
     this_cycle: tuple[Evicted, ...] = ()
-    last_hour: int = 0
-    last_day: Mapping[str, int] = {}
+    last_hour: tuple[float, ...] = ()
+    last_day: Mapping[str, tuple[float, ...]] = {}
 
 
 class PolicyOptions(Struct, frozen=True, kw_only=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import CostOutcome, SteeringReport
+from rebalancer.planner.plan import Move
 from rebalancer.policy.waits import end_of, is_wait
 from rebalancer.report.document import DrillReport, Report, Wait
 from rebalancer.report.failing_domains import DomainLoss, NamespaceGrade, Risk
@@ -39,7 +40,10 @@ def lead(report: Report) -> str:
     worst = max(avoidable, key=lambda r: (r.spread, r.lost - r.best, r.lost))
     mended = max(report.risks, key=lambda r: (r.lost - r.planned, r.lost))
     s = report.summary
-    after = f"after {plural(s.evictions, 'eviction')} in about {duration(s.expected_seconds)}"
+    takes = f"in about {duration(s.expected_seconds)}"
+    if waiting := sum(e.move.waits is not None for e in report.evictions):
+        takes = f"({waiting:,} of them later)" if waiting < s.evictions else "later"
+    after = f"after {plural(s.evictions, 'eviction')} {takes}"
     if worst.planned < worst.lost:
         return f"Losing {_domain(worst)} takes {_share(worst)}; {after} it takes {percent(worst.planned)}."
     said = f"Losing {_domain(worst)} takes {_share(worst)} ({_kept_by(report, worst)})"
@@ -98,6 +102,24 @@ def waits(report: Report) -> list[str]:
         who = f"`rebalancer run` leaves {listing(owners, 3)} alone" if owners else "Nothing is evicted now"
         remedy = f" ({last.reason.remedy})" if last.reason.remedy else ""
         said.append(f"{who}: {last.reason.message}{remedy}.")
+    return said + later(e.move for e in report.evictions)
+
+
+def later(moves: Iterable[Move]) -> list[str]:
+    """A sentence for each kind of cap that leaves evictions of a plan to a later cycle."""
+    every, found = list(moves), dict[str, list[Move]]()
+    for m in every:
+        if m.waits is not None:
+            found.setdefault(m.waits.remedy, []).append(m)
+    said = []
+    for remedy, several in found.items():
+        reasons = [m.waits for m in several if m.waits is not None]
+        last = max(reasons, key=end_of)
+        more = len({r.message for r in reasons}) - 1
+        others = f", and {plural(more, 'other cap')} until then at the latest" if more else ""
+        go = "goes" if len(several) == 1 else "go"
+        going = f"{len(several):,} of {plural(len(every), 'eviction')} {go} later"
+        said.append(f"{going}: {last.message}{others}{f' ({remedy})' if remedy else ''}.")
     return said
 
 
@@ -190,7 +212,9 @@ def next_steps(report: Report, command: Command = AS_CALLED) -> list[str]:
     """A sentence each. The plan of a file is carried out as a reviewed one, which knows its cluster."""
     steps = []
     context = "" if report.cluster == IN_CLUSTER else report.cluster
-    if report.evictions and report.selection:
+    if report.evictions and all(e.move.waits is not None for e in report.evictions):
+        steps.append("Nothing was changed. `once --execute` would evict nothing now: see above.")
+    elif report.evictions and report.selection:
         carry = command.line("once", "--plan", "plan.json", "--execute", context=context or "CONTEXT")
         steps.append(
             "Nothing was changed. `once --execute` carries out the whole plan; this part of it: "

@@ -412,7 +412,8 @@ class Evictions(Group):
     ledger counts them across restarts."""
     max_per_owner_per_day: OrNone[NumberOrPercent] = Field(default="100%", validate_default=True)
     """From one owner within 24 hours, over all cycles; a percentage is of its replicas. 100%, because putting
-    a workload in order takes fewer, and what keeps undoing evictions must not go on day and night."""
+    a workload in order takes fewer (a third where one of three zones is back), and what keeps undoing
+    evictions must not go on day and night. `once --execute` keeps to it, too."""
     in_flight_per_owner: NumberOrPercent = Field(
         default_factory=lambda: Limit(percent=10), json_schema_extra={"default": "10%"}
     )

@@ -121,6 +121,7 @@ class State:
         """The last end for each reason; what no clock ends has none."""
         ends: dict[str, float] = {}
         reasons = [b.reason for b in self.plan.blocked] if self.plan is not None else []
+        reasons += [m.waits for m in self.plan.moves if m.waits is not None] if self.plan is not None else []
         for reason in (*reasons, *filter(None, [self.held])):
             if (end := end_of(reason)) < inf:
                 ends[reason.code.value] = max(end, ends.get(reason.code.value, 0.0))

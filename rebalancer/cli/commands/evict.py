@@ -188,6 +188,7 @@ def _asked(
         document = report_of(settings, source, named or ())
         moves = [e.move for e in document.evictions]
         plan = {(m.pod.uid, m.destinations, m.method) for m in moves}
+        now = sum(m.waits is None for m in moves)
         if not plan or plan == seen:
             reviewed = Reviewed(
                 evictions=tuple(
@@ -204,7 +205,11 @@ def _asked(
         if seen is not None:
             typer.echo("the plan has changed meanwhile", err=True)
         typer.echo(render_plan(document, sys.stderr), err=True)
-        _ask(f"evict {'this pod' if len(moves) == 1 else f'these {len(moves)} pods'}?", "nothing was evicted")
+        if not now:
+            typer.echo("nothing was evicted")
+            raise typer.Exit
+        which = f"{now} of these {len(moves)} pods now" if now < len(moves) else f"these {now} pods"
+        _ask(f"evict {'this pod' if len(moves) == 1 else which}?", "nothing was evicted")
         seen = plan
 
 

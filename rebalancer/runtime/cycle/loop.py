@@ -212,9 +212,9 @@ class Cycle:
                 return _nothing_left(snapshot, plan)
             if (closed := self._closed()) is not None:
                 return closed
-            waits = next((m.waits for m in plan.moves if m.waits is not None), None)
-            if waits is not None and not plan.allowed:
-                return capped(waits)
+            if not plan.allowed:
+                waits = [m.waits for m in plan.moves if m.waits is not None]
+                return capped(first_to_end(waits) or waits[0])
             victims = frozenset(m.pod.uid for m in plan.allowed)
             if victims == fruitless:
                 return NextStep(end=End.NO_PROGRESS, message=done.again)

@@ -176,6 +176,7 @@ class Early(Observer):
         left = [c for c in plan.constraints if c.in_scope and c.residual_excess]
         waits, full = list[float](), dict[int, tuple[PodTemplate, frozenset[str]]]()
         moved = {m.owner.key for m in plan.moves}
+        waits += [end for m in plan.moves if m.waits and snapshot.now < (end := end_of(m.waits)) < inf]
         closed, other = set[tuple[Constraint, str]](), set[str]()
         for b in plan.blocked:
             code, template = b.reason.code, b.pod.template

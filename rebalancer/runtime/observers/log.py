@@ -24,7 +24,7 @@ from rebalancer.outcome import (
 )
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.report.text import plural
-from rebalancer.report.words import NAMESPACES_HIDDEN
+from rebalancer.report.words import NAMESPACES_HIDDEN, later
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ class LogObserver(Observer):
                 lower_bound=plan.lower_bound,
             ),
         )
+        for said in later(plan.moves):
+            log.info("%s", said)
         for c in plan.constraints:
             if c.in_scope and c.residual_excess:
                 why = "; ".join(r.message for r in c.reasons) or "no reason is known"
@@ -156,7 +158,7 @@ class LogObserver(Observer):
         log.info(
             "cycle over (%s): %s; %d evicted, %d failed, %.0f s",
             report.end.value,
-            report.message,
+            report.says,
             report.evicted,
             report.failed,
             report.seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import node, objects
+from tests.support.processes.command import call
 from tests.support.runs.machine import Machine
 from tests.support.servers.api import QUICK
 
@@ -43,10 +45,41 @@ def test_a_cap_holds_over_cycles_processes_and_changes_until_its_time_is_over(
         assert (again.report.end, again.report.evicted) == (End.CAPPED, 0)
         assert again.report.reason is not None
         assert again.report.reason.code is ReasonCode.CAP
+        assert again.report.message.startswith("waits until ")
+        until = again.report.reason.numbers["until"]
         assert [p.waits is not None for p in again.story.plans[-1].moves] == [True] * (4 - most)
+        m.time.at = until
+        first_more = m.cycle(options=options).report.evicted
+        assert first_more, "no later than it said"
         m.time.at = began + span + 1
         last = m.cycle(options=options)
-        assert (last.report.end, last.report.evicted) == (End.COMPLETE, 4 - most)
+        assert (last.report.end, last.report.evicted) == (End.COMPLETE, 4 - most - first_more)
+
+
+def test_a_report_says_what_goes_later_and_what_lifts_the_cap(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "ledger: {namespace: default}\npolicy: {minPodAge: 0s}\n"
+        "evictions: {maxPerOwnerPerDay: 50%, stabilization: 0s, coolDown: 0s}\n"
+    )
+    with Machine() as m:
+
+        def said(command: str, *more: str) -> str:
+            done = call(m.server, tmp_path, command, "--config", str(config), *more)
+            return " ".join(f"{done.stdout} {done.stderr}".split())
+
+        before = said("report", "--summary")
+        assert "after 4 evictions (1 of them later) it takes 33%" in before
+        assert "1 of 4 evictions goes later: waits until " in before
+        assert m.cycle(options=SPANNING[0][1]).report.evicted == 3
+        after = said("report", "--summary")
+        dry = said("once")
+    for text in (after, dry):
+        assert "1 of 1 eviction goes later: waits until " in text
+        assert "the cap of 50% evictions per owner and day (ReplicaSet/default/web) is reached" in text
+        assert "REBALANCER_EVICTIONS__MAX_PER_OWNER_PER_DAY=none rebalancer once --execute" in text
+    assert "`once --execute` would evict nothing now" in after
+    assert "--execute does it" not in dry
 
 
 def test_a_cap_leaves_the_plan_whole() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -12,6 +14,7 @@ from rebalancer.policy.caps import Caps
 from rebalancer.policy.ledger import owner_id
 from rebalancer.policy.options import Earlier, Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
+from rebalancer.policy.waits import end_of, moment
 from tests.support.build import nodes, pod, snapshot, workload
 
 A, B = "topology.kubernetes.io/zone=a", "topology.kubernetes.io/zone=b"
@@ -101,7 +104,8 @@ def evicted(times: int = 1) -> tuple[Evicted, ...]:
     return (Evicted("ReplicaSet/default/web", "default", "a-0", (A,)),) * times
 
 
-HOUR, DAY = Earlier(last_hour=3), Earlier(last_day={owner_id("ReplicaSet/default/web"): 7})
+TODAY = (100.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0)
+HOUR, DAY = Earlier(last_hour=TODAY[:3]), Earlier(last_day={owner_id("ReplicaSet/default/web"): TODAY})
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,36 @@ def test_earlier_evictions_count(earlier: Earlier, options: dict[str, Any], left
     caps = counting(s, PolicyOptions(earlier=earlier, **options))
     webs = [p for p in s.pods if p.name.startswith("web") and p.node_name.startswith("a")]
     assert [caps.spend(p, [A]) for p in webs].count(None) == left
+
+
+@pytest.mark.parametrize(
+    ("earlier", "options", "frees"),
+    [
+        (HOUR, {"max_total_per_hour": number(3)}, 100 + 3600),
+        (HOUR, {"max_total_per_hour": number(1)}, 200 + 3600),
+        (DAY, {"max_per_owner_per_day": number(7)}, 100 + 86_400),
+        (DAY, {"max_per_owner_per_day": number(5)}, 200 + 86_400),
+        (DAY, {"max_per_owner_per_day": number(0)}, inf),
+    ],
+)
+def test_a_cap_of_an_hour_or_a_day_says_when_one_more_may_go_and_what_lifts_it(
+    earlier: Earlier, options: dict[str, Any], frees: float
+) -> None:
+    s = replace(world(), now=1000.0)
+    caps = counting(s, PolicyOptions(earlier=earlier, **options))
+    reason = caps.spend(next(p for p in s.pods if p.name.startswith("web")), [A])
+    assert reason is not None
+    assert end_of(reason) == frees
+    assert frees == inf or f"waits until {moment(frees, 1000.0)}: the cap of" in reason.message
+    [setting] = options
+    assert f"REBALANCER_EVICTIONS__{setting.upper()}=none rebalancer once --execute" in reason.remedy
+
+
+def test_moves_of_the_plan_itself_free_a_cap_a_day_later() -> None:
+    s = replace(world(), now=1000.0)
+    caps = counting(s, PolicyOptions(max_per_owner_per_day=number(2), earlier=Earlier()))
+    found = [caps.spend(p, [A]) for p in s.pods if p.name.startswith("web")]
+    assert [end_of(r) for r in found if r is not None] == [1000 + 86_400] * (len(found) - 2)
 
 
 def test_a_cap_does_not_shrink_while_it_is_used() -> None:

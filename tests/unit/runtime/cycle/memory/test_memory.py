@@ -107,12 +107,12 @@ def test_evictions_of_the_cycle_of_the_hour_and_of_the_day_are_told_to_the_caps(
     memory = remembering(time)
     cycle(memory, evicted("web-00000"), evicted("db-00000"))
     earlier = memory.earlier()
-    assert (len(earlier.this_cycle), earlier.last_hour) == (2, 2)
+    assert (len(earlier.this_cycle), len(earlier.last_hour)) == (2, 2)
     time.at += 3601
     memory.begin()
     later = memory.earlier()
-    assert (len(later.this_cycle), later.last_hour) == (0, 0)
-    assert later.last_day[owner_id("ReplicaSet/default/web")] == 1
+    assert (len(later.this_cycle), later.last_hour) == (0, ())
+    assert len(later.last_day[owner_id("ReplicaSet/default/web")]) == 1
 
 
 # Outcomes so far, how many may be in flight then under a canary of three.
