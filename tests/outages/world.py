@@ -1,21 +1,27 @@
 """A cluster to which things happen, and the tool beside it, on a clock that passes at once.
 
 The embedded cluster's own controllers and scheduler act; a wait of the tool lets them come to rest, and moves
-the clock. What happens is listed with its time, so that it also happens in the middle of a cycle.
+the clock. What happens is listed with its time, so that it also happens in the middle of a cycle. On a real
+cluster time passes as it does; there the history and the tool's waits can be made shorter by one factor.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from secrets import token_hex
 from typing import Any
 
+from msgspec.structs import replace
+
 from rebalancer.errors import UserError
+from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.reading import read_snapshot
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, End, Eviction, Observer, Outcome
@@ -31,6 +37,7 @@ from rebalancer.runtime.live.once import run_once
 from rebalancer.sandbox.objects import set_condition
 from rebalancer.settings.loading import plan_options
 from rebalancer.settings.settings import Settings
+from tests.outages.real import RealCluster, RealTime
 from tests.support.build import deployment, node, objects, pdb
 from tests.support.runs.machine import PLACE
 from tests.support.runs.one_cycle import in_time
@@ -72,12 +79,30 @@ class Figures:
         return bool(harm or self.untrue or self.mended is None)
 
 
-class World(Observer):
-    """`happens`: what, in seconds from the start, in order. The last of it ends the outage."""
+def _shorter(settings: Settings, pace: float) -> Settings:
+    """With all waits so many times shorter."""
+    waits = ("stabilization", "cool_down", "retry_after", "out_wait")
+    update = {w: getattr(settings.evictions, w) / pace for w in waits}
+    return settings.model_copy(update={"evictions": settings.evictions.model_copy(update=update)})
 
-    def __init__(self, seed: int, *, most_nodes: int = 24, most_workloads: int = 10) -> None:
+
+class World(Observer):
+    """`happens`: what, in seconds from the start, in order. The last of it ends the outage. `real`: a
+    kubeconfig; there all takes `pace` times less."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        most_nodes: int = 24,
+        most_workloads: int = 10,
+        real: str = "",
+        pace: float = 1.0,
+    ) -> None:
         self.rng = rng = Random(f"outage/{seed}")
-        self.zones = "abcdef"[: rng.randint(3, 6)]
+        run = f"z{token_hex(2)}" if real else ""
+        self.zones = [f"{run}{z}" for z in "abcdef"[: rng.randint(3, 6)]]
+        self.real, self.pace = real, pace
         per_zone = rng.randint(2, max(2, most_nodes // len(self.zones)))
         machines = [
             node(f"{z}-{i}").zone(z).room(cpu="16", pods=110) for z in self.zones for i in range(per_zone)
@@ -94,21 +119,26 @@ class World(Observer):
             if rng.random() < 0.6:
                 share = rng.choice((1, "25%", "50%"))
                 things.append(pdb(app, {"app": app}, max_unavailable=share))
-        self.time = FakeTime(at=2_000_000_000.0)
+        self.time: Any = RealTime() if real else FakeTime(at=2_000_000_000.0)
         self.began = self.time.at
         self.no_image: set[str] = set()
-        self.cluster = Cluster(
-            objects(*things),
-            seed=seed,
-            clock=self.time.now,
-            ready_after=self._ready_after,
-            grace=0.005,
-            patience=0.02,
+        every = objects(*things)
+        self.cluster: Any = (
+            RealCluster(real, every)
+            if real
+            else Cluster(
+                every,
+                seed=seed,
+                clock=self.time.now,
+                ready_after=self._ready_after,
+                grace=0.005,
+                patience=0.02,
+            )
         )
-        self.store = self.cluster.store
+        self.store: Any = self.cluster.store
         self.happens: list[tuple[float, Callable[[], object]]] = []
         self.figures = Figures(
-            nodes=len(machines), workloads=len(self.apps), pods=len(self.store.list("Pod"))
+            nodes=len(machines), workloads=len(self.apps), pods=sum(o["kind"] == "Pod" for o in every)
         )
         self.refuses_after = 0
         """So many evictions after which the API server refuses everything for five minutes; 0: never."""
@@ -123,9 +153,16 @@ class World(Observer):
         self._evicted: dict[str, list[float]] = defaultdict(list)
         self._said: dict[str, tuple[float, int, int]] = {}
         """App → until when a report said that it waits, after how many events and evictions."""
-        self._settings = settings = Settings()
-        self._rules = memory_rules(settings, attended=False)
+        space = self.cluster.space if isinstance(self.cluster, RealCluster) else PLACE.namespace
+        self._place = Place(space, PLACE.name)
+        settings = _shorter(Settings(), pace)
+        self._attended = memory_rules(settings, attended=True)
+        rules = memory_rules(settings, attended=False)
+        self._rules = replace(rules, after_undone=tuple(s / pace for s in rules.after_undone))
         planning = plan_options(settings)
+        if real:
+            policy = replace(planning.policy, namespaces_include=(space,))
+            planning = replace(planning, policy=policy)
         self._live = LiveOptions(
             execute=True, planning=planning, backoff=QUICK, settle=SettleLimits(ready=300, pending=60)
         )
@@ -206,11 +243,13 @@ class World(Observer):
         """The whole history, until nothing is left to be mended."""
         with self.cluster:
             self.cluster.settle(20)
+            self.began = self.time.at
+            every = EVERY / self.pace
             while self.happens:
                 self._cycle()
-                self._pass(min(EVERY, max(1.0, self.happens[0][0] - self.passed)) if self.happens else EVERY)
+                self._pass(min(every, max(1.0, self._due())) if self.happens else every)
             self._last_event = self.time.at
-            while self.time.at - self._last_event < LATEST:
+            while self.time.at - self._last_event < LATEST / self.pace:
                 report = self._cycle()
                 if report is not None and self._done(report):
                     self.figures.mended = self.time.at - self._last_event
@@ -222,8 +261,12 @@ class World(Observer):
 
     @property
     def passed(self) -> float:
-        """Seconds since the start."""
-        return self.time.at - self.began
+        """Seconds of the history since the start."""
+        return float((self.time.at - self.began) * self.pace)
+
+    def _due(self) -> float:
+        """Seconds until what happens next."""
+        return (self.happens[0][0] - self.passed) / self.pace
 
     def _done(self, report: CycleReport) -> bool:
         plan = report.last or report.first
@@ -235,10 +278,11 @@ class World(Observer):
         )
 
     def _until(self, report: CycleReport | None) -> float:
+        every = EVERY / self.pace
         if report is None or report.evicted or report.reason is None:
-            return EVERY
-        until = report.reason.numbers.get("until", 0) - self.time.at
-        return min(until, LATEST) + 1 if until > EVERY else EVERY
+            return every
+        until = float(report.reason.numbers.get("until", 0) - self.time.at)
+        return min(until, LATEST) + 1 if until > every else every
 
     def _cycle(self) -> CycleReport | None:
         self._number += 1
@@ -248,13 +292,11 @@ class World(Observer):
         happened, began = self._events, time.at
         said = dict[str, float]()
         try:
-            with connected(self.cluster.server) as c:
+            with self._connected() as c:
                 said = self._reported(c)
-                store = Ledgers(c, PLACE, writer=writer, wait=time.wait, backoff=QUICK)
+                store = Ledgers(c, self._place, writer=writer, wait=time.wait, backoff=QUICK)
                 memory = Memory(time, self._rules, store=store, writer=writer, term=lambda: term)
-                with in_time(
-                    c, self.cluster.server, self._live, time, Surroundings(memory=memory), 5.0
-                ) as around:
+                with self._around(c, Surroundings(memory=memory)) as around:
                     report = run_once(c, self._live, clock=time, observers=[self], around=around)
         except (UserError, KubeError):
             return None
@@ -266,18 +308,37 @@ class World(Observer):
         self._compare(said, report, began, quiet=happened == self._events)
         return report
 
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        if not self.real:
+            with connected(self.cluster.server) as c:
+                yield c
+            return
+        c = Connection(ClusterOptions(kubeconfig=self.real))
+        try:
+            yield c
+        finally:
+            c.close()
+
+    @contextmanager
+    def _around(self, c: Connection, around: Surroundings) -> Iterator[Surroundings]:
+        if self.real:
+            yield around
+            return
+        with in_time(c, self.cluster.server, self._live, self.time, around, 5.0) as within:
+            yield within
+
     def _reported(self, c: Connection) -> dict[str, float]:
         """What `rebalancer report` says now: app → until when it waits. It has to keep to what it has said
         before, unless something happened or a pod of the app was evicted."""
         now = self.time.at
-        store = Ledgers(c, PLACE, writer="", wait=self.time.wait, backoff=QUICK)
-        attended = memory_rules(self._settings, attended=True)
-        memory = Memory(self.time, attended, store=store, read_only=True)
+        store = Ledgers(c, self._place, writer="", wait=self.time.wait, backoff=QUICK)
+        memory = Memory(self.time, self._attended, store=store, read_only=True)
         memory.ledger = as_of(store.load(), now, 0.0, earliest=now)
-        ledger = Remembered(memory=memory)
+        ledger = Remembered(memory=memory, daemon=self._rules)
         snapshot = read_snapshot(c, now=self.time.now, wait=self.time.wait)
         plan, _ = ledger.plan(snapshot, self._live.planning)
-        waits = ledger.waits(snapshot, plan, self._settings)
+        waits = ledger.waits(snapshot, plan)
         found = {owner.rpartition("/")[2]: reason for owner, reason in waits}
         for app, reason in found.items():
             until, since = end_of(reason), (self._events, len(self._evicted[app]))
@@ -304,14 +365,14 @@ class World(Observer):
 
     def _pass(self, seconds: float) -> None:
         while seconds > 0:
-            due = self.happens[0][0] - self.passed if self.happens else seconds
+            due = self._due() if self.happens else seconds
             step = min(seconds, max(due, 0.1))
             self.time.linger(step)
             seconds -= step
 
     def _during(self, seconds: float) -> None:
         happened = False
-        while self.happens and self.happens[0][0] <= self.passed + seconds:
+        while self.happens and self._due() <= seconds:
             self.happens.pop(0)[1]()
             happened = True
             self._events += 1
@@ -350,7 +411,7 @@ class World(Observer):
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
         """Where the pods of each app are."""
-        self._zones = {n.name: n.labels[ZONE] for n in snapshot.nodes}
+        self._zones = {n.name: n.labels[ZONE] for n in snapshot.nodes if n.labels.get(ZONE) in self.zones}
         self._counts = defaultdict(Counter)
         for p in snapshot.pods:
             if p.node_name in self._zones and not p.terminating:

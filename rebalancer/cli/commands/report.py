@@ -235,7 +235,7 @@ def report_of(
         drill=_drilled(settings, loaded.snapshot, planning, planned) if drill else None,
         throttle=throttle,
         room=missing_room(loaded.snapshot, planning, planned),
-        waits=ledger.waits(loaded.snapshot, planned, settings) if ledger is not None else (),
+        waits=ledger.waits(loaded.snapshot, planned) if ledger is not None else (),
     )
     # All that it took: advice may take as long as the plan.
     took = msgspec.structs.replace(document.summary, seconds=round(time.perf_counter() - began, 3))

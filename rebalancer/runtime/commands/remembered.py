@@ -24,7 +24,7 @@ from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import Paused, is_wait
+from rebalancer.policy.waits import HistoryRules, Paused, is_wait
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.commands.explain import SHORT_KINDS
 from rebalancer.runtime.commands.source import Source, cluster_options
@@ -43,13 +43,15 @@ log = logging.getLogger(__name__)
 class Remembered(Struct, frozen=True, eq=False):
     """`memory`: as it is of somebody who watches; None: there is none. `canary`: how many evictions go one or
     two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again.
-    `paused`: domains that are taken out. `held`: why nothing at all is evicted now."""
+    `paused`: domains that are taken out. `held`: why nothing at all is evicted now. `daemon`: the rules of
+    somebody who does not watch."""
 
     memory: Memory | None = None
     canary: int = 0
     irreplaceable: Mapping[str, float] = {}
     paused: Paused = {}
     held: tuple[Reason, ...] = ()
+    daemon: HistoryRules = HistoryRules()
 
     def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
         """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
@@ -59,11 +61,11 @@ class Remembered(Struct, frozen=True, eq=False):
         waits = self._waits(snapshot, plan)
         return plan, replace(planning, policy=replace(planning.policy, waiting_owners=waits))
 
-    def waits(self, snapshot: Snapshot, plan: Plan, settings: Settings) -> Iterator[tuple[str, Reason]]:
+    def waits(self, snapshot: Snapshot, plan: Plan) -> Iterator[tuple[str, Reason]]:
         """What the daemon waits for that would carry out this plan: owner, "" for everything, and why."""
         yield from (("", reason) for reason in self.held)
         if self.memory is not None:
-            self.memory.rules = memory_rules(settings, attended=False)
+            self.memory.rules = self.daemon
         movers = {m.owner.key for m in plan.moves}
         yield from ((o, reason) for o, reason in self._waits(snapshot, plan, movers).items())
 
@@ -120,7 +122,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         windows = live_options(settings, connection, places).windows
         shut = outside(windows, clock.now(), clock.latest()) if windows else None
         held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
-        return Remembered(memory, canary, stuck, pause.out, held)
+        return Remembered(memory, canary, stuck, pause.out, held, memory_rules(settings, attended=False))
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
         return Remembered()
