@@ -91,7 +91,7 @@ def what_is_shown(constraints: Iterable[ConstraintResult]) -> str:
         return "what was to be evicted has been"
     if forbidden:
         codes = (code.value for code in forbidden if code is not ReasonCode.NOT_IN_PLAN)
-        return f"nothing more may be evicted ({', '.join(codes)})"
+        return f"nothing more that helps may be evicted ({', '.join(codes)})"
     if any(c.least_excess is not None and c.least_excess < c.residual_excess for c in stays):
         return "no eviction was found that helps"
     return "no eviction helps"

@@ -273,22 +273,23 @@ _REPLACED = 900.0
 WEEK = 7 * 86_400.0
 LEAST, SHARE = 3, 0.25
 """From so many undone moves on, and from this share of all of the week, the removal of nodes and spread
-contradict each other."""
+contradict each other; not where one outage has undone them all."""
 
 Pair = tuple[str, str]
 """The domain that a pod left and the one where its replacement landed, each as key=value of one key."""
 
 
 class Account(Struct, frozen=True):
-    """How many of the week's moves were undone."""
+    """How many of the week's moves were undone, by so many disturbances."""
 
     undone: int
     moves: int
+    disturbances: int
 
     @property
     def contradicts(self) -> bool:
         """Whether it is so many that spreading is in vain."""
-        return self.undone >= LEAST and self.undone >= SHARE * self.moves
+        return self.disturbances > 1 and self.undone >= max(LEAST, SHARE * self.moves)
 
 
 def room_of(nodes: Iterable[Node], keys: Iterable[str]) -> Counter[str]:
@@ -349,7 +350,13 @@ def _marked(e: Entry, ready: Mapping[str, bool], room: Mapping[str, int], now: f
 def account(ledger: Ledger, now: float) -> Account:
     """The moves of the last week."""
     recent = [e for e in ledger.entries if e.fate is Fate.DONE and now - e.at <= WEEK]
-    return Account(sum(any(e.shrank) for e in recent), len(recent))
+    undone = sorted((min(filter(None, e.shrank)), e.at) for e in recent if any(e.shrank))
+    times, last = 0, 0.0
+    for shrank, at in undone:
+        # What was made before it is all undone by it.
+        times += at > last
+        last = shrank
+    return Account(len(undone), len(recent), times)
 
 
 class Undone(Struct, frozen=True):

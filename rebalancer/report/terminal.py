@@ -340,7 +340,8 @@ class _View:
         style = "bold yellow" if self.report.summary.violated else "bold green"
         if lead := words.lead(self.report):
             self.console.print(plain(lead, style))
-        self.console.print(plain(text.headline(self.report), style))
+        told = "is told without --summary" if self.showing.summary else "is told below"
+        self.console.print(plain(text.headline(self.report, told), style))
         self.console.print(plain(text.facts(self.report), "dim"))
         for wait in words.waits(self.report):
             self.console.print(plain(wait, "yellow"))
@@ -361,7 +362,7 @@ class _View:
         """Writes the verdict once more under a long report, whose beginning has scrolled away."""
         if self.printed > _LONG and not self.showing.summary:
             self.console.print()
-            self.console.print(plain(text.headline(self.report), "bold"))
+            self.console.print(plain(text.headline(self.report, "is told above"), "bold"))
 
     def constraints(self) -> None:
         """Writes the violated constraints, the worst first, with the counts now and after the plan."""

@@ -311,8 +311,8 @@ def not_known(warnings: Iterable[str]) -> list[str]:
     return lines
 
 
-def headline(report: Report) -> str:
-    """The verdict in one or two sentences."""
+def headline(report: Report, told: str = "is told below") -> str:
+    """The verdict in one or two sentences. `told`: where the reasons are."""
     s = report.summary
     in_scope = sum(1 for c in report.constraints if c.in_scope)
     if not report.constraints:
@@ -322,12 +322,11 @@ def headline(report: Report) -> str:
     broken = f"{s.violated:,} of {in_scope:,} constraints violated, excess {s.excess:,}."
     if not s.evictions and s.undecided:
         hidden = ", ".join(s.undecided)
-        return f"{broken} Whether an eviction would help is not known: {hidden} cannot be read, see below."
+        not_known = f"Whether an eviction would help is not known: {hidden} cannot be read"
+        return f"{broken} {not_known}; what follows {told}."
     if not s.evictions:
         waits = first_to_end(b.reason for b in report.blocked)
-        say = (
-            waits.message if waits is not None else f"{what_is_shown(report.constraints)}; why is told below"
-        )
+        say = waits.message if waits is not None else f"{what_is_shown(report.constraints)}; why {told}"
         return f"{broken} {say[0].upper()}{say[1:]}."
     one = s.evictions == 1
     moves = f"{plural(s.evictions, 'eviction')} in {plural(len(report.waves), 'wave')}"

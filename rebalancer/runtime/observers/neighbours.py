@@ -235,10 +235,10 @@ def _removals(snapshot: Snapshot, moves: Account) -> tuple[Finding, ...]:
             Severity.WARNING,
             NeighbourCode.UNDOING.value,
             "Cluster",
-            f"{moves.undone} of {moves.moves} moves of this week were undone: nodes became fewer soon after "
-            f"where the replacements had landed, by {_remover(snapshot)}",
-            "let an autoscaler keep nodes in every zone (Karpenter: consolidationPolicy WhenEmpty, or a "
-            "disruption budget of the NodePool), or accept the skew with a larger maxSkew",
+            f"{moves.undone} of {moves.moves} moves of this week were undone, at {moves.disturbances} times: "
+            f"nodes became fewer soon after where the replacements had landed, by {_remover(snapshot)}",
+            "where it was an autoscaler, let it keep nodes in every zone (Karpenter: consolidationPolicy "
+            "WhenEmpty, or a disruption budget of the NodePool), or accept the skew with a larger maxSkew",
         ),
     )
 

@@ -107,6 +107,6 @@ def test_an_autoscaler_that_undoes_every_move_is_left_to_itself_for_longer_and_l
         assert run.report.end is End.WAITING
         assert {b.reason.code for b in last.blocked} == {ReasonCode.NODES_REMOVED}
         [finding] = [f for f in last.findings if f.code == "autoscaler-undoes-moves"]
-        assert "4 of 4 moves of this week were undone" in finding.message
+        assert "4 of 4 moves of this week were undone, at 2 times: nodes" in finding.message
         m.time.at += 86_400  # the cap of a day
         assert m.cycle(rules).report.evicted == 2, "not for ever"

@@ -59,9 +59,9 @@ def test_the_worst_risk_comes_first_and_says_what_keeps_it() -> None:
     assert "lets no pod go); losing zone b takes 67% of shop/web, after 3 evictions" in lead(other)
     alone = reported(spread("invoices", a=2), budget)
     assert lead(alone).endswith("lets no pod go); 50% would be possible.")
-    assert "excess 1. Nothing more may be evicted (pdb-exhausted); why is told below." in render(
-        alone, Format.MARKDOWN
-    )
+    says = "excess 1. Nothing more that helps may be evicted (pdb-exhausted); why is told"
+    assert f"{says} below." in render(alone, Format.MARKDOWN)
+    assert f"{says} without --summary." in render(alone, Format.TABLE, showing=Showing(summary=True))
 
 
 def test_a_cluster_at_rest_has_nothing_to_say_about_zones() -> None:

@@ -87,7 +87,7 @@ def test_with_everything_seen_what_is_not_allowed_is_named() -> None:
     with ApiServer(objects(*nodes(a=1, b=1, c=1), *stay("Job"))) as server:
         run = Run(server, replace(EXECUTE, execute=False))
     assert run.report.end is End.COMPLETE
-    say = "nothing more may be evicted (job-pod): 1 constraint keeps an excess of 5"
+    say = "nothing more that helps may be evicted (job-pod): 1 constraint keeps an excess of 5"
     assert run.report.message == say
 
 

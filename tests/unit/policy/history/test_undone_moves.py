@@ -168,8 +168,14 @@ def test_the_owner_itself_is_in_no_loop() -> None:
 
 
 def test_the_account_of_the_week() -> None:
-    entries = [entry(h, shrank=NOW if h < 15 else 0.0) for h in range(1, 21)]
+    entries = [entry(h, shrank=NOW - (h - 0.5) * HOUR if h < 15 else 0.0) for h in range(1, 21)]
     found = account(Ledger(entries=(*entries, entry(200, shrank=NOW))), NOW)
-    assert (found, found.contradicts) == (Account(14, 20), True)
-    assert not Account(2, 3).contradicts
-    assert not Account(3, 20).contradicts
+    assert (found, found.contradicts) == (Account(14, 20, 14), True)
+    assert not Account(2, 3, 2).contradicts
+    assert not Account(3, 20, 3).contradicts
+
+
+def test_one_outage_that_undoes_everything_is_no_contradiction() -> None:
+    entries = [entry(h, shrank=NOW) for h in range(1, 14)]
+    found = account(Ledger(entries=tuple(entries)), NOW)
+    assert (found, found.contradicts) == (Account(13, 13, 1), False)
