@@ -37,7 +37,7 @@ from rebalancer.room.kinds import belongs_to_node
 ZONE = "topology.kubernetes.io/zone"
 _SURGE = 0.25
 """maxSurge and maxUnavailable of a rolling update, as Deployments have them by default."""
-_STEERED = ScaleInOptions(mode="all", beside_karpenter=True, excluded=())
+_STEERED = ScaleInOptions(mode="all", excluded=())
 
 
 @dataclass(eq=False)

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from rebalancer.model.node import NODEPOOL
 from rebalancer.model.pod import Pod
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Snapshot
@@ -444,7 +445,6 @@ def _values(steps: Sequence[Counter[int]]) -> list[int]:
 # Whose scale-in is steered: nobody's, unless settings or annotations ask for it.
 
 ScaleInMode = Literal["off", "annotated", "all"]
-_POOL = "karpenter.sh/nodepool"
 
 
 class ScaleInOptions(Struct, frozen=True, kw_only=True):
@@ -452,13 +452,13 @@ class ScaleInOptions(Struct, frozen=True, kw_only=True):
 
     `mode`: off = nobody's; annotated = where `SCALE_IN` says "spread"; all = where it does not say "off".
     Never in `excluded` namespaces; only in `included` ones, if there are any, whose labels match the
-    `selector`: no pod of another one is touched. `beside_karpenter`: also where Karpenter runs, which goes by
-    deletion costs when it chooses nodes to take away. `by`: the installation that writes, "" if none does:
+    `selector`: no pod of another one is touched. `beside_karpenter`: also where Karpenter runs, to whose
+    choice of nodes these costs are a tie-break. `by`: the installation that writes, "" if none does:
     costs of another one are left alone.
     """
 
     mode: ScaleInMode = "off"
-    beside_karpenter: bool = False
+    beside_karpenter: bool = True
     included: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ("kube-system",)
     selector: Selector | None = None
@@ -478,9 +478,9 @@ class ScaleInOptions(Struct, frozen=True, kw_only=True):
 
 def held_back(snapshot: Snapshot, options: ScaleInOptions) -> str:
     """Why nothing is steered in this cluster at all; "" if nothing speaks against it."""
-    if options.beside_karpenter or not any(_POOL in n.labels for n in snapshot.nodes):
+    if options.beside_karpenter or not any(NODEPOOL in n.labels for n in snapshot.nodes):
         return ""
-    return "Karpenter runs here and goes by deletion costs too; prevention.besideKarpenter: true allows both"
+    return "Karpenter runs here, and prevention.besideKarpenter is false"
 
 
 def steered(snapshot: Snapshot, options: ScaleInOptions) -> Iterator[tuple[Workload, bool]]:

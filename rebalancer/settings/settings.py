@@ -300,9 +300,9 @@ class Prevention(Group):
     for which it needs a right of its own."""
     dry_run: bool = False
     """true: the costs are shown and not written. The flag --dry-run sets it to true for one run."""
-    beside_karpenter: bool = False
-    """Whether costs are set although Karpenter runs in the cluster. false, because Karpenter goes by them too
-    when it chooses nodes to take away, and may set them itself."""
+    beside_karpenter: bool = True
+    """Whether costs are set although Karpenter runs in the cluster, which goes by them too when it chooses
+    nodes to take away. true, because to it these costs are a tie-break: a pod's is 1 + cost / 2^27."""
 
 
 _FOREIGN: tuple[ForeignTool, ...] = ("descheduler", "karpenter", "cluster-autoscaler")
