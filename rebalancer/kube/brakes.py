@@ -39,8 +39,18 @@ _TRIES = 5
 """Of a change that somebody else's change came before."""
 
 
-class _Object(Struct, frozen=True):
+class Brake(Struct, frozen=True, rename="camel"):
+    """An object by which people pause, as far as it is read."""
+
     metadata: ObjectMeta
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+    @property
+    def slips(self) -> dict[str, str]:
+        """What on a brake was meant to pause, in words → the command that removes it."""
+        meta = self.metadata
+        return meant_as_pause(meta.annotations, meta.labels, {**self.data, **self.binary_data})
 
 
 class Brakes:
@@ -51,21 +61,21 @@ class Brakes:
         self._wait = wait
         self._backoff = backoff
 
-    def everything(self, place: Place) -> ObjectMeta:
-        """Metadata of the ConfigMap that pauses everything.
+    def everything(self, place: Place) -> Brake:
+        """The ConfigMap that pauses everything.
 
         Raises KubeError: NotFoundError if it is missing, ForbiddenError if it may not be read.
         """
-        return self._metadata(CONFIG_MAPS, place.namespace, place.name)
+        return self._read(CONFIG_MAPS, place.namespace, place.name)
 
     def namespace(self, name: str) -> ObjectMeta | None:
         """Metadata of a namespace; None if it is gone. Raises KubeError."""
         try:
-            return self._metadata(RESOURCES["Namespace"], "", name)
+            return self._read(RESOURCES["Namespace"], "", name).metadata
         except NotFoundError:
             return None
 
-    def _metadata(self, resource: Resource, namespace: str, name: str, tried: int = 1) -> ObjectMeta:
+    def _read(self, resource: Resource, namespace: str, name: str, tried: int = 1) -> Brake:
         target = Target("get", resource, namespace, name)
 
         def ask() -> bytes:
@@ -74,15 +84,16 @@ class Brakes:
 
         try:
             body = retry(ask, wait=self._wait, backoff=self._backoff)
-            found = msgspec.json.decode(body, type=_Object).metadata
+            found = msgspec.json.decode(body, type=Brake)
         except ForbiddenError as e:
             if tried >= _REFUSALS or self._wait(self._backoff.delay(tried, e.retry_after)):
                 raise
-            return self._metadata(resource, namespace, name, tried + 1)
+            return self._read(resource, namespace, name, tried + 1)
         except msgspec.DecodeError as e:
             raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=200) from e
-        if (found.namespace, found.name) != (namespace, name):
-            say = f"{target}: the answer is about {found.namespace}/{found.name}"
+        about = found.metadata
+        if (about.namespace, about.name) != (namespace, name):
+            say = f"{target}: the answer is about {about.namespace}/{about.name}"
             raise ResponseError(say, PROXY, target=target, code=200)
         return found
 
@@ -146,11 +157,10 @@ def drop_brake(connection: Connection, place: Place, by: str) -> None:
         there = ask_config_map(connection, "GET", "get", place)
     except NotFoundError:
         return
-    metadata = there["metadata"]
-    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    if by_run(annotations) != by or meant_as_pause(annotations, labels):
+    brake = msgspec.convert(there, Brake)
+    if by_run(brake.metadata.annotations) != by or brake.slips:
         return
-    conditions = {"resourceVersion": metadata["resourceVersion"]}
+    conditions = {"resourceVersion": brake.metadata.resource_version}
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
     ask_config_map(connection, "DELETE", "delete", place, body)
 
@@ -159,6 +169,16 @@ def by_run(annotations: Mapping[str, str]) -> str:
     """The run for which a brake with these annotations was made; "" if somebody has set it since, or made it
     an installation's."""
     return annotations[FOR_RUN] if annotations.keys() == {FOR_RUN} else ""
+
+
+def slips(connection: Connection, place: Place) -> dict[str, str]:
+    """What on the brake there was meant to pause, in words → the command that ends it. Raises KubeError."""
+    what = f"configmap {place.name} -n {place.namespace}"
+    try:
+        there = msgspec.convert(ask_config_map(connection, "GET", "get", place), Brake)
+    except NotFoundError:
+        return {}
+    return {said: command.format(what) for said, command in there.slips.items()}
 
 
 def brake_version(connection: Connection, place: Place, timeout: float) -> str:
@@ -238,7 +258,7 @@ def ask_config_map(
     try:
         whole = msgspec.json.decode(answer.body, type=dict[str, Any])
         if verb != "delete":
-            msgspec.convert(whole, _Object)
+            msgspec.convert(whole, Brake)
     except msgspec.DecodeError as e:
         raise ResponseError(f"{target}: cannot be read: {e}", target=target, code=answer.code) from e
     return whole

@@ -185,7 +185,6 @@ class Found(Struct, frozen=True):
     place: Place
     version: str
     annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
     holder: str = ""
     old: bool = False
     renewed: str = ""
@@ -196,7 +195,6 @@ class _FoundMeta(Struct, frozen=True, rename="camel"):
     namespace: str
     resource_version: str = ""
     annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
 
 
 class _Item(Struct, frozen=True):
@@ -314,7 +312,6 @@ def _found(item: _Item, connection: Connection) -> Found:
         place,
         meta.resource_version,
         meta.annotations or {},
-        meta.labels or {},
         spec.holder_identity,
         old,
         spec.renew_time,

@@ -343,6 +343,7 @@ _CONTAINER_STATUS = fields(
     allocatedResources=_QUANTITIES,
     resources=_RESOURCES,
     state=fields(waiting=fields(reason=same)),
+    lastState=fields(terminated=fields(finishedAt=same)),
 )
 _SPREAD = fields(
     maxSkew=same,

@@ -91,6 +91,8 @@ STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST, METHOD, BEIN
 """Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
 a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
 
+_WITHOUT_DATA = 'kubectl patch {} --type=merge -p \'{{"data":null,"binaryData":null}}\''
+
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -192,13 +194,19 @@ def paused(what: str, annotations: Mapping[str, str], now: float, remedy: str = 
     )
 
 
-def meant_as_pause(annotations: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+def meant_as_pause(
+    annotations: Mapping[str, str], labels: Mapping[str, str], data: Mapping[str, str]
+) -> dict[str, str]:
     """What on a brake was meant to pause, and is no annotation that does → the command that removes it.
 
-    The object is there for nothing else, and who writes to it in an incident may write a label, or a key that
-    is nearly right.
+    The object is there for nothing else, and who writes to it in an incident may write a label, a key that
+    is nearly right, or `data`, which is what a ConfigMap mostly has.
     """
-    found = {}
+    found = {
+        f"data {key}={value[:200]}": _WITHOUT_DATA
+        for key, value in data.items()
+        if not ("pause" in key.lower() and value.strip().lower() in ("", "false"))
+    }
     for verb, kind, written in (("annotate", "", annotations), ("label", "the label ", labels)):
         for key, value in written.items():
             read = not kind and (key in (PAUSE, FOR_RUN) or key.startswith(PAUSE_DOMAIN))

@@ -350,6 +350,7 @@ class PodDecoder:
                 else ""
             ),
             stuck=_stuck(statuses),
+            crashed=_crashed(status.container_statuses or ()),
             owner=owner,
             annotations=annotations,
             finalizers=meta.finalizers,
@@ -379,6 +380,13 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
     """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
     waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
     return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
+
+
+def _crashed(statuses: Iterable[ContainerStatusJson]) -> float | None:
+    """When the last container ended that was started again."""
+    last = (s.last_state.terminated for s in statuses if s.last_state is not None)
+    ends = [t.finished_at for t in last if t is not None and t.finished_at is not None]
+    return _seconds(max(ends)) if ends else None
 
 
 def _seconds(time: datetime | None) -> float | None:

@@ -148,8 +148,16 @@ class _Waiting(Struct, frozen=True):
     reason: str = ""
 
 
+class _Terminated(Struct, frozen=True, rename="camel"):
+    finished_at: datetime | None = None
+
+
 class _ContainerState(Struct, frozen=True):
     waiting: _Waiting | None = None
+
+
+class _LastState(Struct, frozen=True):
+    terminated: _Terminated | None = None
 
 
 class ContainerStatusJson(Struct, frozen=True, rename="camel"):
@@ -159,6 +167,7 @@ class ContainerStatusJson(Struct, frozen=True, rename="camel"):
     allocated_resources: Raw = _NONE
     resources: Raw = _NONE
     state: _ContainerState | None = None
+    last_state: _LastState | None = None
 
 
 class _PodStatus(Struct, frozen=True, rename="camel"):

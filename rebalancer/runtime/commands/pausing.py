@@ -18,14 +18,14 @@ from http import HTTPStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.kube.brakes import BrakeSet, server_time, set_brake
+from rebalancer.kube.brakes import BrakeSet, server_time, set_brake, slips
 from rebalancer.kube.connection import Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError
 from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_one
 from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers, Place
 from rebalancer.kube.lists import pages
 from rebalancer.kube.resources import RESOURCES
-from rebalancer.policy.annotations import PAUSE, meant_as_pause, pause_of, paused_domains
+from rebalancer.policy.annotations import PAUSE, pause_of, paused_domains
 from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
 from rebalancer.settings import Settings
 
@@ -166,14 +166,12 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
         for lease in found.leases
         if not domain and lease.annotations.get(PAUSE, "").lower() not in ("", "false")
     ]
-    not_set += [
-        f"{b.place} has {said}, which pauses, too; "
-        + command.format(f"configmap {b.place.name} -n {b.place.namespace}")
-        + " ends it"
-        for b in found.brakes
-        if not domain
-        for said, command in meant_as_pause(b.annotations, b.labels).items()
-    ]
+    for place in [] if domain else [b.place for b in found.brakes]:
+        try:
+            for it, command in slips(connection, place).items():
+                not_set.append(f"{place} has {it}, which pauses, too; {command} ends it")
+        except KubeError as e:
+            not_set.append(f"whether {place} pauses otherwise is not known: {e}")
     # Domains are lifted one by one: who took one out may not know of who paused everything.
     out = {d for b in found.brakes for d in paused_domains(b.annotations, now)} - {domain}
     return Done(

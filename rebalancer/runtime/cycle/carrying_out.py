@@ -28,6 +28,7 @@ from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission,
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
 from rebalancer.runtime.cycle.replacements import (
+    STAYS,
     Flight,
     Replacements,
     SettleLimits,
@@ -220,7 +221,9 @@ class CarryingOut:
         self.flight = Flight(chains(plan, plan.allowed), dry=parts.dry)
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
-        self._slow = SlowStart(snapshot, plan, memory.landed_on)
+        # Who wants no pace waits for nothing but Ready.
+        stays = STAYS if parts.limits.per_second else 0.0
+        self._slow = SlowStart(snapshot, plan, memory.landed_on, stays)
         self._replacements = parts.replacements(snapshot)
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)

@@ -8,15 +8,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.brakes import Brake, Brakes
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.ledger_store import Place
-from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import meant_as_pause, paused, paused_domains
+from rebalancer.policy.annotations import paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
 from rebalancer.policy.quota import Charged, Quotas
 from rebalancer.policy.waits import Paused
@@ -41,7 +40,7 @@ class PauseCheck:
         self._place = place
         self._clock = clock
         self._lease = lease
-        self._begun: tuple[float, ObjectMeta | KubeError] | None = None
+        self._begun: tuple[float, Brake | KubeError] | None = None
         self._out: Paused = {}
 
     def begin(self) -> None:
@@ -72,11 +71,11 @@ class PauseCheck:
         except KubeError as e:
             say = f"whether evictions are paused is not known: {e.message}"
             raise KubeError(say, e.remedy, target=e.target) from e
-        now = self._clock.now()
-        self._out = paused_domains(there.annotations, now)
-        if (why := paused(what, there.annotations, now, "`rebalancer resume`")) is not None:
+        now, annotations = self._clock.now(), there.metadata.annotations
+        self._out = paused_domains(annotations, now)
+        if (why := paused(what, annotations, now, "`rebalancer resume`")) is not None:
             return why
-        for said, command in meant_as_pause(there.annotations, there.labels).items():
+        for said, command in there.slips.items():
             ends = command.format(what)
             say = f"{what} has {said}, which is no annotation that pauses, and was meant as one: {ends}"
             return Reason(ReasonCode.PAUSED_BY_ANNOTATION, say, remedy=ends)
@@ -90,7 +89,8 @@ class PauseCheck:
     def domains(self) -> Paused:
         """The same, read now for a plan. What cannot be read is for `why_not` to say."""
         try:
-            return paused_domains(self._brakes.everything(self._place).annotations, self._clock.now())
+            there = self._brakes.everything(self._place).metadata
+            return paused_domains(there.annotations, self._clock.now())
         except KubeError:
             return self._out
 

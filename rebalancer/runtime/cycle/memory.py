@@ -506,6 +506,7 @@ class Memory(SharedLedger):
         self._cycle = ""
         self._began = 0
         self._looked = False
+        self._landed: list[tuple[str, float]] = []
         self._release = ""
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""
@@ -522,7 +523,7 @@ class Memory(SharedLedger):
     def begin(self) -> None:
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
-        self._looked = False
+        self._looked, self._landed = False, []
         self._cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
 
@@ -727,6 +728,7 @@ class Memory(SharedLedger):
             totals = counted_in(totals, fate, e.method)
             if fate in (Fate.DONE, Fate.ASTRAY):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
+                self._landed.append((outcome.node, self._clock.monotonic()))
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)
 
     # -- replace first
@@ -759,10 +761,10 @@ class Memory(SharedLedger):
         """The name of the cycle at work, or of the last one."""
         return self._cycle
 
-    def landed_on(self) -> list[str]:
-        """The nodes on which replacements of this cycle became Ready."""
-        ready = (Fate.DONE, Fate.ASTRAY)
-        return [e.landed for e in self.ledger.entries if e.cycle == self._cycle and e.fate in ready]
+    def landed_on(self) -> list[tuple[str, float]]:
+        """The nodes on which replacements of this cycle became Ready, and how many seconds ago."""
+        now = self._clock.monotonic()
+        return [(node, now - at) for node, at in self._landed]
 
     def settled(self) -> None:
         """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""

@@ -47,7 +47,10 @@ _NO_WAVE = 0
 AT_FIRST = 5
 """So many replacements are on their way at first."""
 _MORE = 4
-"""And so many more for each that became Ready: in a healthy cluster the budgets are the limit soon."""
+"""And so many more for each that became Ready, and stayed so: in a healthy cluster the budgets are the limit
+soon."""
+STAYS = 20.0
+"""Seconds that it has to stay Ready for that: without a readiness probe everything is Ready at once."""
 _CLUSTER = ("", "")
 
 
@@ -129,26 +132,34 @@ class Flight:
 
 
 class SlowStart:
-    """How many replacements may be on their way: five, and four more for each that is Ready in this cycle.
+    """How many replacements may be on their way: five, and four more for each of this cycle that stays Ready.
 
     What keeps pods from starting, a registry, a network or a volume, says nothing of that before somebody
     tries. It holds for the cluster, and for each domain of the plan's constraints by itself, as one zone may
-    start pods and another may not. `ready`: the nodes on which
-    replacements of this cycle became Ready.
+    start pods and another may not. `ready`: the nodes on which replacements of this cycle became Ready, and
+    how many seconds ago; before `stays` they are on their way.
     """
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, ready: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        ready: Callable[[], Iterable[tuple[str, float]]],
+        stays: float = STAYS,
+    ) -> None:
         fixed = sorted({plan.constraints[i].constraint.topology_key for m in plan.moves for i in m.fixes})
         self._domains = {
             n.name: [_CLUSTER, *((k, n.labels[k]) for k in fixed if k in n.labels)] for n in snapshot.nodes
         }
-        self._ready = ready
+        self._ready, self._stays = ready, stays
         self._full = set[tuple[str, str]]()
 
     def look(self, flying: Iterable[Outcome]) -> None:
         """Beside these, and after what is Ready by now, for all moves of a turn."""
         there = Counter(d for o in flying for d in self._of(o.move.predicted))
-        landed = Counter(d for node in self._ready() for d in self._of(node))
+        landed = Counter[tuple[str, str]]()
+        for node, seconds in self._ready():
+            (landed if seconds >= self._stays else there).update(self._of(node))
         self._full = {d for d, n in there.items() if n >= AT_FIRST + _MORE * landed[d]}
 
     def admits(self, move: Move) -> bool:

@@ -138,8 +138,8 @@ def fallen(
     came in the place of one that is gone → why; and the evictions of which nothing has come in their place.
 
     What crashes some seconds after its start, for want of a database or a configuration in its new zone, was
-    Ready for a moment, most of all where there is no readiness probe. So was what a kubelet throws out again
-    for want of space.
+    Ready for a moment, most of all where there is no readiness probe, and is again between two crashes. So
+    was what a kubelet throws out again for want of space.
     """
     found, gone = {}, defaultdict[tuple[str, str], list[Entry]](list)
     for e in made:
@@ -148,15 +148,20 @@ def fallen(
             pod = pods.get((namespace, name))
             if pod is None or pod.finished or pod.terminating:
                 # One that went with its node, in an outage, was not thrown out.
-                if not (e.removed or any(e.shrank)):
+                if e.removed or any(e.shrank):
+                    continue
+                if pod is not None and pod.terminating and e.owner.startswith("StatefulSet/"):
+                    found[pod.key] = "it was Ready, and none of its name comes before it is gone"
+                else:
                     gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):
                 found[pod.key] = pod.stuck or "it was Ready, and is not any more"
+            elif pod.crashed is not None and abs(now - pod.crashed) < SOONEST:
+                found[pod.key] = "it was restarted within the last minute"
     if gone:
         for pod in pods.values():
             # After a rollout the name is another one: who is gone then was not thrown out.
-            entries = gone.get((pod.namespace, _made_as(pod.name)))
-            if entries and _starts(pod):
+            if _starts(pod) and (entries := gone.get((pod.namespace, _made_as(pod.name)))):
                 entries.pop()
                 found[pod.key] = pod.stuck or "it came for one that was Ready, and is not"
     return found, sorted((e for entries in gone.values() for e in entries), key=lambda e: -e.at)

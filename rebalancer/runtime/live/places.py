@@ -16,14 +16,14 @@ from datetime import datetime
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.kube.brakes import by_run, claim_brake
+from rebalancer.kube.brakes import by_run, claim_brake, slips
 from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.election import ElectionOptions, Elector, LeaseStatus
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.leases import BrakeSeen, Found, find, find_one, granted
 from rebalancer.kube.ledger_store import Component, Ledgers, Place
-from rebalancer.policy.annotations import meant_as_pause, paused
+from rebalancer.policy.annotations import paused
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, LeaderElection, Ledger
 
@@ -301,9 +301,9 @@ def make_brake(
         why = paused(what, other.annotations, connection.time() or time.time(), "`rebalancer resume`")
         if why is not None and other.place != brake:
             raise UserError(why.message, why.remedy)
-        for said, command in meant_as_pause(other.annotations, other.labels).items():
-            if other.place != brake:
-                raise UserError(f"{what} has {said}, which was meant as a pause", command.format(what))
+        if other.place != brake:
+            for said, command in slips(connection, other.place).items():
+                raise UserError(f"{what} has {said}, which was meant as a pause", command)
 
 
 # Leading by the lease: the elector as settings ask for it, and taking the lease for one cycle.

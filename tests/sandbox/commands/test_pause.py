@@ -136,6 +136,8 @@ def test_a_shorter_pause_of_a_domain_ends_no_longer_one(server: ApiServer, tmp_p
         ("annotations", "rebalancer.io/pause-zone-b", "annotate"),
         ("annotations", "rebalancer.io/evict", "annotate"),
         ("labels", "rebalancer.io/enabled", "label"),
+        ("data", "pause", "patch"),
+        ("binaryData", "note", "patch"),
     ],
 )
 def test_a_brake_that_is_set_with_a_slip_holds_and_says_how_it_is_lifted(
@@ -143,11 +145,13 @@ def test_a_brake_that_is_set_with_a_slip_holds_and_says_how_it_is_lifted(
 ) -> None:
     value = "true" if "pause" in key.lower() else "false"
 
-    def slip(o: dict[str, Any]) -> None:
-        o["metadata"].setdefault(written, {})[key] = value
+    def where(o: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = (o if "ata" in written else o["metadata"]).setdefault(written, {})
+        return found
 
-    server.store.modify("ConfigMap", "rebalancer-brake", "default", slip)
-    remedy = f"kubectl {command} configmap rebalancer-brake -n default {key}-"
+    server.store.modify("ConfigMap", "rebalancer-brake", "default", lambda o: where(o).update({key: value}))
+    remedy = f"kubectl {command} configmap rebalancer-brake -n default "
+    remedy += '--type=merge -p \'{"data":null,' if command == "patch" else f"{key}-"
     with moving(server):
         held = call(server, tmp_path, "once", "--execute")
         assert f"{key}={value}, which is no annotation that pauses, and was meant as one" in held.stdout
@@ -156,9 +160,7 @@ def test_a_brake_that_is_set_with_a_slip_holds_and_says_how_it_is_lifted(
         over = call(server, tmp_path, "resume")
         assert over.returncode == 4
         assert remedy in over.stdout + over.stderr
-        server.store.modify(
-            "ConfigMap", "rebalancer-brake", "default", lambda o: o["metadata"][written].pop(key)
-        )
+        server.store.modify("ConfigMap", "rebalancer-brake", "default", lambda o: where(o).pop(key))
         assert call(server, tmp_path, "once", "--execute").returncode == 0
     assert evictions(server) == 4
 

@@ -7,7 +7,7 @@ from datetime import UTC
 
 import pytest
 
-from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.brakes import Brake, Brakes
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError, Target
 from rebalancer.kube.ledger_store import Place
 from rebalancer.model.node import ObjectMeta
@@ -31,10 +31,10 @@ class Found(Brakes):
     def __init__(self, found: Mapping[str, str] | KubeError) -> None:
         self._found = found
 
-    def everything(self, place: Place) -> ObjectMeta:  # noqa: ARG002
+    def everything(self, place: Place) -> Brake:  # noqa: ARG002
         if isinstance(self._found, KubeError):
             raise self._found
-        return ObjectMeta(name="rebalancer-brake", annotations=dict(self._found))
+        return Brake(ObjectMeta(name="rebalancer-brake", annotations=dict(self._found)))
 
 
 def code(reason: Reason | None) -> ReasonCode | None:
