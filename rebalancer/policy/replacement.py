@@ -129,6 +129,7 @@ class Replacements:
         )
         self._runtime_classes = runtime_classes or {}
         self._namespaces = snapshot.namespaces if snapshot is not None else {}
+        self._nodes = snapshot.nodes if snapshot is not None else ()
         self._memo: dict[tuple[str, int], tuple[PodTemplate, PodTemplate]] = {}
 
     def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:
@@ -160,8 +161,11 @@ class Replacements:
         return replace(built, priority=found.value, priority_class=found.metadata.name, preempts=preempts)
 
     def _unsettled(self, built: PodTemplate, asked: PodTemplate, runs: RuntimeClass | None) -> bool:
-        """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now. Where
-        neither says anything, a webhook does."""
+        """Whether the pod has what its namespace or RuntimeClass must have added, and do not add now.
+
+        Where neither says anything, a webhook may add it, or the namespace did until somebody took its
+        annotation away: then it is so if the pod could go elsewhere without, or not where it can go now.
+        """
         namespace = self._namespaces.get(built.namespace)
         added = added_by(namespace.metadata.annotations if namespace is not None else {})
         if added is None:
@@ -173,11 +177,16 @@ class Replacements:
             )
             if built.node_selector.keys() - known:
                 return True
-        if runs is None and added.tolerations is None:
-            return False
+        else:
+            alone = built.node_selector.items() - asked.node_selector.items()
+            if any(n.labels.get(k) != v for n in self._nodes for k, v in alone):
+                return True
         explained = {*asked.tolerations, *runs_on.tolerations, *(added.tolerations or ())}
         usual = _BY_DEFAULT | built.requests.keys()
-        return any(t not in explained and t.key not in usual for t in built.tolerations)
+        more = [t for t in built.tolerations if t not in explained and t.key not in usual]
+        if runs is not None or added.tolerations is not None:
+            return bool(more)
+        return any(t.tolerates(taint) for t in more for n in self._nodes for taint in n.spec.taints)
 
 
 def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:
@@ -267,18 +276,30 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     return msgspec.structs.replace(pod, **changes) if changes else pod
 
 
-def edited(pod: PodTemplate, owner: PodTemplate) -> bool:
+def edited(pod: PodTemplate, owner: Workload) -> bool:
     """Whether the owner's template differs from the pod in a way that admission cannot have caused.
 
     That is: constraints or affinity that only the pod has, other scheduling gates, or host ports that only
-    the template has.
+    the template has. Or other images, which admission may well give: but where no controller above the owner
+    rolls templates out, an eviction would.
     """
+    asked = owner.template
+    if asked is None:
+        return False
     return (
-        owner.scheduling_gates != pod.scheduling_gates
-        or bool(pod.spread and not owner.spread)
-        or bool(pod.affinity and not owner.affinity)
-        or not set(owner.host_ports) <= set(pod.host_ports)
+        asked.scheduling_gates != pod.scheduling_gates
+        or bool(pod.spread and not asked.spread)
+        or bool(pod.affinity and not asked.affinity)
+        or not set(asked.host_ports) <= set(pod.host_ports)
+        or (owner.kind in _BY_HAND and owner.owner is None and not _images(asked) <= _images(pod))
     )
+
+
+_BY_HAND = ("ReplicaSet", "ReplicationController")
+
+
+def _images(template: PodTemplate) -> set[tuple[str, str]]:
+    return {(c.name, c.image) for c in (*template.containers, *template.init_containers)}
 
 
 def _larger(mine: Requests, theirs: Requests) -> Requests:

@@ -125,7 +125,7 @@ class _SinglePods:
 
     def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
         owner = self._evictable.owners.of(pod)
-        if owner is not None and owner.template is not None and edited(pod.template, owner.template):
+        if owner is not None and edited(pod.template, owner):
             return Reason(
                 ReasonCode.ROLLOUT_IN_PROGRESS,
                 "its owner's template was changed after the pod was made: its replacement would differ",

@@ -101,6 +101,34 @@ def test_a_node_selector_that_no_longer_comes_from_the_namespace_makes_no_certai
     assert reasons(run) == {ReasonCode.NOT_CERTAIN}
 
 
+@pytest.mark.parametrize(
+    ("third", "certain"),
+    [(node("c-0").zone("c").cpu("50m"), False), (node("c-0").zone("c").label("pool", "all"), True)],
+    ids=["a node lacks it", "all nodes have it"],
+)
+def test_a_node_selector_of_which_nobody_says_where_it_comes_from(third: Any, certain: bool) -> None:
+    """An annotation that the namespace had, or a webhook."""
+    made = objects(
+        node("a-0").zone("a").label("pool", "all"), node("b-0").zone("b").label("pool", "all"), third, WEB
+    )
+    for spec in specs(made, templates=False):
+        spec["nodeSelector"] = {"pool": "all"}
+    run = cycle(made, lambda _: None)
+    assert (run.evictions() > 0) is certain
+    assert certain or reasons(run) == {ReasonCode.NOT_CERTAIN}
+
+
+@pytest.mark.parametrize(("taint", "certain"), [("gpu", False), ("other", True)])
+def test_a_toleration_of_which_nobody_says_where_it_comes_from(taint: str, certain: bool) -> None:
+    nowhere = node("c-0").zone("b").cpu("10m").taint(taint)
+    made = objects(node("a-0").zone("a"), node("b-0").zone("b"), nowhere, WEB)
+    for spec in specs(made, templates=False):
+        spec["tolerations"] = [GPU]
+    run = cycle(made, lambda _: None)
+    assert (run.evictions() > 0) is certain
+    assert certain or reasons(run) == {ReasonCode.NOT_CERTAIN}
+
+
 def test_one_that_is_taken_away_after_the_plan_ends_it() -> None:
     made = objects(
         node("a-0").zone("a").label("pool", "all"), node("b-0").zone("b").label("pool", "all"), WEB

@@ -11,7 +11,7 @@ from rebalancer.outcome import End
 from rebalancer.planner import plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.live.configured import LiveOptions
-from tests.support.build import claim, decoded, deployment, nodes, objects, volume
+from tests.support.build import claim, decoded, deployment, nodes, objects, volume, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Reply
@@ -283,3 +283,19 @@ def test_an_owner_that_says_after_the_plan_that_it_cannot_make_pods() -> None:
         run = Run(server, time=later(), after_plan=say)
     assert run.evictions() == 0
     assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "a Deployment's"])
+def test_evictions_do_not_roll_out_what_nobody_rolls_out(kind: str) -> None:
+    """`kubectl set image` of what only makes pods. A Deployment's pods may have other images by a webhook."""
+    made = deployment("web") if kind.startswith("a ") else workload("web", kind=kind)
+    things = objects(*nodes(a=1, b=1), made.spread("zone", 1).placed({"a-0": 4}))
+    for o in things:
+        if o["kind"] == "Pod":
+            o["spec"]["containers"][0]["image"] = "registry.local/web:v1"
+    with ApiServer(things) as server:
+        run = Run(server, time=later())
+    if kind.startswith("a "):
+        assert run.evictions() == 2
+    else:
+        assert (run.evictions(), reasons(run)) == (0, {ReasonCode.ROLLOUT_IN_PROGRESS})
