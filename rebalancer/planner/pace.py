@@ -90,6 +90,12 @@ _LONGEST = 900.0
 """A pod that became Ready later was ill, or lost its readiness in between."""
 
 
+AT_FIRST = 5
+"""So many replacements are on their way at first, where there is a pace."""
+STAYS = 20.0
+"""Seconds that one has to stay Ready before more follow: without a readiness probe all are Ready at once."""
+
+
 class Throttle(Struct, frozen=True):
     """What holds evictions back beside the plan. `per_second`: so many at most, None = any number. `canary`:
     so many come first, one by one and then two at a time."""
@@ -144,9 +150,11 @@ def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
     crowds = max((d.waves for d in plan.demands if not d.owner), default=0)
     crowded = crowds * mean(map(alone, plan.moves)) if crowds else 0.0
     usual = mean(map(alone, plan.moves)) if plan.moves else 0.0
-    started = (
-        (len(plan.moves) - 1) / throttle.per_second + usual if throttle.per_second and plan.moves else 0.0
-    )
+    started = 0.0
+    if throttle.per_second and plan.moves:
+        started = (len(plan.moves) - 1) / throttle.per_second + usual
+        if len(plan.moves) > AT_FIRST:
+            started += max(0.0, usual + STAYS - AT_FIRST / throttle.per_second)
     seconds = max(longest, crowded, started)
     if first := min(throttle.canary, len(plan.moves)):
         # One, then two at a time; what is left of the plan then takes its share of the whole.

@@ -19,7 +19,7 @@ from rebalancer.kube.evictor import Evictor, RecordingEvictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
-from rebalancer.planner.pace import chains
+from rebalancer.planner.pace import STAYS, chains
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
@@ -28,7 +28,6 @@ from rebalancer.runtime.cycle.gates import PASSING, Away, FreshLook, Permission,
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import ReleaseParts, Releases
 from rebalancer.runtime.cycle.replacements import (
-    STAYS,
     Flight,
     Replacements,
     SettleLimits,

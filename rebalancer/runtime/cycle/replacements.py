@@ -20,7 +20,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
-from rebalancer.planner.pace import Chain
+from rebalancer.planner.pace import AT_FIRST, STAYS, Chain
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.owners import added_gates
 from rebalancer.runtime.cycle.clock import Clock
@@ -44,13 +44,9 @@ from rebalancer.runtime.cycle.clock import Clock
 log = logging.getLogger(__name__)
 
 _NO_WAVE = 0
-AT_FIRST = 5
-"""So many replacements are on their way at first."""
 _MORE = 4
 """And so many more for each that became Ready, and stayed so: in a healthy cluster the budgets are the limit
 soon."""
-STAYS = 20.0
-"""Seconds that it has to stay Ready for that: without a readiness probe everything is Ready at once."""
 _CLUSTER = ("", "")
 
 

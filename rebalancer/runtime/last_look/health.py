@@ -21,7 +21,7 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.pace import readiness
+from rebalancer.planner.pace import AT_FIRST, readiness
 from rebalancer.policy.circuit_breaker import (
     CircuitLimits,
     expired,
@@ -39,7 +39,6 @@ from rebalancer.policy.owners import Owners
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.cycle.replacements import AT_FIRST
 from rebalancer.runtime.last_look.cluster_now import Watched
 
 # Which Pending pods may have been left without a node by our evictions?

@@ -73,13 +73,13 @@ def test_33_moves_of_one_deployment_after_its_zone_came_back(profile: str, waves
 @pytest.mark.parametrize(
     ("name", "evictions", "waves", "minutes"),
     [
-        ("zone_outage", (27, 27), 3, 2),
+        ("zone_outage", (27, 27), 3, 2.25),
         # Some of its moves depend on where others land: what they come to is planned anew.
         pytest.param("random_cluster", (107, 112), 6, 8, marks=pytest.mark.nightly),
     ],
 )
 def test_whole_clusters_are_carried_out_under_standard(
-    name: str, evictions: tuple[int, int], waves: int, minutes: int
+    name: str, evictions: tuple[int, int], waves: int, minutes: float
 ) -> None:
     things = scenario(name)
     run, seconds = mended("standard", things)

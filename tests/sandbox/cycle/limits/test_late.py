@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.planner.pace import STAYS
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
-from rebalancer.runtime.cycle.replacements import STAYS, SettleLimits
+from rebalancer.runtime.cycle.replacements import SettleLimits
 from tests.support.build import nodes, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import EXECUTE, Run
