@@ -30,6 +30,7 @@ from rebalancer import __version__
 from rebalancer.kube.answers import LateError, Sockets, Stream, error_of
 from rebalancer.kube.config import IN_CLUSTER, ClusterOptions, Loaded, load
 from rebalancer.kube.errors import (
+    PROXY,
     ConfigurationError,
     KubeError,
     ResponseError,
@@ -331,10 +332,14 @@ class Connection:
             answer = rest.request(method, url, headers=headers, body=body, _request_timeout=timeout).response
         except (HTTPError, ApiException, OSError, ValueError) as e:
             raise self._no_answer(e, target, timeout) from e
-        if 200 <= answer.status < 300:
+        age = answer.headers.get("Age", "0") if method == "GET" else "0"
+        if 200 <= answer.status < 300 and age == "0":
             self.time.heard(answer.headers.get("Date"))
             return answer
         data = self._whole(answer, target, timeout)
+        if age != "0":
+            say = f"{target}: the answer is {age} s old: a cache gave it, and not the API server"
+            raise ResponseError(say, PROXY, target=target, code=answer.status)
         raise error_of(answer.status, answer.headers, data, target, who=self.who)
 
     def _whole(self, answer: Any, target: Target, timeout: tuple[float, float]) -> bytes:
@@ -348,7 +353,9 @@ class Connection:
         return data
 
     def _headers(self, target: Target, accept: str, content_type: str, gzip: bool, renew: bool) -> Any:
+        # The API server asks all caches not to keep its answers; some do.
         headers = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": f"rebalancer/{__version__}"})
+        headers["Cache-Control"] = "no-cache"
         if content_type:
             headers["Content-Type"] = content_type
         if gzip:

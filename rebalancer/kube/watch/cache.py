@@ -21,7 +21,7 @@ from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.reading import server_version
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
-from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore
+from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore, version_of
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node, NodeClaim, ObjectMeta
 from rebalancer.model.pod import Pod
@@ -363,6 +363,12 @@ class WatchCache:
         """Whether the watch has brought this version of an object, which was read by itself, or a later
         one."""
         return self._stores[kind].has_come_to((namespace, name), version)
+
+    def version_of(self, kind: str, namespace: str, name: str) -> str:
+        """The version of an object that the watch has; "" if it has none."""
+        key = (namespace, name, kind) if kind in WORKLOADS else (namespace, name)
+        found = self._stores[kind].find(key) if kind in self._stores else None
+        return version_of(found) if found is not None else ""
 
     def refresh(self, patience: float, stopping: Callable[[], bool]) -> None:
         """Waits until every kind that is known is confirmed as of now, at most `patience` seconds; but for

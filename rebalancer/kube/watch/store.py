@@ -377,7 +377,7 @@ class KindStore:
         """
         with self._lock:
             found = self._objects.get(key)
-            known = _version(found) if found is not None else self._version
+            known = version_of(found) if found is not None else self._version
         return as_far(known, version)
 
     def find(self, key: Identity) -> Object | None:
@@ -424,5 +424,6 @@ class KindStore:
             )
 
 
-def _version(o: Object) -> str:
+def version_of(o: Object) -> str:
+    """Its resourceVersion."""
     return (o if isinstance(o, Pod | ObjectMeta) else o.metadata).resource_version

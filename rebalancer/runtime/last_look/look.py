@@ -9,10 +9,11 @@ from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rebalancer.kube.errors import ForbiddenError, KubeError
+from rebalancer.kube.errors import PROXY, ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.reading import Named
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch.store import as_far
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Pod
@@ -376,6 +377,7 @@ class Looking:
         self._in_flight = in_flight
         self._policies, self._beside = policies, beside
         self.planned = self.look.room.owner_of(move.pod.namespace, move.pod.owner)
+        self._before: dict[str, str] = {}
         self._parent = None
         if self.planned is not None:
             self._parent = self.look.room.owner_of(self.planned.namespace, self.planned.owner)
@@ -389,6 +391,14 @@ class Looking:
     @cached_property
     def read(self) -> Read:
         pod, spot_check, node = self.move.pod, self.look.spot_check, self._expected
+        self._before = {
+            kind: spot_check.watched(kind, "" if kind == "Namespace" else pod.namespace, name)
+            for kind, name in (
+                ("Pod", pod.name),
+                ("Namespace", pod.namespace),
+                *((o.kind, o.name) for o in (self.planned, self._parent) if o is not None),
+            )
+        }
         with ThreadPoolExecutor(max_workers=12, thread_name_prefix="look") as pool:
             pool.submit(self._beside)
             return Read(
@@ -454,6 +464,9 @@ class Looking:
     def spot_check(self) -> Reason | None:
         """Whether the watch has what was read: if it has only now, the room question is asked once more."""
         expected, key, node = self._expected, self.move.pod.key, self.read.node.result()
+        if kept := self._older():
+            say = f"{kept} was answered as it had been: the watch had a newer one before it was asked for"
+            return Reason(ReasonCode.NOT_CURRENT, say, remedy=PROXY)
         if node is None:
             say = f"since the plan, {expected}, where {key}'s replacement could land, has been removed"
             return Reason(ReasonCode.NODES_CHANGED, say)
@@ -465,6 +478,18 @@ class Looking:
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
             return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
         return reason
+
+    def _older(self) -> str:
+        """What was read in an older version than the watch had before; "" if nothing was."""
+        there: dict[str, Pod | ObjectMeta] = {}
+        for read in (self.read.pod, self.read.namespace, self.read.owner, self.read.parent):
+            answer = read.result()
+            if isinstance(answer, Workload):
+                there[answer.kind] = answer.metadata
+            elif isinstance(answer, Pod | ObjectMeta):
+                there["Pod" if isinstance(answer, Pod) else "Namespace"] = answer
+        old = (k for k, o in there.items() if not as_far(o.resource_version, self._before.get(k, "")))
+        return next((f"{kind} {there[kind].name}" for kind in old), "")
 
     def _read_namespace(self) -> ObjectMeta | Reason | None:
         name = self.move.pod.namespace
@@ -588,7 +613,8 @@ LOOK = (
     ),
     Check(
         "what the watch has missed",
-        "The watch has the node and the pods where the replacement is expected, as the API server has them.",
+        "The watch has the node and the pods where the replacement is expected, as the API server has them; "
+        "and of pod, owners and namespace nothing newer than what was read.",
         Looking.spot_check,
         cost="read",
     ),

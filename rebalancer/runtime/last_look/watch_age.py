@@ -104,6 +104,10 @@ class Watch(Protocol):
         """Whether the watch has brought this version of an object, or a later one."""
         ...
 
+    def version_of(self, kind: str, namespace: str, name: str) -> str:
+        """The version of an object that the watch has; "" if it has none."""
+        ...
+
     def wait_for(self, condition: Callable[[], bool], patience: float, stopping: Callable[[], bool]) -> bool:
         """Waits for the watches to bring something about; whether they have."""
         ...
@@ -129,6 +133,10 @@ class SpotCheck:
     def pod_on(self, node: str) -> HeadMeta | None:
         """The pod on a node that changed last; None if there is none, or it costs too much to ask."""
         return self._reads.newest("Pod", f"spec.nodeName={node}") if self._pods_too else None
+
+    def watched(self, kind: str, namespace: str, name: str) -> str:
+        """The version of an object that the watch has; "" if it has none."""
+        return self._watch.version_of(kind, namespace, name)
 
     def behind(self, node: HeadMeta, pods: Collection[HeadMeta]) -> bool:
         """Whether the watch has not brought one of these objects, which were read by themselves."""

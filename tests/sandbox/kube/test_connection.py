@@ -22,6 +22,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import (
     ConfigurationError,
     ForbiddenError,
+    ResponseError,
     Target,
     TransportError,
     UnauthorizedError,
@@ -189,6 +190,15 @@ def test_redirects_are_not_followed() -> None:
             nodes(c)
 
 
+def test_an_answer_that_a_cache_has_kept_is_none() -> None:
+    with ApiServer() as server, connected(server) as c:
+        server.faults.add(Reply(200, {}, {"Age": "7"}), times=1)
+        with pytest.raises(ResponseError, match="the answer is 7 s old"):
+            nodes(c)
+        server.faults.add(Reply(200, {}, {"Age": "0"}), times=1)
+        assert nodes(c) == 200
+
+
 def test_impersonation_is_sent_and_judged_by_the_server() -> None:
     rules = {"reader": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}
     options = ClusterOptions(impersonate="reader", impersonate_groups=("a", "b"))
@@ -282,7 +292,9 @@ def test_every_request_says_who_asks(tmp_path: Path) -> None:
         connection = Connection(replace(options, connect_timeout=30.0, read_timeout=30.0))
         assert nodes(connection) == 200
         connection.close()
-        assert f"\r\nUser-Agent: rebalancer/{__version__}\r\n".encode() in request.result(30)
+        asked = request.result(30)
+        assert f"\r\nUser-Agent: rebalancer/{__version__}\r\n".encode() in asked
+        assert b"\r\nCache-Control: no-cache\r\n" in asked
 
 
 def test_a_server_that_it_does_not_trust_is_not_sent_anything(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 from msgspec.structs import replace
@@ -11,14 +12,16 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.policy.annotations import EVICT
 from rebalancer.runtime.last_look import watch_age
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
 from tests.support.build import nodes, objects, workload
 from tests.support.runs.one_cycle import Run
-from tests.support.sandbox import ApiServer
+from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.hung import hang
 from tests.support.servers.api import connected
+from tests.support.waiting import until
 
 SHORT = replace(WatchOptions(), close_timeout=1)
 
@@ -76,3 +79,30 @@ def test_a_quota_that_the_watch_cache_does_not_show_is_read_before_each_eviction
     assert run.evictions() == 0
     codes = {o.reason.code for o in run.report.outcomes if o.reason is not None}
     assert codes == {ReasonCode.QUOTA}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "ReplicaSet", "Namespace"])
+def test_answers_that_are_older_than_what_the_watch_has_brought_are_not_believed(kind: str) -> None:
+    """A proxy keeps them: the no is in none of what is read, only in what is watched."""
+    things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
+    resource = {"Pod": "pods", "ReplicaSet": "replicasets", "Namespace": "namespaces"}[kind]
+    with ApiServer(objects(*things), bookmark_every=0.1) as server, connected(server) as c:
+        cache = WatchCache(c, options=SHORT).start()
+        try:
+            assert cache.wait_ready(60)
+
+            def kept(_: int) -> None:
+                for o in server.store.list(kind):
+                    name, within = o["metadata"]["name"], o["metadata"].get("namespace")
+                    server.faults.add(Reply(200, deepcopy(o)), verb="get", resource=resource, name=name)
+                    server.store.modify(
+                        kind, name, within, lambda o: o["metadata"].update(annotations={EVICT: "false"})
+                    )
+                    new = server.store.get(kind, name, within)["metadata"]["resourceVersion"]
+                    until(lambda: cache.version_of(kind, within or "", name) == new)  # noqa: B023
+
+            run = Run(server, ONE_PLAN, after_plan=kept, around=Surroundings(cache=cache))
+        finally:
+            cache.stop()
+    assert run.evictions() == 0
+    assert {"was answered as it had been" in o.message for o in run.report.outcomes} == {True}

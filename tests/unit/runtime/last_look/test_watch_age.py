@@ -44,6 +44,9 @@ class Watch:
     def has_come_to(self, kind: str, namespace: str, name: str, version: str) -> bool:
         return (kind, namespace, name, version) in self.brought
 
+    def version_of(self, kind: str, namespace: str, name: str) -> str:
+        return next((b[3] for b in self.brought if b[:3] == (kind, namespace, name)), "")
+
     def wait_for(
         self,
         condition: Callable[[], bool],
@@ -133,6 +136,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), 0, tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
-    at.__dict__["read"] = SimpleNamespace(node=node, pod=nobody, pod_there=nobody)
+    rest = dict.fromkeys(("pod", "pod_there", "namespace", "owner", "parent"), nobody)
+    at.__dict__["read"] = SimpleNamespace(node=node, **rest)
     reason = at.spot_check()
     assert (reason.code if reason is not None else None) is code
