@@ -33,12 +33,13 @@ class CircuitLimits(Struct, frozen=True, kw_only=True):
     """`not_ready`: nodes that may be NotReady. `displaced`: pods that may be Pending because of evictions; a
     percentage is of the cluster's pods, and means three at least. `late`: with so many replacements that are
     late nothing more is evicted. `pause`: seconds without evictions after the first trip, doubled by each
-    further one in a row."""
+    further one in a row. `scope`: the namespaces of who trips it; () = all."""
 
     not_ready: Limit = Limit(percent=20)
     displaced: Limit = Limit(percent=1)
     late: int = 3
     pause: float = 600.0
+    scope: tuple[str, ...] = ()
 
     def pause_after(self, trips: int) -> float:
         """Seconds without evictions after so many trips in a row."""
@@ -107,7 +108,14 @@ def tripped(circuit: Circuit, why: str, *, now: float, limits: CircuitLimits) ->
     """The circuit after another trip, which shortens none before: another process may have longer pauses."""
     trips = circuit.trips + 1
     until = max(circuit.until, now + limits.pause_after(trips))
-    return Circuit(until=until, trips=trips, reason=why, opened=now)
+    every = not limits.scope or (circuit.trips > 0 and not circuit.scope)
+    scope = () if every else tuple(sorted({*circuit.scope, *limits.scope}))
+    return Circuit(until=until, trips=trips, reason=why, opened=now, scope=scope)
+
+
+def covers(circuit: Circuit, limits: CircuitLimits) -> bool:
+    """Whether these limits are of who looks at all that the circuit was opened for."""
+    return not limits.scope or (bool(circuit.scope) and set(circuit.scope) <= set(limits.scope))
 
 
 def from_now(circuit: Circuit, *, now: float, limits: CircuitLimits) -> Circuit:

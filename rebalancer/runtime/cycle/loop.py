@@ -166,8 +166,8 @@ class Cycle:
         if memory.ledger.circuit.trips and not p.dry and memory.circuit_waits() is None:
             p.observer.on_breaker(False, "")
         ended_well = done.end in (End.COMPLETE, End.CAPPED, End.WAITING) and not p.dry
-        # Where everything had to wait, nothing has been shown; nor has a person who looked at a part.
-        holds = self._plan is not None and self._plan.violated == 0 and not memory.attended
+        # Where everything had to wait, nothing has been shown; nor has who looked at a part.
+        holds = self._plan is not None and self._plan.violated == 0 and memory.looked_at_all
         memory.end(well=ended_well and (self._evicted() > 0 or holds))
         report = CycleReport(
             end=done.end or End.COMPLETE,

@@ -783,6 +783,11 @@ class Memory(SharedLedger):
 
     # -- the breaker
 
+    @property
+    def looked_at_all(self) -> bool:
+        """Whether this process looks at all that the breaker was opened for."""
+        return not self.attended and (self.limits is None or breaker.covers(self.ledger.circuit, self.limits))
+
     def trip(self, why: str) -> Reason | None:
         """Opens the circuit breaker. Returns why, with the time of the next try; None without a breaker."""
         if self.limits is None:

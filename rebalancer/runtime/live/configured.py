@@ -141,7 +141,11 @@ def circuit_limits(settings: Settings) -> CircuitLimits:
     """When the circuit breaker opens."""
     b = settings.breaker
     return CircuitLimits(
-        not_ready=b.max_not_ready_nodes, displaced=b.max_displaced, late=b.max_late, pause=b.pause
+        not_ready=b.max_not_ready_nodes,
+        displaced=b.max_displaced,
+        late=b.max_late,
+        pause=b.pause,
+        scope=settings.scope.namespaces.include,
     )
 
 

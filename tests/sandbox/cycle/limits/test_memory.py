@@ -17,7 +17,7 @@ from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.circuit_breaker import CircuitLimits
-from rebalancer.policy.ledger import Fate, Ledger
+from rebalancer.policy.ledger import Circuit, Fate, Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.policy.windows import Window, parse_cron
@@ -434,13 +434,18 @@ def annotated(m: Machine, **said: str) -> None:
     m.server.store.modify("Namespace", "default", None, lambda o: o["metadata"].update(annotations=said))
 
 
+def tripped(m: Machine, limits: CircuitLimits) -> Circuit:
+    """The breaker, after a cycle in which the API server failed."""
+    fault = m.server.faults.add(Reply(500), subresource="eviction")
+    assert m.cycle(limits=limits).report.end is End.ABORTED
+    m.server.faults.remove(fault)
+    return m.ledger().circuit
+
+
 def test_a_cycle_that_could_do_nothing_closes_no_breaker() -> None:
     limits = CircuitLimits(pause=600)
     with Machine() as m:
-        fault = m.server.faults.add(Reply(500), subresource="eviction")
-        assert m.cycle(limits=limits).report.end is End.ABORTED
-        m.server.faults.remove(fault)
-        opened = m.ledger().circuit
+        opened = tripped(m, limits)
         annotated(m, **{PAUSE: "yes"})
         assert m.cycle(limits=limits).report.plans == 1
         assert m.ledger().circuit == opened
@@ -459,10 +464,7 @@ def test_a_cycle_that_could_do_nothing_closes_no_breaker() -> None:
 def test_a_balanced_cluster_closes_a_breaker_only_after_its_time() -> None:
     limits = CircuitLimits(pause=600)
     with Machine() as m:
-        fault = m.server.faults.add(Reply(500), subresource="eviction")
-        m.cycle(limits=limits)
-        m.server.faults.remove(fault)
-        opened = m.ledger().circuit
+        opened = tripped(m, limits)
         assert m.cycle(limits=limits, attended=True).report.evicted == 4
         with connected(m.server) as c:
             store = Ledgers(c, PLACE, writer="x", wait=m.time.wait)
@@ -478,10 +480,7 @@ def test_a_person_who_does_not_wait_for_a_breaker_does_not_close_it_for_others()
     """Whose part of the cluster is balanced says nothing of the rest."""
     limits = CircuitLimits(pause=600)
     with Machine() as m:
-        fault = m.server.faults.add(Reply(500), subresource="eviction")
-        m.cycle(limits=limits)
-        m.server.faults.remove(fault)
-        opened = m.ledger().circuit
+        opened = tripped(m, limits)
         quiet = replace(EXECUTE, planning=PlanOptions(policy=PolicyOptions(namespaces_include=("quiet",))))
         for at in (m.time.at, opened.until):
             m.time.at = at
@@ -491,13 +490,31 @@ def test_a_person_who_does_not_wait_for_a_breaker_does_not_close_it_for_others()
         assert m.cycle(limits=limits).report.end is End.HELD
 
 
+@pytest.mark.parametrize(
+    ("opened_by", "closed_by"),
+    [((), ()), (("default",), ()), (("default",), ("default", "quiet"))],
+)
+def test_who_looks_at_a_part_closes_a_breaker_for_that_part_only(
+    opened_by: tuple[str, ...], closed_by: tuple[str, ...]
+) -> None:
+    """CronJobs of several teams: `once -n quiet` with evictions.enabled in the file."""
+    limits = CircuitLimits(pause=600, scope=opened_by)
+    with Machine() as m:
+        opened = tripped(m, limits)
+        m.time.at = opened.until
+        for scope, closes in ((("quiet",), False), (closed_by, True)):
+            included = PolicyOptions(namespaces_include=("quiet",))
+            options = replace(EXECUTE, planning=PlanOptions(policy=included))
+            run = m.cycle(options=options, limits=replace(limits, scope=scope))
+            assert run.report.end is End.COMPLETE
+            assert (m.ledger().circuit.trips == 0) is closes
+
+
 def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:
     limits = CircuitLimits(pause=600)
     with Machine() as m:
-        fault = m.server.faults.add(Reply(500), subresource="eviction")
         m.time.at += YEAR
-        m.cycle(limits=limits)
-        m.server.faults.remove(fault)
+        tripped(m, limits)
         m.time.at -= YEAR
         held = [m.cycle(limits=limits)]
         m.time.at += 540
