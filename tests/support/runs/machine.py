@@ -12,7 +12,7 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions
 from tests.support.build import objects
-from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.runs.one_cycle import EXECUTE, PATIENT, SKEWED, Run
 from tests.support.sandbox import ApiServer
 from tests.support.servers.api import QUICK, FakeTime, connected
 from tests.support.servers.hands import Hands
@@ -50,7 +50,7 @@ class Machine:
         term = self.number
         time = time or FakeTime(at=self.time.at)
         time.during, self.time.during = self.time.during, lambda _: None
-        with connected(self.server) as c:
+        with connected(self.server, options=PATIENT) as c:
             memory = Memory(
                 time,
                 rules or HistoryRules(),
@@ -65,7 +65,7 @@ class Machine:
 
     def keep(self, ledger: Ledger) -> None:
         """Stores this ledger."""
-        with connected(self.server) as c:
+        with connected(self.server, options=PATIENT) as c:
             Ledgers(c, PLACE, writer="p0", wait=self.time.wait, backoff=QUICK).save(ledger)
 
     def ledger(self) -> Ledger:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import ReasonCode
@@ -29,6 +30,8 @@ EXECUTE = LiveOptions(execute=True, backoff=QUICK, settle=SettleLimits(ready=60,
 
 
 DRY = LiveOptions(backoff=QUICK)
+PATIENT = ClusterOptions(connect_timeout=30.0, read_timeout=30.0)
+"""For a machine with other things to do: its server may be slow."""
 
 
 SKEWED = (*nodes(a=1, b=1, c=1), workload("web").spread("zone", 1).placed({"a-0": 6}))
@@ -102,7 +105,7 @@ class Run:
         self.time.during = during
         self.story = Story(after_plan)
         with (
-            connected(server) as c,
+            connected(server, options=PATIENT) as c,
             in_time(c, server, options, self.time, more.pop("around", None), patience) as around,
         ):
             self.report = run_once(c, options, clock=self.time, observers=[self.story], around=around, **more)
@@ -142,7 +145,7 @@ def cycle(
     """One cycle whose time passes at once."""
     time = FakeTime()
     time.during = (hands or Hands(server)).step
-    with connected(server) as c, in_time(c, server, options, time) as around:
+    with connected(server, options=PATIENT) as c, in_time(c, server, options, time) as around:
         return run_once(c, options, clock=time, observers=listen, around=around)
 
 
