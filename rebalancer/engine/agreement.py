@@ -534,12 +534,12 @@ class Agreement:
                 choices += [inside.item, (~inside).item]
         found = []
         for choice in choices:
+            if found and not self._more():
+                raise _NoTimeError
             with self._as(around, choice, pod):
                 found.append(ask())
             if enough(found[-1]):
                 break
-            if not self._more():
-                raise _NoTimeError
         return found
 
     def _keys(self, pod: Pod) -> tuple[str, ...]:

@@ -282,9 +282,18 @@ def test_decisions_that_there_is_no_time_or_room_for_are_told_as_unclear(
     assert [c.result for c in found[2:]] == [Result.DISAGREES], "then the time is up"
     assert [c.result for c in watched.agreement.settled()] == [Result.DISAGREES] * 2, "nothing is lost"
     watched.another("late", node_name="")
+    watched.another("beside", node_name="a")
     watched.agreement.seen(msgspec.structs.replace(made[0], name="late", uid="late", node_name="a"))
     found = watched.agreement.settled(more=[*[False] * 9, True].pop)
     assert [c.result for c in found] == [Result.UNCLEAR], "it alone takes longer than there is"
+
+
+def test_where_nothing_else_happened_there_is_always_time() -> None:
+    watched = Watched(node("a").taint("dedicated"), node("b"), pod("new"))
+    watched.appears()
+    watched.agreement.seen(msgspec.structs.replace(watched.new, node_name="a"))
+    found = watched.agreement.settled(more=[*[False] * 9, True].pop)
+    assert [c.result for c in found] == [Result.DISAGREES]
 
 
 @pytest.mark.parametrize(
