@@ -532,7 +532,7 @@ class Agreement:
             for key in self._keys(pod):
                 inside = self.state.table.domains(key).ids == self.state.table.domains(key).ids[row]
                 choices += [inside.item, (~inside).item]
-        found = []
+        found: list[T] = []
         for choice in choices:
             if found and not self._more():
                 raise _NoTimeError

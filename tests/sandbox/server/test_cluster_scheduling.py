@@ -54,6 +54,25 @@ def test_ties_follow_the_seed() -> None:
     assert len({tuple(chosen(seed)) for seed in range(6)}) > 1
 
 
+def test_what_a_waiting_pod_is_nominated_for_is_kept_for_it() -> None:
+    meta = {"name": "first", "namespace": "default", "labels": {"app": "first"}}
+    first = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": template("first", cpu="1500m")["spec"],
+    }
+    first["spec"]["schedulingGates"] = [{"name": "quota"}]
+    first["status"] = {"nominatedNodeName": "a-0"}
+    with Cluster([node("a-0", cpu="2"), first], version="1.37.0", **QUICK) as cluster:
+        cluster.store.create(workload("ReplicaSet", 1, cpu="1"))
+        cluster.settle()
+        assert ready(cluster) == 0
+        cluster.store.delete("Pod", "first", "default")
+        cluster.settle()
+        assert places(cluster) == ["a-0"]
+
+
 def test_what_finds_no_node_says_why_and_is_tried_again() -> None:
     nodes = [node("a-0", cpu="1"), node("b-0", "b", taints=[{"key": "x", "effect": "NoSchedule"}])]
     with Cluster([*nodes, workload("ReplicaSet", 2, cpu="800m")], **QUICK) as cluster:
