@@ -70,3 +70,30 @@ def test_a_scheduler_without_a_rule_is_found_in_the_burst() -> None:
     assert found
     (branch,) = {b for c in found for b in c.branches}
     assert branch == "InterPodAffinity rejects: In, anti-affinity, others' In, others' anti-affinity"
+
+
+def test_few_decisions_test_a_rejection() -> None:
+    """Which is why none makes a move certain (docs/scheduler.md): that a pod went elsewhere shows only of a
+    better node that it is closed."""
+    chance = random.Random(1)
+    nodes = [node(f"{z}-{i}").zone(z).cpu(8).pods(20) for z in "abc" for i in range(8)]
+    kinds = [
+        pod("web").labels(app="web").requests(cpu="300m").spread("zone", 1),
+        pod("api").labels(app="api").requests(cpu="500m").spread("zone", 2).spread("hostname", 3),
+        pod("db").labels(app="db").requests(cpu="200m").away_from("kubernetes.io/hostname", app="db"),
+        pod("plain").labels(app="plain").requests(cpu="700m"),
+    ]
+    cluster = snapshot(*nodes, *kinds)
+    scheduler = OutOfOrder(_only(cluster, there=True), seed=1)
+    alive: list[str] = []
+    for i in range(500):
+        (made,) = pods_like(chance.choice(cluster.pods), 1)
+        made = msgspec.structs.replace(made, name=f"{made.name}-{i}", uid=str(i))
+        scheduler.create([made], lambda _, i=i: i * 20.0)  # type: ignore[misc]
+        alive.append(made.key)
+        if len(alive) > 60:
+            victim = alive.pop(chance.randrange(len(alive)))
+            scheduler.at(i * 20.0 + 10, lambda now, victim=victim: scheduler.delete(victim, now))  # type: ignore[misc]
+    found = Counter(b.partition(":")[0] for c in scheduler.run() for b in c.branches)
+    assert found["PodTopologySpread takes"] == 242
+    assert found["PodTopologySpread rejects"] == 7
