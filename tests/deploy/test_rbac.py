@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from rebalancer.kube.resources import RESOURCES, kinds_within
+from rebalancer.policy.release import MARK, Mark
 from tests.deploy.access import ACCOUNT, Right, asked, granted
 from tests.deploy.manifests import NAMESPACE, ROOT, SAME, Object, chart, pod_template, settings_in
 from tests.support.build import deployment, node, objects, pdb, replica_set, stateful_set, workload
@@ -103,6 +104,11 @@ class Run:
     @property
     def accesses(self) -> list[Access]:
         return asked(self.cluster.server.accesses)
+
+    def run(self, arguments: list[str]) -> None:
+        """What another container does, with the same rights."""
+        self._arguments = [a.replace("/etc/rebalancer", str(self._folder)) for a in arguments]
+        self.command()
 
     def command(self) -> None:
         """What the container does, until it has done all that it does."""
@@ -221,6 +227,45 @@ def test_pods_are_replaced_first_with_these_rights(tmp_path: Path) -> None:
         assert not [a for a in run.accesses if a.code == 403]
         assert any(a.verb == "patch" and a.resource == "pods" and a.code == 200 for a in run.accesses)
         assert all("released" not in str(p["metadata"]) for p in run.cluster.store.list("Pod"))
+
+
+def test_before_an_uninstall_released_pods_are_given_back_with_these_rights(tmp_path: Path) -> None:
+    values = {"mode": "cronjob", **FIRST}
+    with installed(values, tmp_path) as (run, _):
+        release(run.cluster)
+        [hook] = [o for o in chart(values) if o["kind"] == "Job"]
+        run.run(hook["spec"]["template"]["spec"]["containers"][0]["args"])
+        refused = {(a.verb, a.resource, a.namespace) for a in run.accesses if a.code == 403}
+        # Other installations, and who runs, are looked for as well.
+        assert refused == {("list", "leases", NAMESPACE), ("list", "configmaps", NAMESPACE)}
+        assert MARK not in str(run.cluster.store.list("Pod"))
+        assert len({p["metadata"]["labels"].get("pod-template-hash") for p in web_pods(run.cluster)}) == 1
+        brake = run.cluster.store.get("ConfigMap", "rebalancer-brake", NAMESPACE)
+        assert brake["metadata"]["annotations"]["rebalancer.io/pause"].endswith("helm uninstall")
+
+
+def web_pods(cluster: Cluster) -> list[Object]:
+    return [p for p in cluster.store.list("Pod") if p["metadata"]["labels"].get("app") == "web"]
+
+
+def release(cluster: Cluster) -> None:
+    """As replace first does."""
+
+    def change(pod: Object) -> None:
+        metadata = pod["metadata"]
+        mark = Mark(
+            label="pod-template-hash",
+            value=metadata["labels"].pop("pod-template-hash"),
+            replica_set=metadata["ownerReferences"][0]["uid"],
+            pod=metadata["uid"],
+            at=1,
+            by=f"ConfigMap {NAMESPACE}/rebalancer-ledger",
+        )
+        metadata.setdefault("annotations", {})[MARK] = str(mark)
+
+    cluster.store.modify("Pod", web_pods(cluster)[0]["metadata"]["name"], "default", change)
+    cluster.settle()
+    assert len(web_pods(cluster)) == 5
 
 
 def test_a_missing_right_is_noticed(tmp_path: Path) -> None:

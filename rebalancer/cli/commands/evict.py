@@ -367,6 +367,9 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="Why; reports and logs show it.")
     ] = "",
     domain: Domain = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Give released pods back to their owners too: before uninstalling.")
+    ] = False,
     namespace: Namespace = "",
     config: options.ConfigFile = None,
     reach: Reach = USUAL,
@@ -376,9 +379,12 @@ def pause(
     Sets every brake that it finds, and ends when each running instance has shown that it saw it. It takes
     effect before the next eviction. Replacements that are on their way are not affected.
     """
+    from msgspec.structs import replace
+
     from rebalancer.policy.annotations import pause_value
+    from rebalancer.policy.ledger import Fate
     from rebalancer.report.text import clean
-    from rebalancer.runtime.commands.pausing import nobody_in, pause_all
+    from rebalancer.runtime.commands.pausing import give_back_all, nobody_in, pause_all
     from rebalancer.settings.field_types import format_duration, parse_duration
 
     lasts = None
@@ -398,6 +404,7 @@ def pause(
     with _reached(config, reach) as (settings, connection):
         done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
         slip = bool(domain) and nobody_in(connection, domain)
+        undone = give_back_all(settings, connection) if undo else []
     end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
     until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
@@ -413,7 +420,10 @@ def pause(
         typer.echo(f"it was paused already, and for as long or longer; that stays: {clean(said)}")
     for who in done.seen_by:
         typer.echo(f"seen by {clean(who)}")
-    _end(done)
+    for outcome in undone:
+        typer.echo(clean(outcome.message))
+    left = [clean(f"{o.move.pod.key} is released still") for o in undone if o.status is Fate.RELEASED]
+    _end(replace(done, not_seen=[*done.not_seen, *left]))
 
 
 @reaches_a_cluster

@@ -25,8 +25,14 @@ from rebalancer.kube.leases import BrakeSeen, Found, Lease, LeaseClient, find_on
 from rebalancer.kube.ledger_store import LedgerConflictError, Ledgers, Place
 from rebalancer.kube.lists import pages
 from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.watch.cache import WatchCache
+from rebalancer.outcome import Observers, Outcome
 from rebalancer.policy.annotations import PAUSE, pause_of, paused_domains
-from rebalancer.runtime.live.places import Survey, brakes_to_set, survey, usual_homes
+from rebalancer.runtime.cycle.carrying_out import settle_leftovers
+from rebalancer.runtime.cycle.clock import SystemClock
+from rebalancer.runtime.live.assembly import Surroundings, live_parts
+from rebalancer.runtime.live.configured import live_options, memory_of
+from rebalancer.runtime.live.places import Survey, brakes_to_set, places_of, survey, usual_homes
 from rebalancer.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -106,6 +112,29 @@ def pause_all(
     not_seen += _without_lease(connection, found, wait)
     longer = [f"{place}: {d.before}" for place, d in done.items() if d.stays and d.before != said]
     return Done(brakes=list(versions), longer=longer, seen_by=seen_by, not_set=not_set, not_seen=not_seen)
+
+
+def give_back_all(settings: Settings, connection: Connection) -> list[Outcome]:
+    """Gives every released pod back to its ReplicaSet, while all is paused; what came of each. Those of
+    status RELEASED are released still. Nothing is written to the ledger: whoever leads has it. Raises
+    UserError."""
+    clock = SystemClock(threading.Event(), connection.time)
+    places = places_of(settings, connection, wait=clock.wait)
+    options = replace(live_options(settings, connection, places), execute=True)
+    memory = memory_of(settings, connection, places, clock, attended=True)
+    memory.read_only = True
+    cache = WatchCache(connection, namespaces=options.read.namespaces).start()
+    try:
+        around = Surroundings(memory=memory, cache=cache)
+        parts = live_parts(connection, options, clock=clock, observer=Observers([]), around=around)
+        assert parts.releases is not None
+        snapshot = parts.snapshot()
+        memory.begin()
+        memory.looked(snapshot)
+        undo = replace(parts.releases, undo=True, on=lambda _: True)
+        return settle_leftovers(replace(parts, releases=undo), memory, snapshot)
+    finally:
+        cache.stop()
 
 
 def nobody_in(connection: Connection, domain: str) -> bool:

@@ -126,7 +126,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
     whatever it is about. `reviewed`: whether an earlier process's pod (uid) may be evicted. `on`: whether
     settings or a workload ask for the method. `most`: how many pods may be released in the cluster. `until`:
-    when the cycle's time is over (monotonic); None: never."""
+    when the cycle's time is over (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
 
     reads: Reads
     watched: Watched
@@ -137,6 +137,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     on: Callable[[Snapshot], bool] = lambda _: True
     most: int = 5
     until: float | None = None
+    undo: bool = False
 
 
 class _Open:
@@ -548,7 +549,7 @@ class Releases:
             failed=_failed(o.landed),
             late=seconds > self._patience(o.move),
             seconds=seconds,
-            held=Held.LATER if self.closed is not None else o.refused,
+            held=Held.NEVER if self._parts.undo else Held.LATER if self.closed is not None else o.refused,
             stopping=stopping,
         ), pod
 

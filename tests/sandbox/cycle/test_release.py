@@ -26,7 +26,7 @@ from rebalancer.policy.annotations import METHOD
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.commands.pausing import resume_all
+from rebalancer.runtime.commands.pausing import give_back_all, resume_all
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
@@ -615,6 +615,23 @@ def test_what_another_process_has_just_released_is_not_released_again(
         marks = [mark_of(p["metadata"]["annotations"], p["metadata"]["uid"]) for p in released(cluster)]
         assert marks
         assert all(m is not None and m.value and m.by == "second" for m in marks)
+
+
+def test_before_an_uninstall_all_is_given_back(tmp_path: Path) -> None:
+    """Whether or not the ledger knows it, and whether or not the replacement is Ready."""
+    settings = Settings(ledger=Ledger(namespace=PLACE.namespace), brake=Brake(namespace=PLACE.namespace))
+    for starts in (0.1, never):
+        with Cluster(objects(*BLOCKED), ready_after=starts) as cluster:
+            cluster.settle()
+            before = names(cluster)
+            process(cluster, tmp_path, 1, dies_at=4, sent=True)
+            assert len(released(cluster)) == 1
+            with Ready(cluster) as ready, connected(cluster, tmp_path) as connection:
+                done = give_back_all(settings, connection)
+            cluster.settle()
+            assert [o.status for o in done] == [Fate.UNDONE]
+            assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
+            assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
 def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:

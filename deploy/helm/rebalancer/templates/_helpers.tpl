@@ -38,6 +38,12 @@ labels:
   {{- include "rebalancer.labels" .root | nindent 2 }}
 {{- end -}}
 
+{{- define "rebalancer.preDelete" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{- define "rebalancer.clusterMeta" -}}
 name: {{ include "rebalancer.outerName" .root }}{{ .suffix }}
 labels:
