@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rebalancer.model.pod import ROOM
@@ -117,11 +117,13 @@ def _units(quantities: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-# Missing room as CapacityBuffers, which ask an autoscaler to hold it ready.
+# Missing room as objects that have an autoscaler hold it ready: CapacityBuffers, or Deployments of pods that
+# do nothing, for one that knows no buffers (Karpenter 1.13 does not).
 #
 # Rule: kubernetes/autoscaler, apis/capacitybuffer/autoscaling.x-k8s.io/v1beta1. A buffer names a
 # PodTemplate of its namespace: so much room, `replicas` times. Here that is what each new node must have
-# free, tied to its zone by a nodeSelector; several of one kind keep off each other's node.
+# free, tied to its zone by a nodeSelector; several of one kind keep off each other's node. An autoscaler
+# counts room that is there first, which the plan may use itself: so much is asked for beside it.
 
 Json = dict[str, Any]
 API_VERSION = "autoscaling.x-k8s.io/v1beta1"
@@ -129,11 +131,32 @@ STRATEGY = "buffer.x-k8s.io/active-capacity"
 _MANAGED = {"app.kubernetes.io/managed-by": "rebalancer"}
 _IMAGE = "registry.k8s.io/pause:3.10"
 _HOSTNAME = "kubernetes.io/hostname"
+_POD_SECURITY: Json = {"runAsNonRoot": True, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}}
+_SECURITY: Json = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""What a namespace that enforces `restricted` asks for."""
+BUFFER_NOTES = (
+    "Apply it, wait until the nodes are Ready, and delete it right before the repair, at the latest after.",
+    "While it is there, the autoscaler buys again what the repair uses. If nothing comes: its conditions.",
+    "Karpenter 1.13 serves no CapacityBuffers: for it, see rebalancer room -o placeholder.",
+)
+PLACEHOLDER_NOTES = (
+    "kubectl apply -f FILE     wait until its pods run, that is until the nodes are Ready",
+    "kubectl delete -f FILE    right before the repair: no move of the plan preempts anybody, not even these",
+)
 
 
 def to_buffers(room: Room) -> tuple[list[Json], list[str]]:
     """The objects; and what cannot be said so, in sentences. Each buffer comes before its template: where the
     cluster knows no buffers nothing is left behind."""
+    return _each(room, _buffer)
+
+
+def to_placeholders(room: Room) -> tuple[list[Json], list[str]]:
+    """The same as Deployments."""
+    return _each(room, _placeholder)
+
+
+def _each(room: Room, made: Callable[[Json, Json, int], list[Json]]) -> tuple[list[Json], list[str]]:
     objects: list[Json] = []
     left_out: list[str] = []
     for i, new in enumerate(room.nodes, 1):
@@ -142,39 +165,45 @@ def to_buffers(room: Room) -> tuple[list[Json], list[str]]:
                 "a domain that does not exist yet has no name to ask for: add its node pool yourself"
             )
         elif not new.free or not new.pods:
-            left_out.append(f"a node like {new.like} is needed for the way only: no buffer says how large")
+            left_out.append(f"a node like {new.like} is needed for the way only: nothing says how large")
         else:
-            objects += _objects(f"rebalancer-room-{i}", new)
+            labels = {**_MANAGED, ROOM: f"rebalancer-room-{i}"}
+            namespace = new.pods[0].workload.split("/")[1]
+            metadata: Json = {"name": labels[ROOM], "namespace": namespace, "labels": labels}
+            objects += made(metadata, _template(labels, new), new.number + new.already)
     return objects, left_out
 
 
-def _objects(name: str, new: NewNodes) -> list[Json]:
-    namespace = new.pods[0].workload.split("/")[1]
-    metadata: Json = {"name": name, "namespace": namespace, "labels": {**_MANAGED, ROOM: name}}
+def _template(labels: Mapping[str, str], new: NewNodes) -> Json:
     requests = {r: q for r, q in quantities(new.free).items() if r != "pods"}
+    container = {"name": "room", "image": _IMAGE, "securityContext": _SECURITY}
     spec: Json = {
         "nodeSelector": dict(new.domains),
-        "containers": [{"name": "room", "image": _IMAGE, "resources": {"requests": requests}}],
+        "securityContext": _POD_SECURITY,
+        "containers": [{**container, "resources": {"requests": requests}}],
     }
     if new.taints:
         spec["tolerations"] = [_toleration(str(t)) for t in new.taints]
-    if new.number > 1:
-        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {ROOM: name}}}
+    if new.number + new.already > 1:
+        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {ROOM: labels[ROOM]}}}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    template = {"metadata": {"labels": {**_MANAGED, ROOM: name}}, "spec": spec}
+    return {"metadata": {"labels": dict(labels)}, "spec": spec}
+
+
+def _buffer(metadata: Json, template: Json, replicas: int) -> list[Json]:
+    spec = {"podTemplateRef": {"name": metadata["name"]}, "replicas": replicas}
+    spec["provisioningStrategy"] = STRATEGY
     return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": "CapacityBuffer",
-            "metadata": metadata,
-            "spec": {
-                "podTemplateRef": {"name": name},
-                "replicas": new.number,
-                "provisioningStrategy": STRATEGY,
-            },
-        },
+        {"apiVersion": API_VERSION, "kind": "CapacityBuffer", "metadata": metadata, "spec": spec},
         {"apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata, "template": template},
     ]
+
+
+def _placeholder(metadata: Json, template: Json, replicas: int) -> list[Json]:
+    template["spec"]["terminationGracePeriodSeconds"] = 0
+    selector = {"matchLabels": {ROOM: metadata["name"]}}
+    spec = {"replicas": replicas, "selector": selector, "template": template}
+    return [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}]
 
 
 def _toleration(taint: str) -> Json:

@@ -51,7 +51,8 @@ class NewNodes(Struct, frozen=True, eq=False, kw_only=True):
     """Nodes of one kind. `domains`: their labels, by topology key; a value that begins with `kinds.NEW` is a
     domain that the cluster does not have. `like`: a node that has the shape; `taints`: its own. `free`: what
     each must have left for pods, beside its DaemonSets, in the scheduler's integers, with `PODS` for their
-    number. `unlike`: which of the `domains` are not those of that node."""
+    number. `unlike`: which of the `domains` are not those of that node. `already`: how many nodes there have
+    so much free now, which an autoscaler that is asked for it counts first, and the plan may use."""
 
     number: int
     domains: Mapping[str, str]
@@ -60,6 +61,7 @@ class NewNodes(Struct, frozen=True, eq=False, kw_only=True):
     unlike: tuple[str, ...] = ()
     taints: tuple[Taint, ...] = ()
     pods: tuple[ForPods, ...] = ()
+    already: int = 0
 
 
 class Enlarged(Struct, frozen=True, eq=False):
@@ -136,6 +138,18 @@ def bare_node(snapshot: Snapshot, kind: NodeKind) -> NewNodes:
         free={},
         unlike=tuple(k for k, v in kind.labels.items() if like.labels.get(k) != v),
         taints=taints,
+    )
+
+
+def _already(first: Posed, new: NewNodes) -> int:
+    state = first.simulation.state
+    asked = [(r, 1 if r == PODS else amount) for r, amount in new.free.items()]
+    return sum(
+        new.domains.items() <= node.labels.items()
+        and set(lasting_spec(node).taints) <= set(new.taints)
+        and not first.simulation.barred[row]
+        and all(state.allocatable(r)[row] - state.requested[r][row] >= amount for r, amount in asked)
+        for row, node in enumerate(state.table.nodes)
     )
 
 
@@ -360,7 +374,7 @@ def room(snapshot: Snapshot, options: PlanOptions, made: Plan) -> Room:
         nothing,
         searched=not effort.fell_short,
         least=best.excess,
-        nodes=new_nodes(posed, best, thought_of.every),
+        nodes=tuple(replace(n, already=_already(first, n)) for n in new_nodes(posed, best, thought_of.every)),
         instead=instead(first, options, keep, posed, best, with_them.residual_excess, effort)
         if len(best.nodes) == 1
         else None,

@@ -440,8 +440,9 @@ Examples:
   # The same for a cluster in a file, for a script
   rebalancer room --snapshot cluster.json.gz -o json
 \b
-  # As objects that ask an autoscaler to hold this room ready
+  # As objects that ask an autoscaler to hold this room ready: cluster-autoscaler, Karpenter
   rebalancer room -o capacitybuffer
+  rebalancer room -o placeholder
 """
 
 
@@ -452,6 +453,7 @@ class RoomForm(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CAPACITYBUFFER = "capacitybuffer"
+    PLACEHOLDER = "placeholder"
 
 
 @reaches_a_cluster
@@ -470,7 +472,13 @@ def room(
     Changes nothing. Where an excess stays for other reasons, no node is named.
     """
     from rebalancer.planner import plan as plan_of
-    from rebalancer.report.missing_room import section, to_buffers
+    from rebalancer.report.missing_room import (
+        BUFFER_NOTES,
+        PLACEHOLDER_NOTES,
+        section,
+        to_buffers,
+        to_placeholders,
+    )
     from rebalancer.report.output import to_builtins, to_json
     from rebalancer.report.text import clean
     from rebalancer.runtime.commands.reports import missing_room
@@ -491,16 +499,21 @@ def room(
     with progress("looking for the fewest nodes"):
         found = missing_room(loaded.snapshot, planning, planned, asked=True)
     assert found is not None
-    objects, left_out = to_buffers(found)
+    asks = {
+        RoomForm.CAPACITYBUFFER: (to_buffers, BUFFER_NOTES),
+        RoomForm.PLACEHOLDER: (to_placeholders, PLACEHOLDER_NOTES),
+    }
     if output is RoomForm.JSON:
         sys.stdout.write(to_json(found))
     elif output is RoomForm.YAML:
         sys.stdout.write(to_yaml(to_builtins(found)))
-    elif output is RoomForm.CAPACITYBUFFER:
-        sys.stdout.write("---\n".join(map(to_yaml, objects)))
+    elif output in asks:
+        made, notes = asks[output]
+        objects, left_out = made(found)
+        if objects:
+            sys.stdout.write("".join(f"# {line}\n" for line in notes) + "---\n".join(map(to_yaml, objects)))
+        for sentence in left_out:
+            typer.echo(clean(f"not asked for: {sentence}"), err=True)
     else:
         for line in section(found):
             typer.echo(clean(line))
-    if output is RoomForm.CAPACITYBUFFER:
-        for sentence in left_out:
-            typer.echo(clean(f"not asked for: {sentence}"), err=True)

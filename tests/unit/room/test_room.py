@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from rebalancer.admission.pod_security import violations
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.report.missing_room import command, headline, to_buffers
+from rebalancer.report.missing_room import command, headline, to_buffers, to_placeholders
 from rebalancer.room import Room
 from rebalancer.runtime.commands.reports import missing_room
 from tests.support.build import daemon_set, deployment, node, pdb, snapshot, workload
@@ -132,7 +133,30 @@ def test_a_buffer_asks_for_the_room_in_its_zone() -> None:
     assert spec["containers"][0]["resources"]["requests"] == {"cpu": "100m", "memory": "64Mi"}
 
 
-def test_no_buffer_for_a_zone_that_has_no_name() -> None:
+@pytest.mark.parametrize("made", [to_buffers, to_placeholders])
+def test_what_is_asked_for_comes_beside_the_room_that_is_there_and_keeps_restricted(made: Any) -> None:
+    """Of four pods that are to go to b, b-0 takes two: an autoscaler would count it as what is asked for."""
+    things = [node("a-0").zone("a"), node("b-0").zone("b").cpu("250m")]
+    room = found(things, workload("web").spread("zone").placed({"a-0": 8}))
+    assert [(n.number, n.free["cpu"], n.already) for n in room.nodes] == [(1, 200, 1)]
+    objects, _ = made(room)
+    assert objects[0]["spec"]["replicas"] == 2
+    template = objects[-1].get("template") or objects[-1]["spec"]["template"]
+    assert template["spec"]["affinity"]["podAntiAffinity"], "each on a node of its own"
+    assert violations(template, "restricted") == ()
+    del template["spec"]["securityContext"]
+    assert len(violations(template, "restricted")) == 2
+
+
+def test_a_placeholder_is_a_deployment_that_selects_its_own_pods() -> None:
+    ((made,), _) = to_placeholders(found(SMALL, workload("web").spread("zone").placed({"a-0": 6})))
+    assert (made["apiVersion"], made["kind"], made["spec"]["replicas"]) == ("apps/v1", "Deployment", 1)
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert made["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("made", [to_buffers, to_placeholders])
+def test_no_buffer_for_a_zone_that_has_no_name(made: Any) -> None:
     things = CASES["minDomains asks for a zone that is not there"][0]
-    objects, left_out = to_buffers(found(*things))
+    objects, left_out = made(found(*things))
     assert (objects, len(left_out)) == ([], 1)
