@@ -37,7 +37,15 @@ from rebalancer.kube.lists import (
     malformed,
     pages,
 )
-from rebalancer.kube.resources import LABEL_USERS, LIMIT_RANGES, NAMED, RESOURCES, Resource, kinds_within
+from rebalancer.kube.resources import (
+    ENDPOINT_SLICES,
+    LABEL_USERS,
+    LIMIT_RANGES,
+    NAMED,
+    RESOURCES,
+    Resource,
+    kinds_within,
+)
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node
@@ -300,6 +308,22 @@ class Objects:
             raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
         return tuple(found)
 
+    def serving(self, namespace: str, service: str) -> frozenset[str]:
+        """The uids of the pods that a Service sends to, by its EndpointSlices. Raises NotFoundError where
+        these are not served."""
+        slices, chosen = ENDPOINT_SLICES, f"kubernetes.io/service-name={service}"
+        target = Target("list", slices, namespace)
+        found: set[str] = set()
+        try:
+            for page in pages(self._connection, slices, wait=self._wait, namespace=namespace, labels=chosen,
+                              backoff=self._backoff):  # fmt: skip
+                for raw in page.items or ():
+                    every = msgspec.json.decode(raw, type=_EndpointSlice).endpoints or ()
+                    found |= {e.target_ref.uid for e in every if e.conditions.ready is not False}
+        except MALFORMED as e:
+            raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
+        return frozenset(found)
+
     def nodes(self) -> tuple[Node, ...]:
         """All nodes."""
         return tuple(o for o in self._list("Node")[1] if isinstance(o, Node))
@@ -392,6 +416,23 @@ class Objects:
                 target=target,
                 code=200,
             ) from e
+
+
+class _Target(Struct, frozen=True):
+    uid: str = ""
+
+
+class _Conditions(Struct, frozen=True):
+    ready: bool | None = None
+
+
+class _Endpoint(Struct, frozen=True, rename="camel"):
+    target_ref: _Target = _Target()
+    conditions: _Conditions = _Conditions()
+
+
+class _EndpointSlice(Struct, frozen=True):
+    endpoints: tuple[_Endpoint, ...] | None = None
 
 
 PodReader = Callable[[str, str], Pod | None]

@@ -128,6 +128,8 @@ NAMED = {
 """Kinds of which single objects are read, by the names that templates give."""
 LIMIT_RANGES = Resource("LimitRange", "", "v1", "limitranges")
 """Read where pods are about to be evicted only, as few namespaces have one."""
+ENDPOINT_SLICES = Resource("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices")
+"""Read before the old pod of a replacement that came first goes."""
 LABEL_USERS = tuple(
     Resource(kind, group, "", plural, namespaced)
     for kind, group, plural, namespaced in (

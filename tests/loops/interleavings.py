@@ -79,6 +79,9 @@ class Watch:
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         return self.seen.workloads_by_name.get((kind, namespace, name))
 
+    def services(self, _: str) -> tuple[()]:
+        return ()
+
     def wait_current(self, _: Collection[str], __: float, ___: float, ____: Callable[[], bool]) -> str:
         self.seen = self._world.read()
         return ""

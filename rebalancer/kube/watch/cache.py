@@ -26,7 +26,13 @@ from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node, NodeClaim, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
-from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import (
+    PodDisruptionBudget,
+    ResourceQuota,
+    Service,
+    VerticalPodAutoscaler,
+    Workload,
+)
 
 # One kind that is watched namespace by namespace, as if it were watched as a whole.
 
@@ -418,6 +424,10 @@ class WatchCache:
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """All quotas of a namespace; none where they may not be read."""
         return tuple(q for q in self._every(ResourceQuota) if q.metadata.namespace == namespace)
+
+    def services(self, namespace: str) -> tuple[Service, ...]:
+        """All Services of a namespace; none where they may not be read."""
+        return tuple(s for s in self._every(Service) if s.metadata.namespace == namespace)
 
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         """All vertical autoscalers of a namespace; none where they may not be read."""

@@ -31,8 +31,9 @@ from rebalancer.kube.evictor import Evictor
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Snapshot
-from rebalancer.model.workload import Workload
+from rebalancer.model.workload import Service, Workload
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import Method
@@ -88,8 +89,20 @@ class Reads(Protocol):
         ...
 
 
+class LiveReads(Reads, Protocol):
+    """The same, with what is asked only before an eviction."""
+
+    def serving(self, namespace: str, service: str) -> frozenset[str]:
+        """The uids of the pods that a Service sends to."""
+        ...
+
+
 class Watched(Protocol):
     """`rebalancer.kube.watch.cache.WatchCache`, likewise."""
+
+    def services(self, namespace: str) -> tuple[Service, ...]:
+        """All Services of a namespace."""
+        ...
 
     def pods(self) -> Mapping[Identity, Pod]:
         """All pods by namespace and name."""
@@ -128,7 +141,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     settings or a workload ask for the method. `most`: how many pods may be released in the cluster. `until`:
     when the cycle's time is over (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
 
-    reads: Reads
+    reads: LiveReads
     watched: Watched
     patches: Patches
     by: str
@@ -467,7 +480,8 @@ class Releases:
 
         def may_not() -> Reason | None:
             """Before each request, a further one too: the other pods are read last."""
-            if (no := permission()) is not None or step(self._seen(o, self._parts.reads)[0]).do is Do.EVICT:
+            no = permission() or self._not_serving(o, pod)
+            if no is not None or step(self._seen(o, self._parts.reads)[0]).do is Do.EVICT:
                 return no
             say = (
                 f"the other pods of {pod.key}'s owner are not as many, or not as long Available, as it takes"
@@ -488,6 +502,27 @@ class Releases:
         elif eviction.result in _NO or (reason is not None and reason.code not in PASSING) or self._late(o):
             o.refused = Held.NEVER
         self._say(o, Step(do=Do.WAIT, why=eviction.message))
+        return None
+
+    def _not_serving(self, o: _Open, old: Pod) -> Reason | None:
+        """Why the owner's other pods do not serve yet: a Service that sends to the old pod lacks one of them.
+        Once it has all, they have to do so for a while."""
+        for service in self._parts.watched.services(old.namespace):
+            name, selects = service.metadata.name, Selector.equals(service.spec.selector)
+            if not service.spec.selector or not selects.matches(old.template.labels):
+                continue
+            own = [p for p in self._own(o, self._parts.reads) if selects.matches(p.template.labels)]
+            try:
+                there = self._parts.reads.serving(old.namespace, name)
+            except NotFoundError:
+                return None  # a server without EndpointSlices
+            except ForbiddenError as e:
+                say = f"whether Service {name} sends to the pods that stay cannot be seen: {e.message}"
+                return Reason(ReasonCode.NOT_REPLACED_FIRST, say, {}, e.remedy)
+            if lacks := [p.name for p in own if p.ready and p.uid not in there]:
+                o.enough_since = self._clock.monotonic()
+                say = f"Service {name} does not send to {', '.join(lacks[:3])} yet"
+                return Reason(ReasonCode.REPLACEMENT_NOT_READY, say)
         return None
 
     def _given_back(self, o: _Open) -> Outcome | None:

@@ -23,7 +23,7 @@ from rebalancer.outcome import CycleReport, Eviction, Fate
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD
-from rebalancer.policy.options import PolicyOptions
+from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
@@ -36,12 +36,13 @@ from rebalancer.runtime.cycle.replacements import SettleLimits
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
-from rebalancer.sandbox.resources import ApiError
+from rebalancer.sandbox.resources import ApiError, Resource
 from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
 from tests.support.build import deployment, nodes, objects, pdb, pod, replica_set
 from tests.support.runs.one_cycle import Story
 from tests.support.sandbox import Cluster, Cut, Reply, bind
+from tests.support.sandbox.custom import served
 from tests.support.scheduler.plain import Json
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
@@ -437,6 +438,80 @@ def test_a_bare_replica_set_is_spread_and_takes_what_it_let_go_with_it(gone: str
         assert all(MARK not in (p["metadata"].get("annotations") or {}) for p in left)
         assert len(left) == (0 if gone else 6)
         assert gone or Counter(p["spec"]["nodeName"][0] for p in left) == Counter("aabbcc"), report.message
+
+
+SLICES = Resource(
+    "discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "endpointslice", True,
+    storage="endpointslices.discovery.k8s.io",
+)  # fmt: skip
+
+
+def service() -> Json:
+    meta = {"name": "web", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": {"owner": "web"}}}
+
+
+def sends_to(chosen: list[Json]) -> Json:
+    """What the controller of endpoints would write."""
+    labels = {"kubernetes.io/service-name": "web"}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web-x", "namespace": "default", "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [
+            {
+                "addresses": ["10.0.0.1"],
+                "conditions": {"ready": True},
+                "targetRef": {"uid": p["metadata"]["uid"]},
+            }
+            for p in chosen
+        ],
+    }
+
+
+def test_the_old_pod_stays_until_its_service_sends_to_the_new_one(tmp_path: Path) -> None:
+    told = []
+
+    def follow() -> None:
+        told.append(
+            (len(pods(cluster)), any(a.resource == "endpointslices" for a in cluster.server.accesses))
+        )
+        cluster.store.modify(
+            "EndpointSlice",
+            "web-x",
+            "default",
+            lambda o: o.update(sends_to(pods(cluster)) | {"metadata": o["metadata"]}),
+        )
+
+    one = replace(FIRST, policy=replace(FIRST.policy, max_total=Limit(1)))
+    with served(SLICES), Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        cluster.store.create(service())
+        cluster.store.create(sends_to(pods(cluster)))
+
+        def asked() -> bool:
+            return sum(a.resource == "endpointslices" for a in cluster.server.accesses) > 1
+
+        with Ready(cluster) as ready, once_when(asked, follow):
+            report, _ = cycle(cluster, tmp_path, replace(OPTIONS, planning=one))
+        cluster.settle()
+        assert told == [(7, True)], "it was asked, and the old pod stayed"
+        assert report.evicted == 1
+        assert (len(pods(cluster)), ready.fewest) == (6, 6)
+
+
+def test_where_what_serves_may_not_be_seen_the_old_pod_is_given_back_for(tmp_path: Path) -> None:
+    with served(SLICES), Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
+        cluster.settle()
+        cluster.store.create(service())
+        before = names(cluster)
+        cluster.faults.add(Reply(403), resource="endpointslices")
+        with Ready(cluster) as ready:
+            report, _ = cycle(cluster, tmp_path)
+        cluster.settle()
+        assert report.outcomes[0].status is Fate.UNDONE
+        assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
 
 
 # -- processes that end at any request, and those that come after
