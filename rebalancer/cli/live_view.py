@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Eviction, Fate, Observer, Outcome
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
-from rebalancer.report.terminal import Rows, indented
+from rebalancer.report.terminal import Rows, put
 from rebalancer.report.text import brief, clean, name_of, plural, short_key
 from rebalancer.runtime.commands.demo import DemoResult
 from rebalancer.sandbox import Cluster, is_ready
@@ -312,11 +311,11 @@ def conclude(console: Console, board: Board, result: DemoResult) -> None:
             Text(f"{old.skew} → {new.skew}", style),
             f"{old.worst_domain_loss:.0%} → {new.worst_domain_loss:.0%}",
         )
-    console.print(indented(table.table(console, console.width - 2), 2), soft_wrap=True)
+    put(console, table, 2)
     _stays(console, board.last)
     _history(console, result)
     console.print()
-    console.print(_verdict(board, result))
+    put(console, _verdict(board, result))
 
 
 def _by_identity(plan: Plan) -> dict[tuple[str, str, str], ConstraintResult]:
@@ -335,12 +334,12 @@ def _stays(console: Console, plan: Plan) -> None:
     console.print(Text("What stays, and why", "bold underline"))
     for result in left:
         head = f"{name_of(result)}, {short_key(result.constraint.topology_key)}: "
-        console.print(Padding(Text(clean(f"{head}excess {result.excess}"), "bold"), (0, 0, 0, 2)))
+        put(console, Text(clean(f"{head}excess {result.excess}"), "bold"), 2)
         for reason in result.reasons:
             why = Text.assemble((reason.code.value, "yellow"), " ", clean(reason.message))
-            console.print(Padding(why, (0, 0, 0, 4)))
+            put(console, why, 4)
             if reason.remedy:
-                console.print(Padding(Text(f"→ {clean(reason.remedy)}", "cyan"), (0, 0, 0, 6)))
+                put(console, Text(f"→ {clean(reason.remedy)}", "cyan"), 6)
 
 
 def _history(console: Console, result: DemoResult) -> None:
@@ -351,8 +350,8 @@ def _history(console: Console, result: DemoResult) -> None:
     console.print(Text("Why was my pod evicted? The ledger knows", "bold underline"))
     p = result.history[-1]
     asked = Text(clean(f"$ rebalancer history {p.namespace}/{p.pod}"), "dim")
-    console.print(Padding(asked, (0, 0, 0, 2)))
-    console.print(Padding(Text(clean(p.path)), (0, 0, 0, 4)))
+    put(console, asked, 2)
+    put(console, Text(clean(p.path)), 4)
 
 
 def _verdict(board: Board, result: DemoResult) -> Text:

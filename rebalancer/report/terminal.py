@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from rebalancer.drill.lost import NODE, Honored, WorkloadLoss
@@ -68,6 +67,8 @@ class Rows:
             wide[widest] -= 1
             over -= 1
         below = [i for i in range(len(self.columns)) if i not in beside]
+        # What belongs to a row stands under its name, which a narrow first column moves to the right.
+        under = 4 + (wide[0] + _GAP if wide[0] <= 4 else 0)
         lines: list[Text] = []
         for number, row in enumerate(cells):
             lines += _side_by_side(
@@ -75,7 +76,8 @@ class Rows:
             )
             for i in below if number else ():
                 label = Text(f"{self.columns[i]}: ", "dim")
-                lines += (Text("    ").append_text(x) for x in _wrapped(console, label + row[i], width - 4))
+                told = _wrapped(console, label + row[i], width - under)
+                lines += (Text(" " * under).append_text(x) for x in told)
         return Text("\n").join(lines)
 
     def lines(self) -> Text:
@@ -135,7 +137,8 @@ def put(console: Console, what: str | Text | Rows, indent: int = 0, *, lined: bo
         console.print(plain(what), soft_wrap=True)
         return
     if isinstance(what, Text):
-        console.print(Padding(what, (0, 0, 0, indent)))
+        lines = _wrapped(console, what, console.width - indent)
+        console.print(indented(Text("\n").join(lines), indent), soft_wrap=True)
         return
     indent += len(what) - len(bare := what.lstrip(" "))
     # Of what is indented the lines that follow are so by two more.
@@ -339,14 +342,14 @@ class _View:
         """Writes the verdict, and what was looked at."""
         style = "bold yellow" if self.report.summary.violated else "bold green"
         if lead := words.lead(self.report):
-            self.console.print(plain(lead, style))
+            put(self.console, plain(lead, style))
         told = "is told without --summary" if self.showing.summary else "is told below"
-        self.console.print(plain(text.headline(self.report, told), style))
-        self.console.print(plain(text.facts(self.report), "dim"))
+        put(self.console, plain(text.headline(self.report, told), style))
+        put(self.console, plain(text.facts(self.report), "dim"))
         for wait in words.waits(self.report):
-            self.console.print(plain(wait, "yellow"))
+            put(self.console, plain(wait, "yellow"))
         if skewed := text.out_of_scope(self.report):
-            self.console.print(plain(skewed, "dim"))
+            put(self.console, plain(skewed, "dim"))
 
     def overview(self) -> None:
         """Writes what goes with each zone, and the grade of each namespace."""
@@ -362,7 +365,7 @@ class _View:
         """Writes the verdict once more under a long report, whose beginning has scrolled away."""
         if self.printed > _LONG and not self.showing.summary:
             self.console.print()
-            self.console.print(plain(text.headline(self.report, "is told above"), "bold"))
+            put(self.console, plain(text.headline(self.report, "is told above"), "bold"))
 
     def constraints(self) -> None:
         """Writes the violated constraints, the worst first, with the counts now and after the plan."""

@@ -52,7 +52,7 @@ def lead(report: Report) -> str:
     other = f" and {_share(mended)}"
     if _domain(mended) != _domain(worst):
         other = f"; losing {_domain(mended)} takes {_share(mended)}"
-    return f"{said}{other}, {after} {percent(mended.planned)}."
+    return f"{said}{other}, {percent(mended.planned)} {after}."
 
 
 def _domain(r: Risk) -> str:

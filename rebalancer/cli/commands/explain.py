@@ -265,7 +265,7 @@ def history(
         say(short.note)
     if not found:
         about = f" about {what}" if what else ""
-        say(f"nothing is remembered{about}: not in {place}, and no event, which last about an hour")
+        say(f"nothing is remembered{about}: neither in {place} nor in events, which last about an hour")
 
 
 def _lines(p: HistoryLine) -> list[str]:

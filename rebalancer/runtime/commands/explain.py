@@ -103,16 +103,22 @@ SHORT_KINDS = {
 _WORKLOADS = frozenset({"deployment", "statefulset", "replicaset", "replicationcontroller"})
 
 
+def _kind_and_name(text: str) -> tuple[str, str]:
+    """Of deploy/web, deployments/web or deployment.apps/web."""
+    kind, _, name = text.partition("/")
+    kind = kind.lower().partition(".")[0]
+    return SHORT_KINDS.get(kind, kind.removesuffix("s")), name
+
+
 def is_workload(text: str) -> bool:
     """Whether it is KIND/NAME, as in deploy/web."""
-    kind, _, name = text.partition("/")
-    return bool(name) and SHORT_KINDS.get(kind.lower(), kind.lower()) in _WORKLOADS
+    kind, name = _kind_and_name(text)
+    return bool(name) and kind in _WORKLOADS
 
 
 def pods_of(snapshot: Snapshot, text: str, namespace: str = "") -> list[Pod]:
     """The pods of the workload KIND/NAME, such as deploy/web. Raises UserError unless there is one."""
-    kind, _, name = text.partition("/")
-    kind, owners = SHORT_KINDS.get(kind.lower(), kind.lower()), Owners(snapshot, PolicyOptions())
+    (kind, name), owners = _kind_and_name(text), Owners(snapshot, PolicyOptions())
     found: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         own = owners.of(pod)
@@ -126,9 +132,8 @@ def pods_of(snapshot: Snapshot, text: str, namespace: str = "") -> list[Pod]:
         raise UserError(f"several namespaces have {text}", f"say which: -n with one of {spaces}")
     if not found:
         where = f" in {namespace}" if namespace else ""
-        raise UserError(
-            f"no pod of {text}{where} among {len(snapshot.pods):,}", "KIND/NAME, as kubectl has it"
-        )
+        lists = f"`kubectl get {kind} {f'-n {namespace}' if namespace else '-A'}` lists the names"
+        raise UserError(f"no pod of {text}{where} among {len(snapshot.pods):,}", lists)
     return next(iter(found.values()))
 
 

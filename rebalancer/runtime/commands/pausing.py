@@ -205,7 +205,7 @@ def resume_all(settings: Settings, connection: Connection, *, domain: str = "", 
     out = {d for b in found.brakes for d in paused_domains(b.annotations, now)} - {domain}
     return Done(
         brakes=[*free, *done],
-        lifted=[f"{place}: {d.before}" for place, d in done.items() if d.before],
+        lifted=[f"{place} (it said: {d.before})" for place, d in done.items() if d.before],
         still_out=sorted(out),
         released=released,
         not_set=not_set,

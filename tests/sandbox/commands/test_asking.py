@@ -133,6 +133,7 @@ CHOSEN = [
     (("deploy/cart",), {"Deployment/cart"}),
     (("deployment/cart", "-n", "shop"), {"Deployment/cart"}),
     (("sts/orders-db",), {"StatefulSet/orders-db"}),
+    (("deployments.apps/cart",), {"Deployment/cart"}),
     (("-l", "app=cart"), {"Deployment/cart"}),
     (("-l", "app in (cart, search)"), {"Deployment/cart", "Deployment/search"}),
     (("-l", "app,app notin (cart),app!=search", "-n", "ml"), {"Deployment/model-server"}),
@@ -160,7 +161,7 @@ def test_a_report_of_some_workloads_has_theirs_alone(
 
 
 WRONG = [
-    (("deploy/nowhere",), "no pod of deploy/nowhere among 59"),
+    (("deploy/nowhere",), "among 59; `kubectl get deployment -A` lists the names"),
     (("-l", "a,,b"), "'a,,b' is no label selector"),
     (("deploy/cart", "-l", "app=cart"), "one workload, or --selector"),
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -24,10 +26,12 @@ from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import run_once
 from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings, plan_options
+from tests.docs.console import Shown, missing
 from tests.support.sandbox import Cluster
 from tests.support.servers.budget_watch import BudgetWatch
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 
+ROOT = Path(__file__).parents[3]
 STAYS = {
     "data/orders-db": "pinned-by-volume",
     "ml/model-server": "no-feasible-node",
@@ -122,6 +126,10 @@ def test_the_command_tells_the_whole_story_in_plain_lines() -> None:
     table = done.output.partition("Before and after\n")[2].partition("\n\n")[0].splitlines()
     assert len(table) == 1 + 14, "a row each, none wrapped"
     assert max(map(len, table)) <= 120
+    assert not [line for line in done.output.splitlines() if line != line.rstrip()]
+    [end] = re.findall(r"^Done: [^`]+", (ROOT / "README.md").read_text(), re.MULTILINE)
+    shown = Shown("README.md", "demo", (" ".join(end.split()),))
+    assert not missing(shown, done.output)
 
 
 @pytest.mark.usefixtures("quick")

@@ -92,9 +92,9 @@ def test_a_pause_holds_once_and_ends_with_resume(server: ApiServer, tmp_path: Pa
         assert "incident 4711" in held.stdout
         assert evictions(server) == 0
         over = call(server, tmp_path, "resume")
-        assert over.stdout == "the pause is over: ConfigMap default/rebalancer-brake: incident 4711\n", (
-            over.stderr
-        )
+        assert (
+            over.stdout == "the pause is over: ConfigMap default/rebalancer-brake (it said: incident 4711)\n"
+        ), over.stderr
         assert call(server, tmp_path, "once", "--execute").returncode == 0
     assert evictions(server) == 4
 
@@ -303,7 +303,9 @@ def test_resuming_names_what_it_lifts_and_nothing_else(tmp_path: Path) -> None:
         elsewhere = call(server, tmp_path, "resume", "--namespace", "tenant")
         assert elsewhere.stdout == "nothing was paused: ConfigMap tenant/settings\n", elsewhere.stderr
         over = call(server, tmp_path, "resume")
-        assert over.stdout == "the pause is over: ConfigMap ops/rebalancer-brake: true\n", over.stderr
+        assert over.stdout == "the pause is over: ConfigMap ops/rebalancer-brake (it said: true)\n", (
+            over.stderr
+        )
         assert said(server, *REAL) is None
 
 
@@ -347,7 +349,9 @@ def test_a_brake_that_may_not_be_set_is_named_and_nothing_is_called_paused(tmp_p
         call(server, tmp_path, "pause")
         over = call(server, tmp_path, "resume", token="t")
         assert over.returncode == 4
-        assert over.stdout == "the pause is over only in part: ConfigMap tenant/settings: it's bad\n"
+        assert (
+            over.stdout == "the pause is over only in part: ConfigMap tenant/settings (it said: it's bad)\n"
+        )
         assert "kubectl annotate configmap rebalancer-brake -n ops rebalancer.io/pause-" in over.stderr
 
 

@@ -110,7 +110,9 @@ def test_a_port_that_is_taken_is_an_error_in_one_line(server: ApiServer, tmp_pat
 
 def test_history_tells_why_a_pod_was_evicted(server: ApiServer, tmp_path: Path) -> None:
     empty = call(server, tmp_path, "history")
-    assert empty.stdout.startswith("nothing is remembered: not in ConfigMap default/rebalancer-ledger")
+    assert empty.stdout.startswith(
+        "nothing is remembered: neither in ConfigMap default/rebalancer-ledger nor"
+    )
     with moving(server):
         call(server, tmp_path, "once", "--execute")
     victim = next(a.name for a in server.accesses if a.subresource == "eviction")
