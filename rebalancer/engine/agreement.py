@@ -458,7 +458,7 @@ class Agreement:
             result=result,
             certain=not uncertainties(self.state, framework.profile, pod.template),
             version=self.state.version.text,
-            profile=framework.profile.scheduler_name,
+            profile=framework.profile.known_as,
             nodes=nodes,
             plugins=tuple(plugins),
             branches=tuple(sorted(branches)),

@@ -257,7 +257,7 @@ def _of_drivers(state: ClusterState, template: PodTemplate) -> Iterator[str]:
 def doubts(framework: Framework, template: PodTemplate, witness: Witness | None = None) -> Iterator[str]:
     """Why the verdict on the pod may not be the scheduler's, in sentences: by its own decisions, and where
     nothing was recorded. `witness`: a newer one than the state has."""
-    state, name = framework.state, framework.profile.scheduler_name
+    state, name = framework.state, framework.profile.known_as
     witness = state.witness if witness is None else witness
     waits = state.version.minor >= (1, 37) and WAITING_RESIZES in state.requested
     here = {which: why for (profile, which), why in witness.doubted.items() if profile == name}

@@ -6,10 +6,12 @@ Rule: pkg/scheduler/apis/config/v1 (default_plugins.go, defaults.go).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.model.decode import without_nulls
 from rebalancer.model.pod import NodeAffinity, TopologySpreadConstraint
@@ -72,9 +74,11 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
     """One profile: its plugins by extension point, in order, and their arguments.
 
     `unknown`: enabled plugins that the engine does not have; `percentage_of_nodes_to_score` 0 = adaptive.
+    `digest`: of the configuration that it is from, "" where none was given.
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER
+    digest: str = ""
     pre_filters: tuple[str, ...] = FILTERS
     filters: tuple[str, ...] = FILTERS
     scores: tuple[tuple[str, int], ...] = SCORES
@@ -92,6 +96,11 @@ class Profile(Struct, frozen=True, eq=False, kw_only=True):
     balanced_resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
+
+    @property
+    def known_as(self) -> str:
+        """By what evidence on it is remembered: with another configuration it is another profile."""
+        return f"{self.scheduler_name} {self.digest}".rstrip()
 
     def nodes_to_find(self, nodes: int) -> int:
         """After how many feasible nodes the search stops, of `nodes` in all; only these are scored.
@@ -257,8 +266,9 @@ def parse_config(document: Mapping[str, object]) -> SchedulerConfig:
         raise ConfigError(f"apiVersion {wire.api_version!r} is none of {GROUP}{{{','.join(VERSIONS)}}}")
     extenders = tuple(e.url_prefix for e in wire.extenders)
     percentage = wire.percentage_of_nodes_to_score or 0
-    profiles = tuple(_profile(p, percentage) for p in wire.profiles) or (
-        Profile(percentage_of_nodes_to_score=percentage),
+    digest = blake2b(msgspec.json.encode(wire, order="sorted"), digest_size=4).hexdigest()
+    profiles = tuple(replace(_profile(p, percentage), digest=digest) for p in wire.profiles) or (
+        Profile(percentage_of_nodes_to_score=percentage, digest=digest),
     )
     warnings = [f"scheduler extender {url!r} is not asked" for url in extenders]
     for profile in profiles:

@@ -648,7 +648,8 @@ class Memory(SharedLedger):
                     profile,
                     branch,
                 ): f"the scheduler did otherwise than predicted, and until {COVERED} decisions in a row on "
-                f"{branch!r} are as predicted, what rests on it is likely: {s.disagreed}"
+                f"{branch!r} are as predicted, or planner.schedulerConfig is another, what rests on it is "
+                f"likely: {s.disagreed}"
                 for (profile, branch), s in here.items()
                 if s.disagreed
             },

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from rebalancer.engine.config import Witness
+from rebalancer.engine.config import Witness, parse_config
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings import plan_with_findings
@@ -123,6 +124,19 @@ def test_what_reads_more_than_a_decision_that_was_not_as_predicted_rests_on_it_t
     cluster = snapshot(*nodes(a=1, b=1), web, server_version="v1.36.2")
     assert len(plan_with_findings(cluster).moves) == 2
     assert not plan_with_findings(cluster, doubting(branch)).moves
+
+
+def test_another_configuration_of_the_scheduler_is_another_rule() -> None:
+    group = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    one, same, other = (parse_config({**group, "percentageOfNodesToScore": n}) for n in (40, 40, 50))
+    web = workload("web").spread("zone", 1).placed({"a-0": 4})
+    cluster = snapshot(*nodes(a=1, b=1), web, server_version="v1.36.2")
+    for config, stays in ((None, True), (one, False)):
+        options = replace(doubting(SPREADS), scheduler=config)
+        assert bool(plan_with_findings(cluster, options).moves) is not stays
+    named = {c.profile("default-scheduler").known_as for c in (one, same, other)}
+    assert len(named) == 2
+    assert all(name.startswith("default-scheduler ") for name in named)
 
 
 def test_a_rule_that_reads_nothing_of_the_pod_is_in_doubt_for_all_of_them() -> None:
