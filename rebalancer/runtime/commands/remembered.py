@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import nullcontext
 from datetime import UTC
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.reading import Objects
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -27,7 +29,7 @@ from rebalancer.policy.owners import Owners
 from rebalancer.policy.waits import HistoryRules, Paused, is_wait
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.commands.explain import SHORT_KINDS
-from rebalancer.runtime.commands.source import Source, cluster_options
+from rebalancer.runtime.commands.source import Source, cluster_options, connected
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.memory import Memory
@@ -44,7 +46,7 @@ class Remembered(Struct, frozen=True, eq=False):
     """`memory`: as it is of somebody who watches; None: there is none. `canary`: how many evictions go one or
     two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again.
     `paused`: domains that are taken out. `held`: why nothing at all is evicted now. `daemon`: the rules of
-    somebody who does not watch."""
+    somebody who does not watch. `source`: the live cluster that is asked what else a plan rests on."""
 
     memory: Memory | None = None
     canary: int = 0
@@ -52,12 +54,15 @@ class Remembered(Struct, frozen=True, eq=False):
     paused: Paused = {}
     held: tuple[Reason, ...] = ()
     daemon: HistoryRules = HistoryRules()
+    source: Source | None = None
 
     def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
         """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
         if self.memory is not None:
             self.memory.looked(snapshot)
-        plan = remembering(planning, self.memory, paused=lambda: self.paused)(snapshot)
+        with connected(self.source) if self.source is not None else nullcontext() as connection:
+            reads = Objects(connection, wait=threading.Event().wait) if connection is not None else None
+            plan = remembering(planning, self.memory, reads=reads, paused=lambda: self.paused)(snapshot)
         waits = self._waits(snapshot, plan)
         return plan, replace(planning, policy=replace(planning.policy, waiting_owners=waits))
 
@@ -99,7 +104,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
     A report needs no right beyond `list`, so an unreadable ledger is no error.
     """
     if settings.ledger.mode != "configMap":
-        return Remembered()
+        return Remembered(source=source)
     connection = Connection(cluster_options(source))
     try:
         wait = threading.Event().wait
@@ -113,7 +118,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         if why is not None and why.code is ReasonCode.NO_BRAKE and places.none_yet:
             why = None  # whoever evicts where nothing is installed brings a brake
         if not found.serial:
-            return Remembered(held=() if why is None else (why,))
+            return Remembered(held=() if why is None else (why,), source=source)
         stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
         known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
         memory.ledger = replace(known, irreplaceable=stuck)
@@ -122,10 +127,11 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         windows = live_options(settings, connection, places).windows
         shut = outside(windows, clock.now(), clock.latest()) if windows else None
         held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
-        return Remembered(memory, canary, stuck, pause.out, held, memory_rules(settings, attended=False))
+        daemon = memory_rules(settings, attended=False)
+        return Remembered(memory, canary, stuck, pause.out, held, daemon, source)
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
-        return Remembered()
+        return Remembered(source=source)
     finally:
         connection.close()
 

@@ -215,8 +215,8 @@ def remembering(
     paused: Callable[[], Paused] = dict,
 ) -> Planning:
     """The planner with the owners that memory leaves alone. `reads`: asked whether what their templates name
-    is there and LimitRanges admit them; None: nobody evicts, nobody is asked. `paused`: the domains that
-    somebody has taken out.
+    is there and LimitRanges admit them; None: nobody is asked. `paused`: the domains that somebody has taken
+    out.
 
     The first plan is what would be done if nobody waited: so it is known that it is waits, and not the
     cluster, which keep something from being done. If it moves pods of owners that wait, or that lack
@@ -247,15 +247,14 @@ def remembering(
         return make(snapshot, replace(planning, policy=policy, witness=witness))
 
     def planned(snapshot: Snapshot, approved: Approved | None = None) -> Plan:
-        if memory is None:
-            return without(snapshot, approved, planning.policy.waiting_owners)
-        made, away, out = without(snapshot, approved, {}), dict[str, Reason](), paused()
+        away = dict(planning.policy.waiting_owners) if memory is None else {}
+        made, out = without(snapshot, approved, away), paused()
         if not known(made.moves):
-            made = without(snapshot, approved, {})
+            made = without(snapshot, approved, away)
         for number in range(_ROUNDS):
             movers = {m.owner.key: m.owner for m in made.moves}
             refused, unseen = missing(made.moves, reads) if reads is not None else ({}, ())
-            waits = memory.waits(snapshot, made, out)
+            waits = memory.waits(snapshot, made, out) if memory is not None else {}
             # Whom no plan moves waits for nothing, unless it would be in the way of an end.
             last = number == _ROUNDS - 1
             away |= {o: why for o, why in waits.items() if last or o in movers} | refused
@@ -264,13 +263,15 @@ def remembering(
             made = without(snapshot, approved, away)
         else:
             # Who moves in the last of them, and waits, waits all the same.
-            late = memory.waits(snapshot, made, out)
+            late = memory.waits(snapshot, made, out) if memory is not None else away
             moves = (replace(m, waits=late.get(m.owner.key, m.waits)) for m in made.moves)
             made = replace(made, moves=tuple(moves))
         if reads is not None:
             asked = not_looked_at(movers.values())
             rests = tuple(a for a in made.assumptions if a not in asked)
             made = replace(made, assumptions=(*rests, *unseen))
+        if memory is None:
+            return made
         more = [
             *undone(snapshot, made, memory.undone_moves(), memory.today),
             *out_domains(memory.out_for(ANY_POD, snapshot.nodes, out)),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
-from rebalancer.planner import plan
+from rebalancer.planner import PlanOptions, plan
 from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.commands.remembered import remembered
+from rebalancer.runtime.commands.source import Source, load_snapshot
 from rebalancer.runtime.live.configured import LiveOptions
+from rebalancer.settings import load_settings
 from tests.support.build import claim, decoded, deployment, nodes, objects, volume, workload
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
@@ -241,6 +245,16 @@ def test_a_limit_range_that_would_refuse_the_replacement(when: str) -> None:
     assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
     (said,) = {b.reason.message for b in run.story.plans[-1].blocked}
     assert "LimitRange default/small would refuse its replacement: cpu is at most 500m" in said
+
+
+def test_a_report_of_a_cluster_asks_what_an_eviction_asks(tmp_path: Path) -> None:
+    with ApiServer([*objects(LARGE), SMALL]) as server:
+        source = Source(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
+        snapshot = load_snapshot(source).snapshot
+        found, _ = remembered(load_settings(env={}), source).plan(snapshot, PlanOptions())
+    assert not found.moves
+    assert {b.reason.code for b in found.blocked} == {ReasonCode.REPLACEMENT_REFUSED}
+    assert not any("was not looked at" in a for a in found.assumptions)
 
 
 def test_where_they_may_not_be_read_the_plan_says_so_and_goes_on() -> None:
