@@ -26,8 +26,10 @@ from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node, NodeClaim, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
+from rebalancer.model.storage import CSIDriver, CSINode, StorageClass
 from rebalancer.model.workload import (
     PodDisruptionBudget,
+    PriorityClass,
     ResourceQuota,
     Service,
     VerticalPodAutoscaler,
@@ -436,6 +438,11 @@ class WatchCache:
     def node_claims(self) -> tuple[NodeClaim, ...]:
         """All of Karpenter's claims; none where they may not be read."""
         return self._every(NodeClaim)
+
+    def classes(self) -> list[Object]:
+        """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses; none of what may not be read."""
+        kinds: tuple[type[Object], ...] = (StorageClass, CSINode, CSIDriver, PriorityClass)
+        return [o for kind in kinds for o in self._every(kind)]
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes; the same tuple as long as none of them changes."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
@@ -39,6 +40,10 @@ class Watched(Protocol):
         """All of Karpenter's."""
         ...
 
+    def classes(self) -> Collection[Object]:
+        """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses."""
+        ...
+
     def snapshot(self, now: float) -> Snapshot:
         """Everything."""
         ...
@@ -55,6 +60,7 @@ class ClusterNow:
         self._claims = snapshot.node_claims
         self._now = snapshot.now
         self._pods: Mapping[Identity, Pod] = {}
+        self._classes: dict[int, Object] = {}
         self._groups: dict[str, Groups] = {}
         self._templates: dict[str, dict[int, tuple[PodTemplate, int]]] = {}
         self.simulation = self._begin(snapshot)
@@ -63,7 +69,9 @@ class ClusterNow:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
         nodes, claims = self._watched.nodes(), self._watched.node_claims()
         renewed = claims != self._claims and self._renewed(nodes, claims)
+        renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
         if nodes is not self._nodes or renewed:
+            # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow(nodes):
                 self.simulation = self._begin(self._watched.snapshot(self._now))
             self._nodes = nodes
@@ -128,6 +136,13 @@ class ClusterNow:
 
     def _begin(self, snapshot: Snapshot) -> Simulation:
         self._pods = {(p.namespace, p.name): p for p in snapshot.pods}
+        by_class = (
+            snapshot.storage_classes,
+            snapshot.csi_nodes,
+            snapshot.csi_drivers,
+            snapshot.priority_classes,
+        )
+        self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates = defaultdict(dict)
         for pod in snapshot.pods:

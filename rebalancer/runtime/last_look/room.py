@@ -148,6 +148,8 @@ class Room:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         if (held := held_now(self._planned, self._cluster.templates(pod.namespace))) is not None:
             return held
+        if _default(self._planned) != _default(simulation.snapshot):
+            return _changed("since the plan, new pods without a PriorityClass have another priority")
         sizing = self._cluster.autoscalers(pod.namespace)
         if (resized := self.resized(move, sizing)) is not None:
             return resized
@@ -250,6 +252,12 @@ class Room:
                 f"since the plan, what {pod.key} was to mend has been mended: no constraint has an excess",
             )
         return None
+
+
+def _default(snapshot: Snapshot) -> set[tuple[str, int]]:
+    """Name and value of each PriorityClass that counts for all pods that name none."""
+    every = snapshot.priority_classes.values()
+    return {(c.metadata.name, c.value) for c in every if c.global_default}
 
 
 def _changed(message: str, **numbers: int) -> Reason:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
@@ -34,6 +35,9 @@ class Blind:
 
     def pods(self) -> Mapping[Identity, Pod]:
         return {(p.namespace, p.name): p for p in self._cluster.pods}
+
+    def classes(self) -> tuple[Object, ...]:
+        return ()
 
     def node_claims(self) -> tuple[NodeClaim, ...]:
         return self._cluster.node_claims

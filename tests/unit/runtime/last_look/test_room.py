@@ -38,6 +38,12 @@ class World:
             pods=self.by_name,
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             node_claims=lambda: self.cluster.node_claims,
+            classes=lambda: [
+                *self.cluster.storage_classes.values(),
+                *self.cluster.csi_nodes.values(),
+                *self.cluster.csi_drivers.values(),
+                *self.cluster.priority_classes.values(),
+            ],
             snapshot=self.snapshot,
         )
         self.witness = NO_WITNESS
@@ -166,6 +172,20 @@ def test_a_template_is_known_as_long_as_a_pod_of_it_may_come_again() -> None:
         w.pods.popitem()
         now.catch_up()
         assert len(now.templates("default")) == (left > 0)
+
+
+def test_another_default_priority_ends_what_was_planned_with_the_former() -> None:
+    """A replacement that ranks higher may preempt others."""
+    w = web()
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    gold: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+    for built, rank in enumerate(({"value": 9}, {"value": 9, "globalDefault": True}), 1):
+        classes = snapshot({**gold, **rank}).priority_classes
+        w.cluster = msgspec.structs.replace(w.cluster, priority_classes=classes)
+        for _ in range(2):
+            assert (w.code(move) is ReasonCode.CHANGED_SINCE_PLAN) is ("globalDefault" in rank)
+            assert w.built == built, "built again once, for classes by which volumes attach, too"
 
 
 def test_room_that_is_given_back_is_seen() -> None:
