@@ -307,10 +307,11 @@ class Agreement:
         that the engine knows: a pod that was put elsewhere says nothing of a node that had no chance."""
         pod, state = decision.pod, self.state
         framework = self._frameworks.of(pod.template)
+        if framework.profile.nodes_to_find(state.table.size) < state.table.size or state.nominated:
+            return set()
         first = self._number - len(self._events)
-        since = list(self._events)[max(0, decision.since - first) :]
-        some = framework.profile.nodes_to_find(state.table.size) < state.table.size
-        if some or state.nominated or any(e.key != pod.key for e in since) or self._others_wait(decision):
+        since = islice(self._events, max(0, decision.since - first), None)
+        if any(e.key != pod.key for e in since) or self._others_wait(decision):
             return set()
         found = set()
         with self._as(around, lambda _: False, pod):
