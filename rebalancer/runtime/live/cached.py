@@ -141,7 +141,8 @@ class CachedReader(Observer):
             new = self._cache.pod(namespace, name)
         except CacheNotReadyError:
             return False
-        return new is not None and (new.terminating or (bool(new.node_name) and new.ready))
+        # The watch has told of it, or the outcome would not name it: if it is gone, somebody else took it.
+        return new is None or new.terminating or (bool(new.node_name) and new.ready)
 
 
 def _number(version: str) -> int:

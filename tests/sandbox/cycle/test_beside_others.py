@@ -9,11 +9,15 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.planner import PlanOptions
+from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from tests.support.build import NOW, node, node_claim, nodes, objects, pdb, pod, workload
+from tests.support.build import NOW, deployment, node, node_claim, nodes, objects, pdb, pod, workload
 from tests.support.runs.machine import Machine
-from tests.support.runs.one_cycle import EXECUTE, SKEWED
+from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
+from tests.support.sandbox import ApiServer, evict, is_ready
 from tests.support.sandbox.custom import ADD_ONS, served
+from tests.support.servers.api import FakeTime
 
 ALONE = replace(EXECUTE, beside_descheduler=False)
 DESCHEDULER = pod("d-1").labels(app="descheduler").on("b-0")
@@ -110,3 +114,57 @@ def test_an_autoscaler_that_undoes_every_move_is_left_to_itself_for_longer_and_l
         assert "4 of 4 moves of this week were undone, at 2 times: nodes" in finding.message
         m.time.at += 86_400  # the cap of a day
         assert m.cycle(rules).report.evicted == 2, "not for ever"
+
+
+MOST, PODS = 3, 24
+
+
+class Rival:
+    """Another controller that evicts pods of the same Deployment meanwhile, and takes down who has
+    evicted what: how many are away whenever pods of ours have gone, and on which node each pod was."""
+
+    def __init__(self, server: ApiServer, times: int) -> None:
+        self.server, self.left, self.turns = server, times, 0
+        self.theirs: list[str] = []
+        self.ours = 0
+        self.away: list[int] = []
+        self.nodes: dict[str, str] = {}
+
+    def step(self, _: float) -> None:
+        """Looks, and evicts in every other step."""
+        pods = self.server.store.list("Pod")
+        ready = [p for p in pods if is_ready(p) and "deletionTimestamp" not in p["metadata"]]
+        self.nodes |= {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in pods}
+        evicted = sum(a.subresource == "eviction" and a.code == 201 for a in self.server.accesses)
+        if evicted > self.ours:
+            self.away.append(PODS - len(ready))
+            self.ours = evicted
+        self.turns += 1
+        if self.turns % 2 == 0 and self.left:
+            self.left -= 1
+            name = ready[self.turns % len(ready)]["metadata"]["name"]
+            self.theirs.append(name)
+            evict(self.server.store, "default", name, {"metadata": {"name": name}})
+
+
+def test_beside_another_that_evicts_no_more_are_away_and_each_is_told_by_whom() -> None:
+    web = deployment("web").spread("zone", 1).placed({"a-0": PODS})
+    made = objects(nodes(a=1, b=1, c=1), web)
+    for o in made:
+        if o["kind"] == "Deployment":
+            o["spec"]["strategy"] = {"rollingUpdate": {"maxUnavailable": MOST, "maxSurge": 1}}
+    policy = PolicyOptions(in_flight_per_owner=Limit(number=MOST))
+    with ApiServer(made) as server:
+        rival, time = Rival(server, 5), FakeTime(at=2e9)
+        time.during = rival.step
+        run = Run(server, replace(EXECUTE, planning=PlanOptions(policy=policy)), time=time)
+        rival.step(0.0)
+    assert run.report.evicted == rival.ours > 0
+    assert max(rival.away) <= MOST, "theirs count as ours do"
+    mine = [o for o in run.report.outcomes if o.evicted]
+    assert not {o.move.pod.name for o in mine}.intersection(rival.theirs)
+    landed = [o for o in mine if o.replacement]
+    assert len({o.replacement for o in landed}) == len(landed), "no pod stands for two moves"
+    assert all(o.node == rival.nodes[o.replacement.partition("/")[2]] for o in landed)
+    assert len(rival.theirs) == 5, "it was busy all the time"
+    assert run.zones() == [8, 8, 8]
