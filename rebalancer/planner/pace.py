@@ -92,8 +92,15 @@ _LONGEST = 900.0
 
 AT_FIRST = 5
 """So many replacements are on their way at first, where there is a pace."""
-STAYS = 20.0
-"""Seconds that one has to stay Ready before more follow: without a readiness probe all are Ready at once."""
+_STAYS = 20.0
+
+
+def stays(per_second: float | None) -> float:
+    """Seconds that one has to stay Ready before more follow: without a readiness probe all are Ready at once.
+
+    As long as twenty evictions take, 20 s at most: who wants another pace sets it.
+    """
+    return min(_STAYS, 20 / per_second) if per_second else 0.0
 
 
 class Throttle(Struct, frozen=True):
@@ -154,7 +161,7 @@ def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
     if throttle.per_second and plan.moves:
         started = (len(plan.moves) - 1) / throttle.per_second + usual
         if len(plan.moves) > AT_FIRST:
-            started += max(0.0, usual + STAYS - AT_FIRST / throttle.per_second)
+            started += max(0.0, usual + stays(throttle.per_second) - AT_FIRST / throttle.per_second)
     seconds = max(longest, crowded, started)
     if first := min(throttle.canary, len(plan.moves)):
         # One, then two at a time; what is left of the plan then takes its share of the whole.

@@ -20,7 +20,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
-from rebalancer.planner.pace import AT_FIRST, STAYS, Chain
+from rebalancer.planner.pace import AT_FIRST, Chain
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.owners import added_gates
 from rebalancer.runtime.cycle.clock import Clock
@@ -141,7 +141,7 @@ class SlowStart:
         snapshot: Snapshot,
         plan: Plan,
         ready: Callable[[], Iterable[tuple[str, float]]],
-        stays: float = STAYS,
+        stays: float,
     ) -> None:
         fixed = sorted({plan.constraints[i].constraint.topology_key for m in plan.moves for i in m.fixes})
         self._domains = {

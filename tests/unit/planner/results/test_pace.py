@@ -40,7 +40,11 @@ def test_evictions_per_second_and_the_canary_take_their_time() -> None:
     seen = snapshot(*nodes(a=1, b=1), *many)
     made = plan(seen)
     assert pace(made, seen).seconds == UNKNOWN
-    assert pace(made, seen, Throttle(per_second=1.0)).seconds == 39 + UNKNOWN
+    first_stay = UNKNOWN + 20 - 5
+    assert pace(made, seen, Throttle(per_second=1.0)).seconds == first_stay + 39 + UNKNOWN
+    assert pace(made, seen, Throttle(per_second=20.0)).seconds == round(
+        UNKNOWN + 1 - 5 / 20 + 39 / 20 + UNKNOWN
+    )
     assert pace(made, seen, Throttle(canary=5)).seconds == round(3 * UNKNOWN + UNKNOWN * 35 / 40), (
         "1, 2 and 2 before"
     )
