@@ -234,7 +234,26 @@ def to_html(report: Report, command: Command = AS_CALLED) -> str:
         )
     )
     # ASCII with character references: browsers store that with one byte a character and open it faster.
-    return page.encode("ascii", "xmlcharrefreplace").decode()
+    return _whole_words(page).encode("ascii", "xmlcharrefreplace").decode()
+
+
+_NO_PROSE = re.compile(r"(?s)(<(?:svg|pre|script|style|title)\b.*?</(?:svg|pre|script|style|title)>)")
+_SENTENCE = re.compile(r"(?<=>)[^<>]*\s[^<>]*(?=<)")
+_HYPHENATED = re.compile(r"\S*\w-\w\S*")
+
+
+def _whole_words(page: str) -> str:
+    """The page with names that are not broken at their hyphens, as long as they fit a line."""
+
+    def marked(sentence: re.Match[str]) -> str:
+        return (
+            _HYPHENATED.sub(r'<span class="w">\g<0></span>', sentence[0])
+            if "-" in sentence[0]
+            else sentence[0]
+        )
+
+    parts = _NO_PROSE.split(page)
+    return "".join(part if i % 2 else _SENTENCE.sub(marked, part) for i, part in enumerate(parts))
 
 
 def _slug(c: ConstraintResult) -> str:
@@ -270,6 +289,7 @@ def environment() -> Environment:
         signed=lambda n: f"{n:+d}".replace("-", "−"),
     )
     made.globals.update(
+        brief=text.brief,
         leaving=text.leaving,
         landing=text.landing,
         listing=text.listing,

@@ -170,3 +170,13 @@ def test_no_rule_of_the_page_breaks_words_that_fit_a_line() -> None:
     style = (Path(page_module.__file__).parent / "style.css").read_text()
     assert "anywhere" not in style
     assert "break-all" not in style
+
+
+def test_no_name_in_a_sentence_of_the_page_is_broken_at_its_hyphens() -> None:
+    page = render(report("eks"), Format.HTML)
+    body = re.sub(r"(?s)<(svg|pre|script|style|title)\b.*?</\1>", "", page)
+    whole = re.findall(r'<span class="w">([^<]+)</span>', body)
+    assert any(".eu-central-1.compute.internal" in word for word in whole)
+    for sentence in re.findall(r">([^<]+)<", re.sub(r'<span class="w">[^<]+</span>', "", body)):
+        assert len(sentence.split()) < 2 or not re.search(r"\w-\w", sentence), sentence
+    assert not re.search(r"saves 1 pods\b", page)
