@@ -63,9 +63,10 @@ class Lines(Observer):
         self._say(f"  not evicted: {namespace}/{pod}: {reason.message} ({reason.code.value})")
 
     def on_eviction(self, move: Move, eviction: Eviction) -> None:
-        """Prints an eviction that was accepted. The others are printed with their outcome."""
+        """Prints an eviction that was accepted, and before it a release. The others are printed with their
+        outcome."""
         if eviction.evicted:
-            self._say(f"  evicted: {said_move(move)}")
+            self._say(f"  {'released' if eviction.released else 'evicted'}: {said_move(move)}")
 
     def on_outcome(self, outcome: Outcome) -> None:
         """Prints how a move ended."""

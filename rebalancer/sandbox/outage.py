@@ -3,8 +3,9 @@
 Zone c was away for an hour. Its pods were made again in zones a and b, which no constraint forbids while
 zone c has no nodes. Now its nodes are back, and empty. Losing zone a today would take half of most services.
 
-Three groups stay as they are whatever is evicted: a database whose volumes were made in zones a and b, model
-servers for which zone c has no room, and a service whose budget allows no disruption at all.
+Two groups stay as they are whatever is evicted: a database whose volumes were made in zones a and b, and
+model servers for which zone c has no room. A service whose budget allows no disruption is mended only where
+pods may be replaced first.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from rebalancer.kube.answers import error_of
 from rebalancer.kube.connection import Backoff, Connection, Response
-from rebalancer.kube.errors import Target, TransportError
+from rebalancer.kube.errors import KubeError, Target, TransportError
 from rebalancer.kube.evictor import LiveEvictor
 from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.kube.patches import ReleasePatches
@@ -273,8 +273,8 @@ class Interleaving(History):
         before, self.who = self.who, "us"
         try:
             self._cycle(InProcess(self, dies_at, sent=sent, calm=fresh), NOTHING_NEW if fresh else FIRST)
-        except Killed:
-            pass
+        except (Killed, KubeError):
+            pass  # as where the ledger cannot be read when it begins
         finally:
             self.depth, self.who = self.depth - 1, before
 

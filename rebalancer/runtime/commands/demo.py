@@ -26,13 +26,13 @@ from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_to_act
 from rebalancer.sandbox import Cluster
 from rebalancer.sandbox.outage import after_outage
-from rebalancer.settings import load_settings
+from rebalancer.settings import load_settings, plan_options
 
 GRACE = 1.5
 READY_AFTER = (1.5, 4.0)
 """Seconds from a pod's place to Ready, at random in between: a real cluster takes tens of seconds."""
 INTERVAL = 2.0
-_LIMITS = SettleLimits(ready=30.0, pending=10.0, poll=0.1)
+_LIMITS = SettleLimits(ready=30.0, pending=10.0, serving=2.0, poll=0.1)
 
 
 class DemoResult(Struct, frozen=True, eq=False):
@@ -73,11 +73,13 @@ def run_demo(
     one has failed, when `stop` is set, or after `timeout` seconds. Brake, ledger and events are there."""
     connection = Connection(ClusterOptions(kubeconfig=str(kubeconfig)))
     clock = SystemClock(stop)
-    settings = load_settings(env={}, flags={"evictions": {"enabled": True}})
+    settings = load_settings(env={}, flags={"evictions": {"enabled": True, "method": "auto"}})
     places = places_to_act(settings, connection, wait=clock.wait)
     # Somebody watches, so nothing has to wait; what is evicted is written down as ever.
     memory = memory_of(settings, connection, places, clock, attended=True)
-    live = LiveOptions(execute=True, settle=_LIMITS, brake=places.brake, events="all")
+    live = LiveOptions(
+        execute=True, settle=_LIMITS, brake=places.brake, events="all", planning=plan_options(settings)
+    )
     cycles: list[CycleReport] = []
     end = threading.Event()
     given_up = threading.Timer(timeout, _both(end.set, stop.set))

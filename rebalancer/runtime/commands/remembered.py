@@ -146,7 +146,7 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     """One line of `rebalancer history`, and its JSON: an eviction, or a warning about one.
 
     `at`: epoch seconds. `node` → `landed`, as far as known. `destinations`: how many nodes were predicted, of
-    which `predicted` is one.
+    which `predicted` is one. `method`: "replaceFirst" where the replacement came before the eviction.
     """
 
     at: float
@@ -161,6 +161,7 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     landed: str = ""
     reason: str = ""
     message: str = ""
+    method: str = "evict"
 
     @property
     def path(self) -> str:
@@ -205,6 +206,7 @@ def _of_entry(e: Entry) -> HistoryLine:
         replacement=e.replacement,
         landed=e.landed,
         reason=e.reason,
+        method=e.method or "evict",
         message="; ".join(filter(None, [e.message, e.approved and f"approved by {e.approved}"])),
     )
 

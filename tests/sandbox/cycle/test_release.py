@@ -44,6 +44,7 @@ from tests.support.runs.one_cycle import Story
 from tests.support.sandbox import Cluster, Cut, Reply, bind
 from tests.support.sandbox.custom import served
 from tests.support.scheduler.plain import Json
+from tests.support.servers.kubectl import kubectl_with, needs_kubectl
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
 FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
@@ -707,6 +708,22 @@ def test_before_an_uninstall_all_is_given_back(tmp_path: Path) -> None:
             assert [o.status for o in done] == [Fate.UNDONE]
             assert (names(cluster), marks(cluster), ready.fewest) == (before, [], 6)
             assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
+@needs_kubectl
+def test_what_others_see_meanwhile(tmp_path: Path) -> None:
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        process(cluster, tmp_path, 1, dies_at=4, sent=True)
+        cluster.settle()
+        (old,) = released(cluster)
+        kubectl = kubectl_with(cluster.kubeconfig(tmp_path / "kubectl"))
+        with pytest.raises(AssertionError, match="declare no controller"):
+            kubectl("drain", old["spec"]["nodeName"], "--dry-run=server")
+        with pytest.raises(AssertionError, match="timed out"):
+            kubectl("rollout", "status", "deployment/web", "--timeout=1s")
+        selected = kubectl("get", "pods", "-l", "owner=web", "-o", "name").split()
+        assert len(selected) == 7, "as the Deployment selects, by which an HPA counts"
 
 
 def test_forged_and_copied_marks_move_nothing(tmp_path: Path) -> None:
