@@ -246,11 +246,13 @@ def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]
                 yield _unclear(here, "", words, value)
         made = w.template if parent is None else None
         yield from _misplaced(here, w.metadata, made.labels if made is not None else {})
-    for name, namespace in survey.snapshot.namespaces.items():
-        if evictable.outside(name) is None:
-            for words, value in unclear(namespace.metadata.annotations, foreign):
-                yield _unclear(f"Namespace/{name}", "", words, value)
-            yield from _misplaced(f"Namespace/{name}", namespace.metadata, {})
+    spaces = {n: s.metadata for n, s in survey.snapshot.namespaces.items() if evictable.outside(n) is None}
+    others = {f"Namespace/{name}": metadata for name, metadata in spaces.items()}
+    others |= {f"Node/{node.name}": node.metadata for node in survey.snapshot.nodes}
+    for of, metadata in others.items():
+        for words, value in unclear(metadata.annotations, foreign):
+            yield _unclear(of, "", words, value)
+        yield from _misplaced(of, metadata, {})
 
 
 def _misplaced(of: str, metadata: ObjectMeta, on_pods: Mapping[str, str]) -> Iterator[Finding]:

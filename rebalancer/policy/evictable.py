@@ -27,15 +27,19 @@ from rebalancer.policy.replacement import Replacements
 # can be used only once at a time.
 
 
-class NotReadyNodes:
-    """The nodes of a snapshot that are not Ready."""
+class ByNode:
+    """What the nodes of a snapshot say of the pods on them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._names = frozenset(n.name for n in snapshot.nodes if not n.ready)
+        said = ((n.name, own_verdict(n.metadata.annotations, n.labels)) for n in snapshot.nodes)
+        self._no = {name: verdict[1] for name, verdict in said if verdict is not None and not verdict[0]}
 
     def why_not(self, pod: Pod, owner: Workload | None) -> Reason | None:
-        """Why the pod's replacement might never be made; None if its owner does not wait until the pod is
-        gone."""
+        """Why the pod stays, as somebody has said no on its node; or its replacement might never be made, as
+        its owner waits until the pod is gone."""
+        if pod.node_name in self._no:
+            return Reason(ReasonCode.ANNOTATION, f"node {pod.node_name} carries {self._no[pod.node_name]}")
         if owner is None or owner.kind != "StatefulSet" or pod.node_name not in self._names:
             return None
         return Reason(
@@ -136,7 +140,7 @@ class Evictable:
         self._single_attach_volumes = SingleAttachVolumes(snapshot)
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
-        self._not_ready_nodes = NotReadyNodes(snapshot)
+        self.by_node = ByNode(snapshot)
         self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}
         self._own_templates: dict[int, tuple[Pod, bool]] = {}
         self._threshold = options.priority_threshold
@@ -438,9 +442,9 @@ PROTECTIONS = (
         Evictable._by_what_it_shares,
     ),
     _protection(
-        "a node that is not Ready",
-        "A StatefulSet's pod stays on it: it may never end there, and there is no replacement before that.",
-        lambda e, pod: e._not_ready_nodes.why_not(pod, e.owners.of(pod)),
+        "the pod's node",
+        "Pods stay on one that says no, and a StatefulSet's on one that is not Ready, as they may never end.",
+        lambda e, pod: e.by_node.why_not(pod, e.owners.of(pod)),
     ),
     _protection(
         "a shared volume",

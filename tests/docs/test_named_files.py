@@ -37,3 +37,10 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 def test_a_file_that_is_gone_is_noticed() -> None:
     text = "see `spread/skew.py`, `planner/` and `spread/gone.py`"
     assert missing(text, {"/x/rebalancer/spread/skew.py", "/x/rebalancer/planner"}) == ["spread/gone.py"]
+
+
+def test_every_promise_of_the_security_model_names_its_test() -> None:
+    table = (ROOT / "docs" / "security.md").read_text().split("## Threats")[1].split("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    assert [row for row in rows if "(`tests/" not in row] == []

@@ -56,7 +56,7 @@ class ClusterNow:
         self._config = config
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
-        self._nodes = snapshot.nodes
+        self.nodes = snapshot.nodes
         self._claims = snapshot.node_claims
         self._now = snapshot.now
         self._pods: Mapping[Identity, Pod] = {}
@@ -70,11 +70,11 @@ class ClusterNow:
         nodes, claims = self._watched.nodes(), self._watched.node_claims()
         renewed = claims != self._claims and self._renewed(nodes, claims)
         renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
-        if nodes is not self._nodes or renewed:
+        if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow(nodes):
                 self.simulation = self._begin(self._watched.snapshot(self._now))
-            self._nodes = nodes
+            self.nodes = nodes
         self._claims = claims
         live = self._watched.pods()
         known = self._pods

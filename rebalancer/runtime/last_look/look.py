@@ -455,9 +455,11 @@ class Looking:
         parent = self.read.parent.result()
         named = Namespace(metadata=there) if isinstance(there, ObjectMeta) else None
         read = [o for o in (self.read.owner.result(), parent, named) if o is not None]
-        snapshot = build_snapshot(read, now=self.look.now())
+        nodes = [n for n in self.look.room.nodes if n.name == live.node_name]
+        snapshot = build_snapshot([*read, *nodes], now=self.look.now())
         every = [Evictable(snapshot, policy) for policy in self._policies()]
         reason = next(filter(None, (judged.scope(live) for judged in every)), None)
+        reason = reason or every[0].by_node.why_not(live, every[0].owners.of(live))
         new = parent is not None and self._parent is None and not self._in_flight
         return reason or (every[0].owners.rollout(parent) if new and parent is not None else None)
 

@@ -17,7 +17,7 @@ import numpy as np
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.storage import claim_volumes
-from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.node import Node, ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -104,6 +104,11 @@ class Room:
         """The namespace as it was planned with; None where that is not known."""
         found = self._planned.namespaces.get(name)
         return found.metadata if found is not None else None
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """As of the last `why_not`."""
+        return self._cluster.nodes
 
     def storage(self, move: Move) -> Iterator[tuple[str, ObjectMeta]]:
         """Kind and metadata of the claims that the replacement mounts and of their volumes, as planned."""

@@ -369,6 +369,26 @@ def test_a_node_that_changed_in_what_no_plan_rests_on_does_not(world: World, cha
     assert world.code() is None
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "code"),
+    [
+        ("a-0", {"annotations": {"rebalancer.io/evict": "false"}}, ReasonCode.ANNOTATION),
+        ("a-0", {"annotations": {"rebalancer.io/pause": "we look"}}, ReasonCode.ANNOTATION),
+        ("a-0", {"labels": {"rebalancer.io/evict": "no"}}, ReasonCode.ANNOTATION),
+        ("a-0", {"annotations": {"rebalancer.io/evict": "true"}}, None),
+        ("b-0", {"annotations": {"rebalancer.io/evict": "false"}}, None),
+    ],
+)
+def test_a_no_on_the_node_that_a_pod_would_leave_is_heard(
+    world: World, name: str, said: Any, code: ReasonCode | None
+) -> None:
+    """In the plan, too."""
+    world.patch("Node", name, {"metadata": said})
+    assert world.code() is code
+    blocked = {b.reason.code for b in plan(world.cache.snapshot(NOW)).blocked}
+    assert blocked == ({code} if code is not None else set())
+
+
 def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:
     before = len(world.server.accesses)
     assert [world.code() for _ in range(5)] == [None] * 5
