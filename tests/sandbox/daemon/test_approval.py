@@ -382,6 +382,7 @@ def test_a_daemon_starts_a_cycle_once_somebody_approves_on_the_command_line(tmp_
         until(lambda: evictions(server) == 6)
         events = [e["message"] for e in server.store.list("Event") if e["reason"] == "EvictionsProposed"]
         assert len(events) == 1
+        assert f" -n default rebalancer.io/approve={revision} --overwrite" in events[0]
         once = call(server, tmp_path, "once", "--config", str(d.config))
         assert (once.returncode, once.stdout) == (1, "")
         assert "approval.mode is required" in once.stderr

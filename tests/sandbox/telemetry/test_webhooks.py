@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rebalancer.outcome import Proposal
 from rebalancer.runtime.live.configured import Notifying, notifying
 from rebalancer.settings import Settings, SettingsError, load_settings
 from rebalancer.telemetry.start import TelemetryOptions, telemetry_for
@@ -54,6 +55,19 @@ def test_slack_gets_text_in_its_own_markup(tmp_path: Path) -> None:
     assert head.startswith("*&lt;!channel&gt;: 4 pods evicted")
     assert len(pods) == 4
     assert all(line.startswith("• default/web-0000") and "a-0 → " in line for line in pods)
+
+
+def test_a_plan_that_waits_is_told_with_the_command_that_approves_it(tmp_path: Path) -> None:
+    command = "kubectl annotate configmap rebalancer-plan -n ops rebalancer.io/approve=1f3a09c2d4e5 --overwrite"
+    with hook() as h, hook() as chat:
+        files = {"webhook": h.file(tmp_path, "one"), "slack": chat.file(tmp_path, "two")}
+        with notifying(settings(**files), context="prod") as told:
+            told.observer.on_proposal(Proposal("ops", "rebalancer-plan", 6, command, "6 evictions: …"))
+        (body,) = map(json.loads, h.bodies)
+        (said,) = map(json.loads, chat.bodies)
+    assert (body["end"], body["stuck"], body["evicted"]) == ("proposed", False, 0)
+    assert body["text"] == f"prod: 6 evictions wait for approval: {command}"
+    assert command in said["text"]
 
 
 def test_templates_make_the_bodies(tmp_path: Path) -> None:
