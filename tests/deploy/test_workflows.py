@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -64,6 +65,7 @@ def test_placeholders_are_in_one_file_that_the_release_fills() -> None:
 
 
 def test_the_notes_of_a_release_are_its_section_with_the_date_of_its_commit(tmp_path: Path) -> None:
+    assert "workflow" not in (ROOT / "CHANGELOG.md").read_text().partition("\n## ")[2]
     sections = ("## 1.1.0, unreleased", "No.", "## 1.0.0, unreleased", "### A", "- Yes.", "## 0.9.0", "No.")
     (tmp_path / "CHANGELOG.md").write_text("\n\n".join(("# Changes", *sections)))
     steps = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["release"]["steps"]
@@ -168,6 +170,32 @@ def test_the_plugin_that_the_workflow_packs_starts_the_package(tmp_path: Path) -
         [script, "report", "-n", "a b"], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"run --spec {tmp_path}/installed/{wheel} kubectl-rebalancer report -n a b\n"
+
+
+def test_security_insights_are_about_the_repository_that_releases(tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    here = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "me/it"}
+    env = os.environ | here | {"GITHUB_REPOSITORY_OWNER": "me", "GITHUB_REF_NAME": f"v{__version__}"}
+    script = run_of("Security Insights").replace("$(git log -1 --format=%cs)", "2026-01-02")
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, check=True)
+    text = (tmp_path / "dist" / "SECURITY-INSIGHTS.yml").read_text()
+    made = yaml.safe_load(text)
+    assert (made["header"]["schema-version"], made["header"]["last-updated"]) == ("2.0.0", "2026-01-02")
+    assert made["repository"]["url"] == "https://github.com/me/it"
+    assert {a["name"] for a in made["project"]["administrators"]} == {"me"}
+    assert "$" not in text
+    named = re.findall(rf"me/it/blob/v{re.escape(__version__)}/([\w./-]+)", text)
+    assert set(named) == {"SECURITY.md", "LICENSE", "docs/security.md"}
+    assert all((ROOT / name).is_file() for name in named)
+
+
+def test_the_chart_says_what_artifact_hub_shows() -> None:
+    meta = yaml.safe_load((ROOT / "deploy" / "helm" / "rebalancer" / "Chart.yaml").read_text())
+    kind, _, picture = meta["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(picture).startswith(b"<svg ")
+    said = {key.removeprefix("artifacthub.io/"): value for key, value in meta["annotations"].items()}
+    assert said == {"category": "integration-delivery", "license": "Apache-2.0", "prerelease": "false"}
 
 
 def test_the_krew_manifest_is_of_this_version() -> None:

@@ -58,7 +58,9 @@ def test_slack_gets_text_in_its_own_markup(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_waits_is_told_with_the_command_that_approves_it(tmp_path: Path) -> None:
-    command = "kubectl annotate configmap rebalancer-plan -n ops rebalancer.io/approve=1f3a09c2d4e5 --overwrite"
+    command = (
+        "kubectl annotate configmap rebalancer-plan -n ops rebalancer.io/approve=1f3a09c2d4e5 --overwrite"
+    )
     with hook() as h, hook() as chat:
         files = {"webhook": h.file(tmp_path, "one"), "slack": chat.file(tmp_path, "two")}
         with notifying(settings(**files), context="prod") as told:
