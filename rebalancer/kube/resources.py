@@ -113,6 +113,7 @@ _ALL = (
     Resource("VerticalPodAutoscaler", "autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
     Resource("DeviceClass", "resource.k8s.io", "v1", "deviceclasses", namespaced=False),
     Resource("NodeClaim", "karpenter.sh", "v1", "nodeclaims", namespaced=False),
+    Resource("NodePool", "karpenter.sh", "v1", "nodepools", namespaced=False),
 )
 
 RESOURCES: dict[str, Resource] = {r.kind: r for r in _ALL}

@@ -441,7 +441,7 @@ _GROUPS = {
     "PriorityClass": "scheduling.k8s.io",
     "HorizontalPodAutoscaler": "autoscaling",
     **dict.fromkeys(("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"), "storage.k8s.io"),
-    "NodeClaim": "karpenter.sh",
+    **dict.fromkeys(("NodeClaim", "NodePool"), "karpenter.sh"),
     "DeviceClass": "resource.k8s.io",
     "VerticalPodAutoscaler": "autoscaling.k8s.io",
 }
@@ -455,6 +455,7 @@ CLUSTER_SCOPED = frozenset(
         "CSIDriver",
         "PriorityClass",
         "NodeClaim",
+        "NodePool",
         "DeviceClass",
     }
 )

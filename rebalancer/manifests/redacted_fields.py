@@ -601,6 +601,18 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "DeviceClass": fields(metadata=META, spec=fields(extendedResourceName=resource)),
+    "NodePool": fields(
+        metadata=META,
+        spec=fields(
+            template=fields(
+                metadata=fields(labels=labels),
+                spec=fields(requirements=each(requirement), taints=each(requirement)),
+            ),
+            limits=_QUANTITIES,
+            replicas=same,
+        ),
+        status=fields(resources=_QUANTITIES),
+    ),
     "NodeClaim": fields(
         metadata=META,
         spec=fields(expireAfter=same, terminationGracePeriod=same),

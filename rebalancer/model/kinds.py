@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from rebalancer.model.node import NODEPOOL, DeviceClass, Node, NodeClaim, ObjectMeta
+from rebalancer.model.node import NODEPOOL, DeviceClass, Node, NodeClaim, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.storage import (
     CSIDriver,
@@ -44,6 +44,7 @@ Object = (
     | CSIDriver
     | CSIStorageCapacity
     | NodeClaim
+    | NodePool
     | VerticalPodAutoscaler
     | DeviceClass
     | ObjectMeta
@@ -65,6 +66,7 @@ PLAIN: dict[str, type[Struct]] = {
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
     "ResourceQuota": ResourceQuota,
     "NodeClaim": NodeClaim,
+    "NodePool": NodePool,
     "VerticalPodAutoscaler": VerticalPodAutoscaler,
     "DeviceClass": DeviceClass,
 }
@@ -81,7 +83,7 @@ KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})
 
 # What cannot be known if a kind is missing, because a file has no object of it or it may not be listed.
 
-ADD_ONS = {"NodeClaim": NODEPOOL, "VerticalPodAutoscaler": "", "DeviceClass": ""}
+ADD_ONS = {"NodeClaim": NODEPOOL, "NodePool": NODEPOOL, "VerticalPodAutoscaler": "", "DeviceClass": ""}
 """Kinds that a cluster need not have, and that no plan waits for; each with the label of nodes that shows in
 a file that its cluster had them, "" where nothing does."""
 CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -107,7 +109,7 @@ CONSEQUENCES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("ResourceQuota",), "a quota that would stop a replacement is not seen"),
     (("VerticalPodAutoscaler",), "requests that one gives to a replacement are not seen"),
     (("DeviceClass",), "which extended resources claims may serve is not seen"),
-    (("NodeClaim",), "which nodes Karpenter is about to replace is not seen"),
+    (("NodeClaim", "NodePool"), "which nodes Karpenter is about to replace, or may add, is not seen"),
 )
 """Kinds whose absence has the same consequence, and that consequence: the end of a sentence whose beginning
 names the missing kinds."""

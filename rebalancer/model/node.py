@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from math import inf
@@ -300,6 +300,76 @@ def outgoing(claims: Iterable[NodeClaim], pinned: Collection[str]) -> Iterator[O
             yield c.status.node_name, 0.0, max(since, last) + HOUR
         if (end := c.expires) < inf:
             yield c.status.node_name, end - HOUR, end + HOUR
+
+
+class PoolRequirement(Struct, frozen=True, rename="camel", eq=False):
+    """What nodes of a pool have for one label."""
+
+    key: str
+    operator: str = "In"
+    values: tuple[str, ...] = ()
+
+    def allows(self, value: str) -> bool:
+        """Whether a node may have this value; what compares numbers is taken to allow it."""
+        if self.operator in ("In", "NotIn"):
+            return (value in self.values) is (self.operator == "In")
+        return self.operator != "DoesNotExist"
+
+
+class PoolNodeSpec(Struct, frozen=True, rename="camel", eq=False):
+    """The nodes that a pool makes."""
+
+    requirements: tuple[PoolRequirement, ...] = ()
+    taints: tuple[Taint, ...] = ()
+
+
+class PoolLabels(Struct, frozen=True, rename="camel", eq=False):
+    """Labels that all nodes of a pool get."""
+
+    labels: dict[str, str] = {}
+
+
+class PoolTemplate(Struct, frozen=True, rename="camel", eq=False):
+    """They, with their labels."""
+
+    metadata: PoolLabels = PoolLabels()
+    spec: PoolNodeSpec = PoolNodeSpec()
+
+
+class NodePoolSpec(Struct, frozen=True, rename="camel", eq=False):
+    """Node pool spec; `replicas`: of a pool that adds no nodes for pods."""
+
+    template: PoolTemplate = PoolTemplate()
+    limits: dict[str, str | int | float] = {}
+    replicas: int | None = None
+
+
+class NodePoolStatus(Struct, frozen=True, rename="camel", eq=False):
+    """What its nodes have in all."""
+
+    resources: dict[str, str | int | float] = {}
+
+
+class NodePool(Struct, frozen=True, rename="camel", eq=False):
+    """From what Karpenter adds nodes for pods that wait (karpenter.sh/v1)."""
+
+    metadata: ObjectMeta
+    spec: NodePoolSpec = NodePoolSpec()
+    status: NodePoolStatus = NodePoolStatus()
+
+    def adds(self, labels: Mapping[str, str]) -> bool:
+        """Whether it may add a node with these labels."""
+        known, asked = self.spec.template.metadata.labels, self.spec.template.spec.requirements
+        return self.spec.replicas is None and all(
+            known.get(key, value) == value and all(r.allows(value) for r in asked if r.key == key)
+            for key, value in labels.items()
+        )
+
+    @property
+    def left(self) -> dict[str, int]:
+        """What its limits leave, by resource; what it has no limit of is not in it."""
+        used = resource_list(self.status.resources)
+        return {r: n - used.get(r, 0) for r, n in resource_list(self.spec.limits).items()}
 
 
 class DeviceClassSpec(Struct, frozen=True, rename="camel", eq=False):

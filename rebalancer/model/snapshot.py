@@ -17,6 +17,7 @@ from rebalancer.model.node import (
     DeviceClass,
     Node,
     NodeClaim,
+    NodePool,
     ObjectMeta,
     Outgoing,
     OwnerReference,
@@ -141,6 +142,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     autoscalers: tuple[HorizontalPodAutoscaler, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     node_claims: tuple[NodeClaim, ...] = ()
+    node_pools: tuple[NodePool, ...] = ()
     vertical_autoscalers: tuple[VerticalPodAutoscaler, ...] = ()
     device_classes: tuple[DeviceClass, ...] = ()
 
@@ -282,6 +284,7 @@ def assemble(
         autoscalers=of(HorizontalPodAutoscaler),
         quotas=of(ResourceQuota),
         node_claims=of(NodeClaim),
+        node_pools=of(NodePool),
         vertical_autoscalers=of(VerticalPodAutoscaler),
         device_classes=of(DeviceClass),
     )

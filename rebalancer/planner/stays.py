@@ -10,6 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
+from rebalancer.model.node import NodePool
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike
@@ -22,6 +24,7 @@ from rebalancer.policy.options import Method
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Shared, first_places, narrow
+from rebalancer.spread.nodes import FILTERED_EFFECTS, tolerated
 from rebalancer.spread.skew import PerDomain
 
 
@@ -199,7 +202,30 @@ class Explainer:
         preempts = self._would_preempt(replacement)
         code = ReasonCode.NEEDS_PREEMPTION if preempts else ReasonCode.NO_FEASIBLE_NODE
         found = reason(code, "its replacement would find no node; " + "; ".join(sentences))
+        if more := self._may_be_added(group, replacement, [group.names[int(d)] for d in emptiest]):
+            found = replace(found, message=f"{found.message}; {more}")
         return replace(found, numbers=numbers)
+
+    def _may_be_added(self, group: Group, replacement: PodTemplate, names: Sequence[str]) -> str:
+        """That an autoscaler would have to add a node, and from which pool; "" where none is known to."""
+        key = group.constraint.topology_key
+        for name in names:
+            where = {} if key == HOSTNAME else {key: name}
+            pools = [
+                _what_is_left(pool, replacement)
+                for pool in self._simulation.snapshot.node_pools
+                if pool.metadata.deletion_timestamp is None
+                and pool.adds({**replacement.node_selector, **where})
+                and all(
+                    tolerated(t, replacement.tolerations)
+                    for t in pool.spec.template.spec.taints
+                    if t.effect in FILTERED_EFFECTS
+                )
+            ]
+            if pools:
+                place = f" in {name}" if where else ""
+                return f"an autoscaler would have to add a node{place} ({'; '.join(pools)})"
+        return ""
 
     def _would_preempt(self, replacement: PodTemplate) -> bool:
         """Whether the scheduler could preempt: pods of lower priority are where it may go."""
@@ -213,6 +239,19 @@ class Explainer:
         for p in self._simulation.state.pods.values():
             found[p.row] = min(found[p.row], p.template.priority)
         return found
+
+
+def _what_is_left(pool: NodePool, replacement: PodTemplate) -> str:
+    """The pool, with what its limits leave of what the pod asks for, or of nodes."""
+    asked = {**replacement.requests, "nodes": 1}
+    left = {r: n for r, n in pool.left.items() if r in asked}
+    short = [r for r, n in left.items() if n < asked[r]]
+    named = ", ".join(
+        f"{n / 1000:g} CPU" if r == "cpu" else f"{n / 2**30:.3g}Gi" if r == "memory" else f"{n} {r}"
+        for r, n in left.items()
+    )
+    says = f": limits leave {named}{', which is too little' if short else ''}" if left else ""
+    return f"NodePool {pool.metadata.name}{says}"
 
 
 # Who carries which constraint, and which constraints somebody wrote.

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from rebalancer.model.decode.pods import PodDecoder
 from rebalancer.model.decode.templates import TemplateJson, TemplateSpecJson, absent
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
-from rebalancer.model.node import Condition, ContainerImage, Node, ObjectMeta
+from rebalancer.model.node import Condition, ContainerImage, Node, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import resource_list
 from rebalancer.model.selectors import LabelSelector, Selector, canonical
@@ -241,6 +241,8 @@ def _check_quantities(value: Object) -> None:
     elif isinstance(value, CSIStorageCapacity):
         sizes = {"capacity": value.capacity, "maximumVolumeSize": value.maximum_volume_size}
         fields = {"": {name: size for name, size in sizes.items() if size is not None}}
+    elif isinstance(value, NodePool):
+        fields = {"spec.limits": value.spec.limits, "status.resources": value.status.resources}
     elif isinstance(value, VerticalPodAutoscaler):
         found = value.status.recommendation.container_recommendations
         place = "status.recommendation.containerRecommendations"

@@ -48,6 +48,7 @@ __all__ = [
     "job",
     "node",
     "node_claim",
+    "node_pool",
     "nodes",
     "objects",
     "pdb",
@@ -151,6 +152,20 @@ def node_claim(
         listed.append({"type": "Drifted", "status": "True", "lastTransitionTime": _ago(drifted)})
     built.object["spec"] = spec
     built.object["status"] = {**({"nodeName": node} if node else {}), "conditions": listed}
+    return built
+
+
+def node_pool(
+    name: str, *, zones: Iterable[str] = (), taint: str = "", used: str = "0", **limits: str
+) -> Builder:
+    """What Karpenter adds nodes from; `used`: the cpu that its nodes have."""
+    built = Builder("karpenter.sh/v1", "NodePool", name, namespace="")
+    asked = [{"key": KEYS["zone"], "operator": "In", "values": list(zones)}] if zones else []
+    spec: Json = {"requirements": asked}
+    if taint:
+        spec["taints"] = [{"key": taint, "effect": "NoSchedule"}]
+    built.object["spec"] = {"template": {"spec": spec}, "limits": limits}
+    built.object["status"] = {"resources": {"cpu": used}}
     return built
 
 

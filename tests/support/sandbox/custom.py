@@ -21,6 +21,7 @@ ADD_ONS = tuple(
     )
     for group, kind, namespaced in (
         ("karpenter.sh", "NodeClaim", False),
+        ("karpenter.sh", "NodePool", False),
         ("autoscaling.k8s.io", "VerticalPodAutoscaler", True),
     )
 )

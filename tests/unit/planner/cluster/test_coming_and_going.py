@@ -14,7 +14,7 @@ from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import is_wait
 from rebalancer.runtime.observers.neighbours import neighbours
-from tests.support.build import node, node_claim, nodes, snapshot, workload
+from tests.support.build import node, node_claim, node_pool, nodes, snapshot, workload
 
 POOL = ("karpenter.sh/nodepool", "default")
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -176,3 +176,29 @@ def test_a_zone_that_came_back_empty_is_filled_although_its_nodes_are_candidates
     things[1].taint(CANDIDATE, effect="PreferNoSchedule")
     made = plan(snapshot(*things, workload("web").spread("zone", 1).placed({"a-0": 4})))
     assert [m.predicted for m in made.moves] == ["b-0", "b-0"]
+
+
+FORTY = node_pool("default", zones=["b", "c"], cpu="100", used="60")
+POOLS: dict[str, tuple[list[Any], str]] = {
+    "there are none": ([], ""),
+    "a pool of that zone": ([FORTY], "add a node in b (NodePool default: limits leave 40 CPU)"),
+    "one without limits": ([node_pool("any")], "add a node in b (NodePool any)"),
+    "one whose limits are used up": (
+        [node_pool("any", cpu="60", used="60")],
+        "add a node in b (NodePool any: limits leave 0 CPU, which is too little)"),
+    "two": ([FORTY, node_pool("any")], "(NodePool any; NodePool default: limits leave 40 CPU)"),
+    "one of another zone": ([node_pool("c", zones=["c"])], ""),
+    "one whose taint the pod does not tolerate": ([node_pool("gpu", taint="gpu")], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pools", "says"), POOLS.values(), ids=POOLS)
+def test_where_an_autoscaler_may_add_the_node_that_is_missing_the_reason_says_so(
+    pools: list[Any], says: str
+) -> None:
+    web = workload("web").spread("zone", 1).placed({"a-0": 4})
+    made = plan(snapshot(node("a-0").zone("a"), node("b-0").zone("b").pods(0), *pools, web))
+    [reason] = made.constraints[0].reasons
+    assert reason.code.value == "no-feasible-node"
+    assert says in reason.message
+    assert ("an autoscaler would have to" in reason.message) is bool(says)
