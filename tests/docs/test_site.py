@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,13 @@ def test_every_page_has_its_place_in_the_menu() -> None:
     parts = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     listed = [page for part in parts for pages in part.values() for page in pages]
     assert sorted(listed) == sorted({p.name for p in (ROOT / "docs").glob("*.md")} | LEFT_OUT)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_what_belongs_to_an_item_of_a_list_is_in_it_on_the_site_too(page: Path) -> None:
+    text = page.read_text()
+    assert not re.search(r"(?m)^ {1,3}```", text), "four blanks before a block"
+    assert not re.search(r"(?m)^ +```\n(\d+\.|[-*]) ", text), "an empty line before the next item"
 
 
 class _Page:
