@@ -608,6 +608,7 @@ KINDS: dict[str, Rule] = {
                 metadata=fields(labels=labels),
                 spec=fields(requirements=each(requirement), taints=each(requirement)),
             ),
+            disruption=fields(budgets=each(fields(nodes=same, reasons=each(same), schedule=same))),
             limits=_QUANTITIES,
             replicas=same,
         ),

@@ -254,6 +254,11 @@ class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
     status: NodeClaimStatus = NodeClaimStatus()
 
     @property
+    def pool(self) -> str:
+        """The name of its NodePool."""
+        return self.metadata.labels.get(NODEPOOL, "")
+
+    @property
     def drifted(self) -> float | None:
         """Since when the node is no longer what its NodePool asks for, in epoch seconds; None if it is."""
         times = (c.last_transition_time for c in self.status.conditions if _says(c, "Drifted"))
@@ -280,22 +285,23 @@ Outgoing = tuple[str, float, float]
 """A node that Karpenter is about to replace, and from when until when it counts as such."""
 
 
-def outgoing(claims: Iterable[NodeClaim], pinned: Collection[str]) -> Iterator[Outgoing]:
+def outgoing(
+    claims: Iterable[NodeClaim], pinned: Collection[str], kept: Collection[str] = ()
+) -> Iterator[Outgoing]:
     """From a node's drift, or the last hour before it expires, until nothing has happened for an hour.
 
     That is: no claim of its pool was made or deleted. Then a budget of the NodePool, or something else, keeps
     it. `pinned`: nodes that it does not take although others of the pool go, as they or their pods say
-    do-not-disrupt. A grace period of the claim ends that too.
+    do-not-disrupt; a grace period of the claim ends that too. `kept`: pools of which no node goes for drift.
     """
     every = tuple(claims)
     active: dict[str, float] = defaultdict(float)
     for c in every:
         for at in (c.metadata.creation_timestamp, c.metadata.deletion_timestamp):
-            pool = c.metadata.labels.get(NODEPOOL, "")
-            active[pool] = max(active[pool], at.timestamp() if at is not None else 0.0)
+            active[c.pool] = max(active[c.pool], at.timestamp() if at is not None else 0.0)
     for c in every:
         stays = c.status.node_name in pinned and not c.spec.termination_grace_period
-        last = 0.0 if stays else active[c.metadata.labels.get(NODEPOOL, "")]
+        last = 0.0 if stays or c.pool in kept else active[c.pool]
         if (since := c.drifted) is not None:
             yield c.status.node_name, 0.0, max(since, last) + HOUR
         if (end := c.expires) < inf:
@@ -336,10 +342,25 @@ class PoolTemplate(Struct, frozen=True, rename="camel", eq=False):
     spec: PoolNodeSpec = PoolNodeSpec()
 
 
+class PoolBudget(Struct, frozen=True, rename="camel", eq=False):
+    """How many nodes may go at a time, or what share; always, or when `schedule` says; "" = none of it."""
+
+    nodes: str = "10%"
+    reasons: tuple[str, ...] = ()
+    schedule: str = ""
+
+
+class PoolDisruption(Struct, frozen=True, rename="camel", eq=False):
+    """When nodes may go."""
+
+    budgets: tuple[PoolBudget, ...] = ()
+
+
 class NodePoolSpec(Struct, frozen=True, rename="camel", eq=False):
     """Node pool spec; `replicas`: of a pool that adds no nodes for pods."""
 
     template: PoolTemplate = PoolTemplate()
+    disruption: PoolDisruption = PoolDisruption()
     limits: dict[str, str | int | float] = {}
     replicas: int | None = None
 
@@ -363,6 +384,14 @@ class NodePool(Struct, frozen=True, rename="camel", eq=False):
         return self.spec.replicas is None and all(
             known.get(key, value) == value and all(r.allows(value) for r in asked if r.key == key)
             for key, value in labels.items()
+        )
+
+    @property
+    def keeps_drifted(self) -> bool:
+        """Whether a budget lets no node of it go because it has drifted, whatever the time."""
+        return any(
+            b.nodes in ("0", "0%") and not b.schedule and (not b.reasons or "Drifted" in b.reasons)
+            for b in self.spec.disruption.budgets
         )
 
     @property

@@ -154,7 +154,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     @cached_property
     def outgoing(self) -> tuple[Outgoing, ...]:
         """Nodes that Karpenter is about to replace."""
-        return to_be_replaced(self.node_claims, self.nodes, self.pods)
+        return to_be_replaced(self.node_claims, self.node_pools, self.nodes, self.pods)
 
     @cached_property
     def going(self) -> frozenset[str]:
@@ -301,14 +301,14 @@ def identity(o: Object) -> Identity:
 
 
 def to_be_replaced(
-    claims: Collection[NodeClaim], nodes: Iterable[Node], pods: Iterable[Pod]
+    claims: Collection[NodeClaim], pools: Iterable[NodePool], nodes: Iterable[Node], pods: Iterable[Pod]
 ) -> tuple[Outgoing, ...]:
     """See `node.outgoing`."""
     if not any(c.drifted is not None or c.expires < inf for c in claims):
         return ()
     pinned = {n.name for n in nodes if n.metadata.annotations.get(DO_NOT_DISRUPT) == "true"}
     pinned.update(p.node_name for p in pods if p.annotations.get(DO_NOT_DISRUPT) == "true")
-    return tuple(outgoing(claims, pinned))
+    return tuple(outgoing(claims, pinned, {p.metadata.name for p in pools if p.keeps_drifted}))
 
 
 def going(nodes: Iterable[Outgoing], now: float) -> frozenset[str]:

@@ -90,8 +90,9 @@ class ClusterNow:
 
     def _renewed(self, nodes: Iterable[Node], claims: Collection[NodeClaim]) -> bool:
         """Whether other nodes than before are about to be replaced."""
-        now = to_be_replaced(claims, nodes, self._watched.pods().values())
-        return going(now, self._now) != self.simulation.snapshot.going
+        planned = self.simulation.snapshot
+        now = to_be_replaced(claims, planned.node_pools, nodes, self._watched.pods().values())
+        return going(now, self._now) != planned.going
 
     def pod(self, planned: Pod) -> Pod | None:
         """The pod as it is now; None if it is gone, or no longer on a node."""

@@ -131,7 +131,8 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
             "give its NodePools a disruption budget, or keep them to other hours than schedule.windows",
         )
 
-    stuck = sorted({name for name, _, until in snapshot.outgoing if until <= snapshot.now} - snapshot.going)
+    late = {name for name, _, until in snapshot.outgoing if until <= snapshot.now} - snapshot.going
+    stuck = sorted(late.intersection(n.name for n in snapshot.nodes))
     if stuck:
         yield Finding(
             Severity.WARNING,

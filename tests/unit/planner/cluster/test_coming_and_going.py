@@ -97,6 +97,9 @@ def test_no_pod_that_tolerates_everything_is_sent_to_a_node_where_nothing_starts
 
 HOUR, DAY = 3600, 86_400
 NO_DISRUPTION = {"karpenter.sh/do-not-disrupt": "true"}
+KEEPS, AT_NIGHT = node_pool("default"), node_pool("default")
+KEEPS.object["spec"]["disruption"] = {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}
+AT_NIGHT.object["spec"]["disruption"] = {"budgets": [{"nodes": "0", "schedule": "@daily", "duration": "8h"}]}
 CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
     "it is Consolidatable, as every node at rest": ([node_claim("c", "n")], set(), []),
     "it has drifted": ([node_claim("c", "n", age=DAY, drifted=60)], {"n"}, []),
@@ -105,6 +108,12 @@ CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
                                                  ["drift-stuck"]),
     "it drifted long ago, and its pool gets new nodes": (
         [node_claim("c", "n", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600)], {"n"}, []),
+    "so it did, and a budget of its pool keeps the drifted": (
+        [node_claim("c", "n", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600), KEEPS], set(),
+        ["drift-stuck"]),
+    "so it did, and a budget keeps them at times only": (
+        [node_claim("c", "n", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600), AT_NIGHT],
+        {"n"}, []),
     "so it did, and it says do-not-disrupt": (
         [node_claim("c", "p", age=DAY, drifted=2 * HOUR), node_claim("d", "m", age=600)], set(),
         ["drift-stuck"]),
