@@ -54,7 +54,7 @@ class Caps:
         self._spent = Counter(self._gone)
         self._times = {(_HOUR, ""): earlier.last_hour}
         self._times |= {(_DAY, owner): times for owner, times in earlier.last_day.items()}
-        self._spent |= Counter({key: len(times) for key, times in self._times.items()})
+        self._spent |= Counter({key: sum(n for _, n in times) for key, times in self._times.items()})
 
     def spend(self, pod: Pod, domains: Iterable[str]) -> Reason | None:
         """Counts an eviction and returns None, or returns which cap forbids it and counts nothing.
@@ -88,9 +88,13 @@ class Caps:
         if not most:
             return Reason(ReasonCode.CAP, say, numbers, remedy)
         # When so many are old enough that one more may go; moves of this plan count from now on.
-        now = self._snapshot.now
-        times = [*sorted(self._times.get(key, ())), *[now] * self._spent[key]]
-        return wait(ReasonCode.CAP, say, times[self._spent[key] - most] + span, now, remedy, **numbers)
+        now, left = self._snapshot.now, self._spent[key] - most
+        since = now
+        for at, evictions in sorted(self._times.get(key, ())):
+            if (left := left - evictions) < 0:
+                since = at
+                break
+        return wait(ReasonCode.CAP, say, since + span, now, remedy, **numbers)
 
     def _base(self, key: _Key, pod: Pod) -> int:
         """How many pods a percentage is of."""

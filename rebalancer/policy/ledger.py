@@ -710,16 +710,16 @@ def _claim(claim: Claim, now: float, latest: float, silent: float) -> Claim:
 
 def earlier(ledger: Ledger, *, now: float, cycle: str) -> Earlier:
     """The evictions that count at `now`, whatever became of them; only time makes them count no more."""
-    by_owner: dict[str, list[float]] = defaultdict(list)
+    by_owner: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for e in ledger.entries:
         if now - e.at < DAY:
-            by_owner[owner_id(e.owner)].append(e.at)
+            by_owner[owner_id(e.owner)].append((e.at, 1))
     for owner, counts in recent(ledger.counted, now).items():
-        by_owner[owner] += [c.at for c in counts for _ in range(c.evictions)]
+        by_owner[owner] += [(c.at, c.evictions) for c in counts]
     return Earlier(
         this_cycle=tuple(
             Evicted(e.owner, e.namespace, e.node, e.leaves) for e in ledger.entries if e.cycle == cycle
         ),
-        last_hour=tuple(at for each in by_owner.values() for at in each if now - at < HOUR),
+        last_hour=tuple((at, n) for each in by_owner.values() for at, n in each if now - at < HOUR),
         last_day={owner: tuple(each) for owner, each in by_owner.items()},
     )

@@ -97,13 +97,17 @@ class Evicted(Struct, frozen=True):
     domains: tuple[str, ...]
 
 
+Times = tuple[tuple[float, int], ...]
+"""When (epoch seconds) how many evictions were."""
+
+
 class Earlier(Struct, frozen=True):
     """Evictions that caps count already: those of the present cycle, when those of the last hour were, and by
     owner (`ledger.owner_id`) those of the last day. The present cycle's are among both."""
 
     this_cycle: tuple[Evicted, ...] = ()
-    last_hour: tuple[float, ...] = ()
-    last_day: Mapping[str, tuple[float, ...]] = {}
+    last_hour: Times = ()
+    last_day: Mapping[str, Times] = {}
 
 
 class PolicyOptions(Struct, frozen=True, kw_only=True):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.model.node import Toleration
+from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
 from rebalancer.model.snapshot import Snapshot
@@ -179,14 +180,27 @@ class Replacements:
                 return True
         else:
             alone = built.node_selector.items() - asked.node_selector.items()
-            if any(n.labels.get(k) != v for n in self._nodes for k, v in alone):
+            if self._nodes and not alone <= self._everywhere:
                 return True
         explained = {*asked.tolerations, *runs_on.tolerations, *(added.tolerations or ())}
         usual = _BY_DEFAULT | built.requests.keys()
         more = [t for t in built.tolerations if t not in explained and t.key not in usual]
         if runs is not None or added.tolerations is not None:
             return bool(more)
-        return any(t.tolerates(taint) for t in more for n in self._nodes for taint in n.spec.taints)
+        return any(t.tolerates(taint) for t in more for taint in self._taints)
+
+    @cached_property
+    def _everywhere(self) -> set[tuple[str, str]]:
+        """Labels of all nodes."""
+        found = set(self._nodes[0].labels.items())
+        for n in self._nodes:
+            found &= n.labels.items()
+        return found
+
+    @cached_property
+    def _taints(self) -> set[Taint]:
+        """Of any node: there are thousands of nodes, and of owners that are asked about."""
+        return {taint for n in self._nodes for taint in n.spec.taints}
 
 
 def _run_by(runs: RuntimeClass, built: PodTemplate) -> PodTemplate:

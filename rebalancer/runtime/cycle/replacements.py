@@ -297,7 +297,9 @@ class Replacements:
         groups = {g: controller_of(o.move) for o in flying if (g := o.move.pod.template.restarts_with)}
         if by_owner:
             for p in self._watched.pods().values():
-                owner = groups.get(p.template.restarts_with) or (p.owner.uid if p.owner is not None else "")
+                owner = p.owner.uid if p.owner is not None else ""
+                if groups:
+                    owner = groups.get(p.template.restarts_with) or owner
                 if owner in pods:
                     pods[owner].append(p)
         seen: dict[str, _Seen] = {}

@@ -104,8 +104,8 @@ def evicted(times: int = 1) -> tuple[Evicted, ...]:
     return (Evicted("ReplicaSet/default/web", "default", "a-0", (A,)),) * times
 
 
-TODAY = (100.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0)
-HOUR, DAY = Earlier(last_hour=TODAY[:3]), Earlier(last_day={owner_id("ReplicaSet/default/web"): TODAY})
+TODAY = ((300.0, 1), (400.0, 1), (100.0, 2), (200.0, 1), (500.0, 1), (600.0, 1))
+HOUR, DAY = Earlier(last_hour=TODAY[2:4]), Earlier(last_day={owner_id("ReplicaSet/default/web"): TODAY})
 
 
 @pytest.mark.parametrize(
