@@ -242,4 +242,4 @@ def test_a_pod_that_is_evicted_in_the_background_is_on_its_way() -> None:
         "web-00001": ReasonCode.OWNER_DEGRADED,
         "web-00002": ReasonCode.OWNER_DEGRADED,
     }
-    assert "1 being evicted (web-00000)" in codes["web-00001"].message
+    assert codes["web-00001"].message.endswith("its Ready pods stay; 1 being evicted (web-00000)")

@@ -8,7 +8,17 @@ import pytest
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.policy.options import Limit, PolicyOptions
-from tests.support.build import OwnerBuilder, deployment, objects, pod, replica_set, stateful_set
+from rebalancer.policy.owners import Owners
+from tests.support.build import (
+    OwnerBuilder,
+    decoded,
+    deployment,
+    nodes,
+    objects,
+    pod,
+    replica_set,
+    stateful_set,
+)
 from tests.support.build.base import reference
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import code, judged, merged, patched, web
@@ -374,3 +384,16 @@ def test_a_reason_names_the_pod_that_is_waited_for() -> None:
     assert reason is not None
     assert "web-00001" in reason.message
     assert reason.numbers == {"notReady": 1}
+
+
+@pytest.mark.parametrize(("size", "missing"), [("1", 0), ("3", 2)])
+def test_a_group_of_a_leader_that_is_made_anew_is_left_alone(size: str, missing: int) -> None:
+    lws = "leaderworkerset.sigs.k8s.io/"
+    said = {"annotations": {lws + "size": size}, "labels": {lws + "name": "ring", lws + "group-index": "0"}}
+    made = patched("Pod", {"metadata": said}, nodes(a=1), stateful_set("ring").placed({"a-0": 1}))
+    there = decoded(made)
+    reason = Owners(there, PolicyOptions()).restarting(there.pods[0])
+    assert (reason is not None) is (missing > 0)
+    if reason is not None:
+        assert f"is made anew: {missing} of its pods are not Ready yet" in reason.message
+        assert reason.numbers == {"notReady": missing}

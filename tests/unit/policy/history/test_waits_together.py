@@ -101,3 +101,10 @@ def test_of_several_workloads_the_first_to_go_is_told() -> None:
     assert said.numbers == first.numbers
     assert said.message == f"{first.message}; another workload waits until then or longer"
     assert first_to_end([]) is None
+
+
+def test_a_domain_that_no_node_has_been_in_is_paused_with_all_others() -> None:
+    paused = paused_domains({pause_of("zone=C"): "zone=C drill"}, NOW)
+    [reason] = out_for(ANY_POD, NODES, {}, paused, RULES.out_wait, NOW).values()
+    assert "every domain is out" in reason.message
+    assert "drill, and no node has been in zone=C" in reason.message

@@ -81,3 +81,19 @@ def test_a_further_trip_shortens_no_pause_before_it() -> None:
     """A person's run may have a shorter `breaker.pause`."""
     long = tripped(Circuit(), "nodes", now=0.0, limits=CircuitLimits(pause=3600.0))
     assert tripped(long, "again", now=10.0, limits=CircuitLimits(pause=5.0)).until == long.until
+
+
+@pytest.mark.parametrize(
+    ("before", "by", "scope"),
+    [
+        (Circuit(), (), ()),
+        (Circuit(), ("shop",), ("shop",)),
+        (Circuit(trips=1, scope=("shop",)), ("pay",), ("pay", "shop")),
+        (Circuit(trips=1, scope=("shop",)), (), ()),
+        (Circuit(trips=1), ("shop",), ()),
+    ],
+)
+def test_a_breaker_is_open_for_all_that_those_who_tripped_it_looked_at(
+    before: Circuit, by: tuple[str, ...], scope: tuple[str, ...]
+) -> None:
+    assert tripped(before, "x", now=0.0, limits=CircuitLimits(scope=by)).scope == scope
