@@ -205,7 +205,8 @@ class Approvals:
         metadata = {"namespace": place.namespace, "name": place.name, "labels": labels_of("plan")}
         body = there or {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         how = ("PUT", "update") if there else ("POST", "create")
-        ask_config_map(self._connection, *how, place, {**body, "data": data})
+        kept = {k: v for k, v in (body.get("data") or {}).items() if k not in _DATA}
+        ask_config_map(self._connection, *how, place, {**body, "data": kept | data})
         self._shown[place] = held.revision
         if held is before or not steps:
             return []
@@ -409,13 +410,21 @@ def _meant(words: Iterable[str], names: Iterable[str]) -> tuple[set[str], str]:
     return {several[0] for several in found.values()}, ""
 
 
+_DATA = frozenset({"plan", "revision", "expires", "refused", "approve", "names"})
+"""What a plan is shown by."""
+
+
 def _said(there: Mapping[str, Any] | None) -> dict[str, str]:
-    """What people say in the annotations. Another key of ours, or one as a label, can only have been meant to
-    stop something: it refuses."""
-    metadata = (there or {}).get("metadata", {})
+    """What people say in the annotations. Another key of ours, one as a label, or data that is not ours, can
+    only have been meant to stop something: it refuses."""
+    whole = there or {}
+    metadata = whole.get("metadata", {})
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    data = {**(whole.get("data") or {}), **(whole.get("binaryData") or {})}
     said = {k: str(annotations[k]) for k in (APPROVE, REFUSE) if k in annotations}
-    slips = [k for k in (*labels, *(annotations.keys() - {APPROVE, REFUSE, APPROVED_BY})) if _PREFIX in k]
+    written = (*labels, *(annotations.keys() - {APPROVE, REFUSE, APPROVED_BY}))
+    slips = [k for k in written if _PREFIX in k or "refuse" in k.lower() or "pause" in k.lower()]
+    slips += [k for k in data if k not in _DATA or (k == "refused" and not _epoch(data[k]))]
     return said | ({REFUSE: f"{' '.join(sorted(slips))} {said.get(REFUSE, '')}"} if slips else {})
 
 

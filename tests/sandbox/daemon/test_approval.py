@@ -437,6 +437,10 @@ def test_a_refusal_outlasts_the_process_that_was_told(yes: str, no: str, later: 
         ("annotations", "rebalancer.io/refused"),
         ("annotations", "rebalancer.io/Refuse"),
         ("annotations", "rebalancer.io/pause"),
+        ("annotations", "refuse"),
+        ("labels", "refuse"),
+        ("data", "refuse"),
+        ("data", "refused"),
     ],
 )
 def test_a_refusal_with_a_slip_stops_what_was_approved(written: str, key: str) -> None:
@@ -449,7 +453,9 @@ def test_a_refusal_with_a_slip_stops_what_was_approved(written: str, key: str) -
                 "ConfigMap",
                 "rebalancer-plan",
                 "default",
-                lambda o: o["metadata"].setdefault(written, {}).update({key: "yes"}),
+                lambda o: (
+                    (o if written == "data" else o["metadata"]).setdefault(written, {}).update({key: "yes"})
+                ),
             )
 
         t.once_evicted(slip)
