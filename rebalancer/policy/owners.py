@@ -277,7 +277,7 @@ class Owners:
             return None
         return Reason(
             ReasonCode.REPLACEMENT_NOT_READY,
-            f"{owner.kind} {owner.name} has {len(new)} new pods that are not Ready yet ({new[0].name})",
+            f"new pods of {owner.kind} {owner.name} are not Ready yet: {len(new)} ({new[0].name})",
             {"notReady": len(new)},
             f"it is left alone until they are Ready, or {ARRIVAL / 60:g} min old",
         )

@@ -131,7 +131,8 @@ def headline(fleet: FleetReport) -> str:
     """What the fleet comes to, in a sentence."""
     s = fleet.summary
     broken = sum(1 for c in fleet.clusters if c.summary is not None and c.summary.violated)
-    said = f"{broken} of {text.plural(s.clusters, 'cluster')} have violated constraints"
+    have = "has" if broken == 1 else "have"
+    said = f"{broken} of {text.plural(s.clusters, 'cluster')} {have} violated constraints"
     if broken:
         said += (
             f", excess {s.excess:,}; {text.plural(s.evictions, 'eviction')} bring it down to "

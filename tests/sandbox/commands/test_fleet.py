@@ -69,7 +69,7 @@ def test_a_report_stands_for_its_cluster_and_its_figures_are_the_same(fleet: Pat
         assert by_report["report"] is None
         assert by_report["reportedAt"]
     shown = run("--fleet", told).stdout
-    assert "1 of 2 clusters have violated constraints, excess 5; 4 evictions bring it down to 0" in shown
+    assert "1 of 2 clusters has violated constraints, excess 5; 4 evictions bring it down to 0" in shown
     (told / "odd.json").write_text('{"apiVersion": "rebalancer/v1", "kind": "Report", "summary": {}}')
     done = run("--fleet", told)
     assert done.exit_code == 1
@@ -96,10 +96,10 @@ def test_every_format_has_every_cluster(form: str, fleet: Path, tmp_path: Path) 
         rows = list(csv.DictReader(io.StringIO(shown)))
         assert [(r["cluster"], r["excess"]) for r in rows] == [("eu", "5"), ("us", "0")]
     else:
-        assert "1 of 2 clusters have violated constraints, excess 5; 4 evictions bring it down to 0" in (
+        assert "1 of 2 clusters has violated constraints, excess 5; 4 evictions bring it down to 0" in (
             shown
             if form != "yaml"
-            else "1 of 2 clusters have violated constraints, excess 5; 4 evictions bring it down to 0"
+            else "1 of 2 clusters has violated constraints, excess 5; 4 evictions bring it down to 0"
         )
     file = tmp_path / f"out.{form}"
     assert run("--fleet", fleet, "-o", form, "--output-file", file).exit_code == 0
