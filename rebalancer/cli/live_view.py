@@ -211,7 +211,8 @@ def announce(console: Console, *, by_hand: bool) -> None:
 
 def introduce(console: Console, url: str, kubeconfig: str, figures: str) -> None:
     """Prints the address of the cluster."""
-    console.print(Text(f"{figures} at {url}; look at it: KUBECONFIG={kubeconfig} kubectl get pods -A", "dim"))
+    console.print(Text(f"{figures} at {url}; look at it:", "dim"))
+    console.print(Text(f"  KUBECONFIG={kubeconfig} kubectl get pods -A", "dim"), soft_wrap=True)
     console.print()
 
 
