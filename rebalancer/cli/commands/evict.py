@@ -404,7 +404,7 @@ def pause(
     with _reached(config, reach) as (settings, connection):
         done = pause_all(settings, connection, value, domain=domain, namespace=namespace)
         slip = bool(domain) and nobody_in(connection, domain)
-        undone = give_back_all(settings, connection) if undo else []
+        undone = give_back_all(settings, connection) if undo and not done.not_set else []
     end = f"rebalancer resume --domain {domain}" if domain else "rebalancer resume"
     until = f"until `{end}`" if lasts is None else f"for {format_duration(lasts)}"
     paused = f"evictions that {domain} could change are paused" if domain else "evictions are paused"
