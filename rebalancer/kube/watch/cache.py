@@ -28,6 +28,7 @@ from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
 from rebalancer.model.storage import CSIDriver, CSINode, StorageClass
 from rebalancer.model.workload import (
+    Namespace,
     PodDisruptionBudget,
     PriorityClass,
     ResourceQuota,
@@ -438,6 +439,10 @@ class WatchCache:
     def node_claims(self) -> tuple[NodeClaim, ...]:
         """All of Karpenter's claims; none where they may not be read."""
         return self._every(NodeClaim)
+
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All namespaces; none where they may not be read."""
+        return self._every(Namespace)
 
     def classes(self) -> list[Object]:
         """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses; none of what may not be read."""

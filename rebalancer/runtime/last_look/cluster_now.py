@@ -15,7 +15,7 @@ from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
-from rebalancer.model.workload import VerticalPodAutoscaler
+from rebalancer.model.workload import Namespace, VerticalPodAutoscaler
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.replacement import VerticalAutoscalers
@@ -44,6 +44,10 @@ class Watched(Protocol):
         """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses."""
         ...
 
+    def namespaces(self) -> Collection[Namespace]:
+        """All of them."""
+        ...
+
     def snapshot(self, now: float) -> Snapshot:
         """Everything."""
         ...
@@ -61,6 +65,7 @@ class ClusterNow:
         self._now = snapshot.now
         self._pods: Mapping[Identity, Pod] = {}
         self._classes: dict[int, Object] = {}
+        self._labels: dict[str, dict[str, str]] = {}
         self._groups: dict[str, Groups] = {}
         self._templates: dict[str, dict[int, tuple[PodTemplate, int]]] = {}
         self.simulation = self._begin(snapshot)
@@ -70,6 +75,8 @@ class ClusterNow:
         nodes, claims = self._watched.nodes(), self._watched.node_claims()
         renewed = claims != self._claims and self._renewed(nodes, claims)
         renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
+        # Affinity may mean pods of the namespaces that have certain labels.
+        renewed = renewed or _labels(self._watched.namespaces()) != self._labels
         if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow(nodes):
@@ -143,6 +150,7 @@ class ClusterNow:
             snapshot.csi_drivers,
             snapshot.priority_classes,
         )
+        self._labels = _labels(snapshot.namespaces.values())
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}
         self._templates = defaultdict(dict)
@@ -170,3 +178,7 @@ class ClusterNow:
             there[id(template)] = template, count + by
         else:
             del there[id(template)]
+
+
+def _labels(namespaces: Iterable[Namespace]) -> dict[str, dict[str, str]]:
+    return {n.metadata.name: n.metadata.labels for n in namespaces}

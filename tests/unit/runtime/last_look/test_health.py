@@ -13,7 +13,7 @@ from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
-from rebalancer.model.workload import VerticalPodAutoscaler
+from rebalancer.model.workload import Namespace, VerticalPodAutoscaler
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Entry, Fate
 from rebalancer.policy.options import Limit
@@ -35,6 +35,9 @@ class Blind:
 
     def pods(self) -> Mapping[Identity, Pod]:
         return {(p.namespace, p.name): p for p in self._cluster.pods}
+
+    def namespaces(self) -> tuple[Namespace, ...]:
+        return ()
 
     def classes(self) -> tuple[Object, ...]:
         return ()

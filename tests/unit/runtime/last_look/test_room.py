@@ -16,7 +16,7 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
-from tests.support.build import decoded, node, nodes, snapshot, workload
+from tests.support.build import decoded, node, nodes, objects, snapshot, workload
 from tests.support.build.base import Builder
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -38,6 +38,7 @@ class World:
             pods=self.by_name,
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             node_claims=lambda: self.cluster.node_claims,
+            namespaces=lambda: self.cluster.namespaces.values(),
             classes=lambda: [
                 *self.cluster.storage_classes.values(),
                 *self.cluster.csi_nodes.values(),
@@ -172,6 +173,26 @@ def test_a_template_is_known_as_long_as_a_pod_of_it_may_come_again() -> None:
         w.pods.popitem()
         now.catch_up()
         assert len(now.templates("default")) == (left > 0)
+
+
+def test_a_namespace_that_comes_to_be_meant_by_an_affinity_is_seen() -> None:
+    """What runs there has the room then, and keeps the replacement out."""
+    space: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}}
+    alone = workload("web").spread("zone", 1).placed({"a-0": 4})
+    away = {"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": "kubernetes.io/hostname"}
+    away["namespaceSelector"] = {"matchLabels": {"team": "ops"}}
+    terms = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [away]}}
+    made = objects(nodes(a=1, b=1), alone, workload("other", namespace="ops").placed({"b-0": 1}), space)
+    for o in made:
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec")) if "spec" in o else ():
+            if spec and "containers" in spec and "other" not in o["metadata"]["name"]:
+                spec["affinity"] = terms
+    w = World(decoded(made))
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    meant = snapshot({**space, "metadata": {"name": "ops", "labels": {"team": "ops"}}}).namespaces
+    w.cluster = msgspec.structs.replace(w.cluster, namespaces={**w.cluster.namespaces, **meant})
+    assert w.code(move) is ReasonCode.CHANGED_SINCE_PLAN
 
 
 def test_another_default_priority_ends_what_was_planned_with_the_former() -> None:
