@@ -46,7 +46,8 @@ class Remembered(Struct, frozen=True, eq=False):
     """`memory`: as it is of somebody who watches; None: there is none. `canary`: how many evictions go one or
     two at a time first. `irreplaceable`: workload → since when it has pods that no node would take again.
     `paused`: domains that are taken out. `held`: why nothing at all is evicted now. `daemon`: the rules of
-    somebody who does not watch. `source`: the live cluster that is asked what else a plan rests on."""
+    somebody who does not watch. `source`: the live cluster that is asked what else a plan rests on. `cycle`:
+    the one at work, which does not wait for its own evictions."""
 
     memory: Memory | None = None
     canary: int = 0
@@ -55,6 +56,7 @@ class Remembered(Struct, frozen=True, eq=False):
     held: tuple[Reason, ...] = ()
     daemon: HistoryRules = HistoryRules()
     source: Source | None = None
+    cycle: str = ""
 
     def plan(self, snapshot: Snapshot, planning: PlanOptions) -> tuple[Plan, PlanOptions]:
         """What `rebalancer once --execute` would do now, and the options with the owners that wait."""
@@ -70,7 +72,7 @@ class Remembered(Struct, frozen=True, eq=False):
         """What the daemon waits for that would carry out this plan: owner, "" for everything, and why."""
         yield from (("", reason) for reason in self.held)
         if self.memory is not None:
-            self.memory.rules = self.daemon
+            self.memory.rules, self.memory.cycle = self.daemon, self.cycle
         movers = {m.owner.key for m in plan.moves}
         yield from ((o, reason) for o, reason in self._waits(snapshot, plan, movers).items())
 
@@ -128,7 +130,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         shut = outside(windows, clock.now(), clock.latest()) if windows else None
         held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
         daemon = memory_rules(settings, attended=False)
-        return Remembered(memory, canary, stuck, pause.out, held, daemon, source)
+        return Remembered(memory, canary, stuck, pause.out, held, daemon, source, memory.at_work())
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
         return Remembered(source=source)

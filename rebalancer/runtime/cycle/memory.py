@@ -503,7 +503,8 @@ class Memory(SharedLedger):
         self.rules = rules
         self.limits = limits
         self.attended = attended
-        self._cycle = ""
+        self.cycle = ""
+        """The name of the cycle at work, or of the last one."""
         self._began = 0
         self._looked = False
         self._landed: list[tuple[str, float]] = []
@@ -524,8 +525,15 @@ class Memory(SharedLedger):
         """Begins a cycle: reads the ledger. Raises KubeError if it cannot be read and pods may go."""
         self._began += 1
         self._looked, self._landed = False, []
-        self._cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
+        self.cycle = f"{self.writer}-{self._began}-{int(self._clock.now())}"
         self.load()
+
+    def at_work(self) -> str:
+        """The cycle that, by the ledger, is evicting now; "" if none is."""
+        now, claims = self._clock.now(), self.ledger.claims
+        alive = tuple(f"{writer}-" for writer, claim in claims.items() if now < claim.until)
+        mine = (e.cycle for e in self.ledger.entries if e.fate is Fate.INTENDED and e.cycle.startswith(alive))
+        return next(mine, "")
 
     def looked(self, snapshot: Snapshot) -> None:
         """Takes note that the cluster was read. Once a cycle, settles what an earlier process left open."""
@@ -559,7 +567,7 @@ class Memory(SharedLedger):
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
         now, latest = self._clock.now(), self._clock.latest()
-        found = waiting_owners(self.ledger, self.rules, now=now, cycle=self._cycle, cluster=cluster)
+        found = waiting_owners(self.ledger, self.rules, now=now, cycle=self.cycle, cluster=cluster)
         queues = held_back(self.ledger, now)
         more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
         more.append(undone(snapshot, plan, self.ledger, self.rules, now=now))
@@ -585,7 +593,7 @@ class Memory(SharedLedger):
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
-        return earlier(self.ledger, now=self._clock.now(), cycle=self._cycle)
+        return earlier(self.ledger, now=self._clock.now(), cycle=self.cycle)
 
     def dated(
         self, findings: Sequence[Finding], looked_at: Callable[[str], bool] = lambda _: True
@@ -673,7 +681,7 @@ class Memory(SharedLedger):
         new = tuple(
             Entry(
                 at=now,
-                cycle=self._cycle,
+                cycle=self.cycle,
                 namespace=m.pod.namespace,
                 pod=m.pod.name,
                 uid=m.pod.uid,
@@ -702,7 +710,7 @@ class Memory(SharedLedger):
         totals = self.ledger.totals
         for e in self.ledger.entries:
             outcome = by_uid.get(e.uid)
-            mine = (e.cycle == self._cycle and e.fate is Fate.INTENDED) or e.fate is Fate.RELEASED
+            mine = (e.cycle == self.cycle and e.fate is Fate.INTENDED) or e.fate is Fate.RELEASED
             if outcome is None or not mine:
                 entries.append(e)
                 continue
@@ -757,19 +765,26 @@ class Memory(SharedLedger):
         """How many pods may be released at a time until the first few have gone well; None: no such limit."""
         return 1 if self.rules.canary and self.ledger.totals.replaced < _RELEASED_ONE_BY_ONE else None
 
+<<<<<<< HEAD
     @property
     def cycle(self) -> str:
         """The name of the cycle at work, or of the last one."""
-        return self._cycle
+        return self.cycle
 
     def landed_on(self) -> list[tuple[str, float]]:
         """The nodes on which replacements of this cycle became Ready, and how many seconds ago."""
         now = self._clock.monotonic()
         return [(node, now - at) for node, at in self._landed]
+=======
+    def landed_on(self) -> list[str]:
+        """The nodes on which replacements of this cycle became Ready."""
+        ready = (Fate.DONE, Fate.ASTRAY)
+        return [e.landed for e in self.ledger.entries if e.cycle == self.cycle and e.fate in ready]
+>>>>>>> 6616441 (Report: the cycle at work does not wait for its own evictions)
 
     def settled(self) -> None:
         """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
-        sent = (e for e in self.ledger.entries if e.cycle != self._cycle or e.fate is not Fate.INTENDED)
+        sent = (e for e in self.ledger.entries if e.cycle != self.cycle or e.fate is not Fate.INTENDED)
         self.ledger = replace(self.ledger, entries=tuple(sent))
         self.save()
 

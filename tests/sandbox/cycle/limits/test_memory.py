@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rebalancer.kube.ledger_store import KEY, LedgerError, Ledgers
 from rebalancer.kube.reading import read_snapshot
-from rebalancer.model.reason import ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
@@ -592,3 +592,29 @@ def test_a_report_says_whom_memory_protects() -> None:
     assert {o: r.code for o, r in planning.policy.waiting_owners.items()} == {
         "ReplicaSet/default/web": ReasonCode.DID_NOT_HELP
     }
+
+
+def test_a_report_in_the_middle_of_a_cycle_does_not_say_that_the_cycle_waits_for_its_own_evictions() -> None:
+    flags = {"ledger": {"namespace": "default"}, "evictions": {"stabilization": "0s"}}
+    settings = load_settings(env={}, flags=flags)
+    said = list[dict[str, Reason]]()
+    skewed = (workload(app).spread("zone", 1).placed({"a-0": 6}) for app in ("api", "db", "web"))
+    things = (*nodes(a=1, b=1, c=1), *skewed)
+    with Machine(things) as m, connected(m.server) as c, TemporaryDirectory() as folder:
+        source = Source(kubeconfig=str(m.server.kubeconfig(Path(folder) / "config")))
+
+        def look(_: float) -> None:
+            entries = m.ledger().entries
+            if said or not any(e.fate is Fate.DONE for e in entries) or entries[-1].fate is not Fate.INTENDED:
+                return
+            snapshot = read_snapshot(c, now=m.time.now, wait=lambda _: False)
+            report = remembered(settings, source)
+            plan = report.plan(snapshot, PlanOptions())[0]
+            movers = {m.owner.key for m in plan.moves}
+            if movers & {e.owner for e in entries}:
+                said.append(dict(report.waits(snapshot, plan)))
+
+        m.time.during = look
+        run = m.cycle(HistoryRules(cool_down=180, canary=5))
+    assert run.report.evicted == 12
+    assert said == [{}]
