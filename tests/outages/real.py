@@ -85,14 +85,13 @@ class Store:
         """A node as the histories have it becomes one of this cluster; others go into the namespace."""
         space, meta = self._kubectl.namespace, {k: v for k, v in made["metadata"].items() if k not in _SYSTEM}
         made = {"apiVersion": "v1", "kind": "Node", **made, "metadata": meta}
+        made.pop("status", None)
         if made["kind"] == "Node":
             meta["labels"] = {**meta["labels"], MARK: space}
             meta["annotations"] = {"kwok.x-k8s.io/node": "fake"}
             made["spec"] = {"taints": [{"key": MARK, "value": space, "effect": "NoSchedule"}]}
-            made["status"] = {k: made["status"][k] for k in ("capacity", "allocatable")}
         else:
             meta["namespace"] = space
-            made = {k: v for k, v in made.items() if k != "status"}
         if made["kind"] == "Deployment":
             template = made["spec"]["template"]["spec"]
             template["nodeSelector"] = {MARK: space}
