@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -12,7 +11,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.policy.ledger import DAY, HOUR, owner_id
 from rebalancer.policy.options import Evicted, Limit, PolicyOptions
 from rebalancer.policy.owners import Owners
-from rebalancer.policy.waits import wait
+from rebalancer.policy.waits import one_run, wait
 
 _Key = tuple[str, str]
 """A cap, as its sentence names it, and what it is counted for."""
@@ -82,8 +81,7 @@ class Caps:
         if what not in _LONG:
             return Reason(ReasonCode.CAP, say, {"cap": most}, "the next cycle goes on")
         span, setting = _LONG[what]
-        variable = "REBALANCER_EVICTIONS__" + re.sub("([A-Z])", r"_\1", setting).upper()
-        remedy = f"wait, or raise evictions.{setting}; for one run: {variable}=none rebalancer once --execute"
+        remedy = f"wait, or raise evictions.{setting}; {one_run(setting, 'none')}"
         numbers = {"cap": most, **({PER_DAY: 1} if what == _DAY else {})}
         if not most:
             return Reason(ReasonCode.CAP, say, numbers, remedy)

@@ -11,7 +11,7 @@ what cannot be right is put aside, and the rest is used.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
@@ -24,7 +24,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from rebalancer.model.node import Node
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.workload import Workload
 from rebalancer.policy.options import Earlier, Evicted
@@ -399,6 +399,15 @@ def cut_off(
         elif e.method:
             settled.append(replace(e, fate=Fate.RELEASED if e.uid in marked else Fate.UNDONE))
     return tuple(settled)
+
+
+def ready_late(entries: Iterable[Entry], pods: Iterable[Pod]) -> Iterator[Entry]:
+    """The entries; a replacement that was given up, and is Ready by now where the pod had to go, has come."""
+    ready = {p.key: p.node_name for p in pods if p.ready and not p.terminating}
+    for e in entries:
+        late = e.fate is Fate.FAILED and e.landed and ready.get(e.replacement) == e.landed
+        gone = bool(e.into) and not {*e.into} & {*e.leaves}
+        yield replace(e, fate=Fate.DONE, message="") if late and gone else e
 
 
 def encode(ledger: Ledger) -> bytes:

@@ -66,6 +66,12 @@ def moment(at: float, now: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):{'%H:%M:%SZ' if at - now < DAY / 2 else '%Y-%m-%d %H:%MZ'}}"
 
 
+def one_run(setting: str, value: str) -> str:
+    """How a setting of evictions is otherwise for one run."""
+    variable = "".join(f"_{c}" if c.isupper() else c for c in setting).upper()
+    return f"for one run: REBALANCER_EVICTIONS__{variable}={value} rebalancer once --execute"
+
+
 def wait(code: ReasonCode, why: str, until: float, now: float, remedy: str, **numbers: int) -> Reason:
     """A wait that ends by the clock."""
     end = ceil(until)
@@ -168,7 +174,7 @@ def _no_help(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason 
         f"evicting {failed.key} did not help: its replacement {what}; nodes and workload are as they were",
         failed.at + rules.retry_after,
         now,
-        "it is tried again sooner if they change; see evictions.retryAfter",
+        f"it is tried again sooner if they change, or it becomes Ready; {one_run('retryAfter', '0s')}",
     )
 
 
@@ -202,7 +208,7 @@ def _loop(alike: Sequence[Entry], rules: HistoryRules, now: float) -> Reason | N
         alike[late - 1].at + rules.retry_after,
         now,
         "look for another descheduler, an autoscaler or a job that moves its pods; it is tried again sooner "
-        "if nodes or workload change; see evictions.maxReturns and evictions.retryAfter",
+        f"if nodes or workload change; {one_run('maxReturns', '0')}",
         returns=most,
     )
 
@@ -498,7 +504,10 @@ def out_for(
     return found
 
 
-_OUT = "open its nodes, or wait: after evictions.outWait that counts as the normal state"
+_OUT = (
+    "open its nodes, or wait: after evictions.outWait that counts as the normal state; "
+    f"{one_run('outWait', '0s')}"
+)
 
 
 def _shut(doors: Mapping[str, Door], template: PodTemplate) -> float:

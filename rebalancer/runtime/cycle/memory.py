@@ -48,6 +48,7 @@ from rebalancer.policy.ledger import (
     cut_off,
     earlier,
     merged,
+    ready_late,
     recent,
     rival,
     shown_key,
@@ -547,10 +548,11 @@ class Memory(SharedLedger):
         self._nodes = {n.name: n for n in snapshot.nodes}
         now = self._clock.now()
         keys = spread_keys(w.template for w in snapshot.workloads if w.template is not None)
+        entries = cut_off(self.ledger.entries, alive, apart)
         self.ledger = replace(
             self.ledger,
             doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
-            entries=marked(cut_off(self.ledger.entries, alive, apart), snapshot.nodes, now),
+            entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
         self._on_trial()

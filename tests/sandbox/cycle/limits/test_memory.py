@@ -222,6 +222,23 @@ def test_a_replacement_that_went_astray_is_not_tried_again_until_the_cluster_cha
     assert third.report.evicted > 0
 
 
+def test_a_replacement_that_became_ready_late_has_helped_after_all() -> None:
+    """The registry was down, and is back."""
+    with Machine() as m:
+        m.hands.ready_after = 10**9
+        failed = m.cycle()
+        assert [o.status for o in failed.report.outcomes] == [Fate.FAILED]
+        m.time.at += 1200
+        assert m.cycle().report.evicted == 0
+        m.hands.ready_after = 2
+        for _ in range(4):
+            m.hands.step()
+        last = m.cycle()
+        fates = [e.fate for e in m.ledger().entries]
+    assert last.zones() == [2, 2, 2]
+    assert fates == [Fate.DONE] * 4
+
+
 @pytest.mark.parametrize("joins", [False, True], ids=["a quiet cluster", "an ordinary node joins each time"])
 def test_an_owner_whose_pods_keep_coming_back_is_left_alone(joins: bool) -> None:
     things = (*nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 3, "b-0": 1}))
