@@ -244,26 +244,29 @@ def first_seen(ledger: Ledger, violated: Mapping[str, float | None], *, now: flo
     return since
 
 
-def stabilizing(since: float, rules: HistoryRules, now: float) -> Reason | None:
-    """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted
-    enough."""
-    if now - since >= rules.stabilization:
+def stabilizing(since: float, rules: HistoryRules, now: float, settled: float = inf) -> Reason | None:
+    """Why nothing is evicted yet because of a violation that began at `since`; None if it has lasted enough.
+    `settled`: from when on it need not last."""
+    if now >= min(settled, since + rules.stabilization):
         return None
+    if settled < since + rules.stabilization:
+        why = f"nodes of a domain that is back have to be Ready, and open, for {rules.settle:.0f} s"
+        remedy = f"wait, or shorten schedule.nodeSettle; {ATTENDED}"
+        return wait(ReasonCode.STABILIZING, why, settled, now, remedy)
     why = f"its violation was first seen at {moment(since, now)} and has to last {rules.stabilization:.0f} s"
     remedy = f"wait, or shorten evictions.stabilization; {ATTENDED}"
     return wait(ReasonCode.STABILIZING, why, since + rules.stabilization, now, remedy)
 
 
-def came_back(nodes: Iterable[Node], rules: HistoryRules, now: float, latest: float) -> bool:
-    """Whether a domain with these nodes has come (back) and settled: all of them became Ready not long ago,
-    and have been so for `rules.settle`.
+def came_back(nodes: Iterable[Node], rules: HistoryRules, latest: float) -> float:
+    """When a domain with these nodes has come (back) and settled: all of them became Ready not long ago, and
+    have been so for `rules.settle`; never: infinity.
 
     Neither a rollout nor an autoscaler is at work then, and a violation by that domain need not last.
     """
-    since = [n.ready_since for n in nodes]
-    return bool(since) and all(
-        s is not None and rules.settle <= now - s and latest - s < rules.stabilization for s in since
-    )
+    since = [inf if n.ready_since is None else n.ready_since for n in nodes]
+    settled = max(since, default=inf) + rules.settle
+    return settled if all(latest - s < rules.stabilization for s in since) else inf
 
 
 # Moves that were undone because the domain where the replacement had landed shrank soon after.
@@ -523,16 +526,11 @@ def _by_hand(domain: str, said: str, until: float, now: float) -> Reason:
 
 
 def opened_lately(
-    nodes: Sequence[Node], doors: Mapping[str, Door], rules: HistoryRules, now: float, latest: float
-) -> bool:
-    """Whether a domain with these nodes that was out was opened not long ago, and all of them are open for as
-    long as nodes have to settle."""
+    nodes: Sequence[Node], doors: Mapping[str, Door], rules: HistoryRules, latest: float
+) -> float:
+    """When a domain with these nodes that was out, and was opened not long ago, has been open as a whole for
+    as long as nodes have to settle; never: infinity."""
     door = door_for(doors, ())
-    return (
-        len(nodes) >= _FEWEST
-        and not any(n.shut_by for n in nodes)
-        and door is not None
-        and door.opened > 0
-        and rules.settle <= now - door.opened
-        and latest - door.opened < rules.stabilization
-    )
+    if len(nodes) < _FEWEST or any(n.shut_by for n in nodes) or door is None or door.opened <= 0:
+        return inf
+    return door.opened + rules.settle if latest - door.opened < rules.stabilization else inf

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -302,8 +303,12 @@ def young(
     reasons = {
         i: reason
         for i, began in since.items()
-        if (reason := stabilizing(began, rules, now)) is not None
-        and not _comes_from_nodes(snapshot, results[i], ledger.doors, rules, now, latest)
+        if stabilizing(began, rules, now) is not None
+        and (
+            reason := stabilizing(
+                began, rules, now, _settled(snapshot, results[i], ledger.doors, rules, latest)
+            )
+        )
     }
     if not reasons:
         return since, {}
@@ -318,25 +323,24 @@ def young(
     return since, found
 
 
-def _comes_from_nodes(
-    snapshot: Snapshot,
-    result: ConstraintResult,
-    doors: Doors,
-    rules: HistoryRules,
-    now: float,
-    latest: float,
-) -> bool:
-    """Whether all domains with the fewest pods have come back, or were opened, not long ago."""
+def _settled(
+    snapshot: Snapshot, result: ConstraintResult, doors: Doors, rules: HistoryRules, latest: float
+) -> float:
+    """When all domains with the fewest pods that have come back, or were opened, not long ago have settled;
+    never, where one has not: infinity."""
     key, fewest = result.constraint.topology_key, min(result.domains.values(), default=0)
     lowest: dict[str, list[Node]] = {d: [] for d, count in result.domains.items() if count == fewest}
     for node in snapshot.nodes:
         if (domain := node.labels.get(key)) in lowest:
             lowest[domain].append(node)
-    return bool(lowest) and all(
-        came_back(nodes, rules, now, latest)
-        or opened_lately(nodes, doors.get(f"{key}={domain}", {}), rules, now, latest)
+    settled = (
+        min(
+            came_back(nodes, rules, latest),
+            opened_lately(nodes, doors.get(f"{key}={domain}", {}), rules, latest),
+        )
         for domain, nodes in lowest.items()
     )
+    return max(settled, default=inf)
 
 
 def _counted(snapshot: Snapshot, constraint: Constraint) -> Iterator[Pod]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rebalancer.model.node import Condition, Node, NodeStatus, ObjectMeta
-from rebalancer.policy.waits import HistoryRules, came_back
+from rebalancer.policy.waits import HistoryRules, came_back, end_of, stabilizing
 
 NOW = 10_000.0
 RULES = HistoryRules(stabilization=180, settle=10)
@@ -32,4 +32,16 @@ def node(ready_for: float | None, status: str = "True") -> Node:
 )
 def test_a_domain_came_back(sentence: str, nodes: list[Node], back: bool) -> None:
     del sentence
-    assert came_back(nodes, RULES, NOW, NOW) is back
+    assert (came_back(nodes, RULES, NOW) <= NOW) is back
+
+
+def test_a_wait_ends_when_the_nodes_that_came_back_have_settled_and_says_so() -> None:
+    settled = came_back([node(30), node(5)], RULES, NOW)
+    assert settled == NOW + 5
+    reason = stabilizing(NOW, RULES, NOW, settled)
+    assert reason is not None
+    assert (end_of(reason), "schedule.nodeSettle" in reason.remedy) == (settled, True)
+    lasting = stabilizing(NOW - 178, RULES, NOW, settled)
+    assert lasting is not None
+    assert (end_of(lasting), "evictions.stabilization" in lasting.remedy) == (NOW + 2, True)
+    assert stabilizing(NOW, RULES, NOW, NOW) is None
