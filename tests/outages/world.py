@@ -136,6 +136,7 @@ class World(Observer):
             )
         )
         self.store: Any = self.cluster.store
+        self._made, self._begun = [o for o in every if o["kind"] == "Node"], False
         self.happens: list[tuple[float, Callable[[], object]]] = []
         self.figures = Figures(
             nodes=len(machines), workloads=len(self.apps), pods=sum(o["kind"] == "Pod" for o in every)
@@ -170,8 +171,9 @@ class World(Observer):
     # What can happen.
 
     def nodes_of(self, zone: str) -> list[str]:
-        """Names of a zone's nodes."""
-        return [n["metadata"]["name"] for n in self.store.list("Node") if labels_of(n)[ZONE] == zone]
+        """Names of a zone's nodes; before the history begins, of those to be made."""
+        there = self.store.list("Node") if self._begun else self._made
+        return [n["metadata"]["name"] for n in there if labels_of(n)[ZONE] == zone]
 
     def silent(self, *names: str) -> None:
         """They stop answering."""
@@ -242,6 +244,7 @@ class World(Observer):
     def play(self) -> Figures:
         """The whole history, until nothing is left to be mended."""
         with self.cluster:
+            self._begun = True
             self.cluster.settle(20)
             self.began = self.time.at
             every = EVERY / self.pace

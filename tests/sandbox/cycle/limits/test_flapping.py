@@ -107,7 +107,7 @@ def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_
         assert "4 evictions in " in said, "what `once --execute` would do"
         assert "`rebalancer run` leaves default/web alone: waits until " in said
         assert "were undone " in said, "by this machine's clock all was just now"
-        assert "has to last 180 s (`rebalancer once --execute` does not wait" in said, "all with one end"
+        assert "and open, for 10 s (`rebalancer once --execute` does not wait" in said, "all with one end"
         someone = m.cycle(ATTENDED)
     assert (someone.report.evicted, someone.zones()) == (4, [4, 4, 4]), "who watches does not wait"
 
