@@ -771,22 +771,10 @@ class Memory(SharedLedger):
         """How many pods may be released at a time until the first few have gone well; None: no such limit."""
         return 1 if self.rules.canary and self.ledger.totals.replaced < _RELEASED_ONE_BY_ONE else None
 
-<<<<<<< HEAD
-    @property
-    def cycle(self) -> str:
-        """The name of the cycle at work, or of the last one."""
-        return self.cycle
-
     def landed_on(self) -> list[tuple[str, float]]:
         """The nodes on which replacements of this cycle became Ready, and how many seconds ago."""
         now = self._clock.monotonic()
         return [(node, now - at) for node, at in self._landed]
-=======
-    def landed_on(self) -> list[str]:
-        """The nodes on which replacements of this cycle became Ready."""
-        ready = (Fate.DONE, Fate.ASTRAY)
-        return [e.landed for e in self.ledger.entries if e.cycle == self.cycle and e.fate in ready]
->>>>>>> 6616441 (Report: the cycle at work does not wait for its own evictions)
 
     def settled(self) -> None:
         """Nothing is in flight any more: removes what was intended and not sent, and writes. Never raises."""
