@@ -506,7 +506,7 @@ KINDS: dict[str, Rule] = {
         ),
     ),
     "Namespace": fields(metadata=META),
-    "Service": fields(metadata=META, spec=fields(selector=labels)),
+    "Service": fields(metadata=META, spec=fields(selector=labels, type=same)),
     **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"), _workload(_SELECTOR)),
     "ReplicationController": _workload(labels),
     "ControllerRevision": fields(metadata=META, revision=same),

@@ -104,6 +104,12 @@ class ServiceSpec(Struct, frozen=True, rename="camel", eq=False):
     """Service spec; an absent or empty selector selects no pods."""
 
     selector: dict[str, str] = {}
+    type: str = ""
+
+    @property
+    def sends(self) -> bool:
+        """Whether EndpointSlices say to which pods it sends. Rule: endpointslice_controller.go."""
+        return bool(self.selector) and self.type != "ExternalName"
 
 
 class Service(Struct, frozen=True, rename="camel", eq=False):

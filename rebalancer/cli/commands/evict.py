@@ -397,6 +397,10 @@ def pause(
             raise typer.BadParameter("it must be longer than 0s and at most 3650d", param_hint="--for")
 
     domain = _domain(domain)
+    if domain and undo:
+        raise typer.BadParameter(
+            "all is given back, so all is paused: leave out --domain", param_hint="--undo"
+        )
 
     def value(now: float) -> str:
         return pause_value(None if lasts is None else now + lasts, " ".join(reason.split()))

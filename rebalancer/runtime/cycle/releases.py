@@ -479,8 +479,9 @@ class Releases:
         permission = Permission(o.look, self._clock, replace(o.move, pod=pod), Away())
 
         def may_not() -> Reason | None:
-            """Before each request, a further one too: the other pods are read last."""
-            no = permission() or self._not_serving(o, pod)
+            """Before each request, a further one too: Services first, as reading them takes time in which the
+            look would get too old; the other pods last."""
+            no = self._not_serving(o, pod) or permission()
             if no is not None or step(self._seen(o, self._parts.reads)[0]).do is Do.EVICT:
                 return no
             say = (
@@ -507,11 +508,13 @@ class Releases:
     def _not_serving(self, o: _Open, old: Pod) -> Reason | None:
         """Why the owner's other pods do not serve yet: a Service that sends to the old pod lacks one of them.
         Once it has all, they have to do so for a while."""
+        every: list[Pod] | None = None
         for service in self._parts.watched.services(old.namespace):
             name, selects = service.metadata.name, Selector.equals(service.spec.selector)
-            if not service.spec.selector or not selects.matches(old.template.labels):
+            if not service.spec.sends or not selects.matches(old.template.labels):
                 continue
-            own = [p for p in self._own(o, self._parts.reads) if selects.matches(p.template.labels)]
+            every = self._own(o, self._parts.reads) if every is None else every
+            own = [p for p in every if selects.matches(p.template.labels)]
             try:
                 there = self._parts.reads.serving(old.namespace, name)
             except NotFoundError:

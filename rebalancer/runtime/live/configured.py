@@ -145,7 +145,7 @@ def circuit_limits(settings: Settings) -> CircuitLimits:
         displaced=b.max_displaced,
         late=b.max_late,
         pause=b.pause,
-        scope=settings.scope.namespaces.include,
+        scope=settings.scope.namespaces.include or settings.scope.read_namespaces,
     )
 
 

@@ -193,6 +193,13 @@ def test_a_pause_of_centuries_is_a_slip_of_the_hand(server: ApiServer, tmp_path:
     assert "at most 3650d" in done.stderr
 
 
+def test_all_is_given_back_only_where_all_is_paused(server: ApiServer, tmp_path: Path) -> None:
+    done = call(server, tmp_path, "pause", "--undo", "--domain", "topology.kubernetes.io/zone=b")
+    assert done.returncode == 2, done.stdout
+    assert "leave out --domain" in done.stderr
+    assert said(server) is None
+
+
 def test_a_pause_that_is_over_holds_nobody(server: ApiServer, tmp_path: Path) -> None:
     call(server, tmp_path, "pause", "--for", "1s")
     with moving(server):

@@ -28,7 +28,7 @@ from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.cycle.gates import FreshLook, Permission
+from rebalancer.runtime.cycle.gates import FRESH, FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import Releases
@@ -41,7 +41,7 @@ from rebalancer.settings import Settings
 from rebalancer.settings.settings import Brake, Ledger
 from tests.support.build import deployment, nodes, objects, pdb, pod, replica_set
 from tests.support.runs.one_cycle import Story
-from tests.support.sandbox import Cluster, Cut, Reply, bind
+from tests.support.sandbox import Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
 from tests.support.scheduler.plain import Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
@@ -452,6 +452,14 @@ def service() -> Json:
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": {"owner": "web"}}}
 
 
+def elsewhere() -> Json:
+    """A Service of which no controller writes EndpointSlices, whatever it selects."""
+    made = service()
+    made["metadata"]["name"] = "elsewhere"
+    made["spec"] |= {"type": "ExternalName", "externalName": "web.example"}
+    return made
+
+
 def sends_to(chosen: list[Json]) -> Json:
     """What the controller of endpoints would write."""
     labels = {"kubernetes.io/service-name": "web"}
@@ -489,7 +497,10 @@ def test_the_old_pod_stays_until_its_service_sends_to_the_new_one(tmp_path: Path
     with served(SLICES), Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
         cluster.settle()
         cluster.store.create(service())
+        cluster.store.create(elsewhere())
         cluster.store.create(sends_to(pods(cluster)))
+        # The look that comes right before the request is no older for it.
+        cluster.faults.add(Delay(FRESH + 0.05), resource="endpointslices")
 
         def asked() -> bool:
             return sum(a.resource == "endpointslices" for a in cluster.server.accesses) > 1

@@ -26,8 +26,9 @@ from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
-from rebalancer.runtime.live.configured import LiveOptions
-from rebalancer.settings import load_settings
+from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
+from rebalancer.settings import Settings, load_settings
+from rebalancer.settings.settings import Scope
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run, astray
@@ -526,6 +527,11 @@ def test_who_looks_at_a_part_closes_a_breaker_for_that_part_only(
             run = m.cycle(options=options, limits=replace(limits, scope=scope))
             assert run.report.end is End.COMPLETE
             assert (m.ledger().circuit.trips == 0) is closes
+
+
+def test_who_may_read_some_namespaces_only_looks_at_a_part() -> None:
+    settings = Settings(scope=Scope(read_namespaces=("quiet",)))
+    assert circuit_limits(settings).scope == ("quiet",)
 
 
 def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:
