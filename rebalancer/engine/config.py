@@ -1,4 +1,4 @@
-"""The scheduler's configuration, as far as it changes a verdict or a score. `config_file` reads it.
+"""The scheduler's configuration, as far as it changes a verdict or a score. `parse_config` reads it.
 
 Rule: pkg/scheduler/apis/config/v1 (default_plugins.go, defaults.go).
 """

@@ -333,7 +333,7 @@ class BackAgain:
 
 # Pods whose replacement would find no node at all, the pod itself gone.
 #
-# Most are known to be replaceable in one go (`back_again`). Of the rest one pod is tried for all whose end
+# Most are known to be replaceable in one go (`BackAgain`). Of the rest one pod is tried for all whose end
 # lowers the same minimums: a node that is open to its replacement, outside of the domains that it left, is
 # open to theirs as well. Only where there is none each node is tried by itself.
 

@@ -4,7 +4,7 @@
 commands, other annotations, managed fields. The plan for the redacted cluster is the plan for the real one
 with the pseudonyms in place of the names.
 
-Kept as they are: well-known label keys, taint keys, names and resources (`known_keys`), names of CSI drivers,
+Kept as they are: well-known label keys, taint keys, names and resources (`KNOWN_KEYS`), names of CSI drivers,
 provisioners and schedulers, the kinds of owners (not the groups of unknown ones), quantities, times and host
 ports.
 """

@@ -71,10 +71,10 @@ def unbeaten(found: float, needed: int) -> bool:
 
 
 def victims(wanted: Ints) -> Rows:
-    """The places of victims that stand in the order of `moves.victims`, as `victim` sorts them."""
+    """The places of victims that stand in the order of `moves.Victims`, as `victim` sorts them."""
     return np.argsort(-wanted, kind="stable")
 
 
 def victim(wanted: int, order: Sequence[object]) -> tuple[object, ...]:
-    """A sort key of victims: first where the bound wants most pods taken from, then `moves.victims`."""
+    """A sort key of victims: first where the bound wants most pods taken from, then `moves.victim_order`."""
     return -wanted, order

@@ -1,7 +1,7 @@
 """What is remembered across cycles and restarts, as plain values: evictions, totals, and what began when.
 
 The format has a version, and a reader refuses what a newer version wrote. The number of entries and bytes is
-limited; the oldest entries are dropped first, and then only counted (`tally`). Before any entry goes, it is
+limited; the oldest entries are dropped first, and then only counted (`Tally`). Before any entry goes, it is
 forgotten since when workloads cannot be replaced: cool-downs rest on entries, and only a finding on that.
 
 People can edit a ConfigMap, and anything can be cut. So every part is checked by itself when it is decoded:
@@ -356,11 +356,11 @@ class Ledger(Struct, frozen=True, omit_defaults=True, kw_only=True):
     `unread`: until when nothing is evicted, because a ledger that was there could not be read and nobody
     remembered what stood in it. 0: nothing of the kind.
 
-    `counted`: evictions whose entries were dropped (`tally`). `doubt`: why replace first is off. `agreed`:
+    `counted`: evictions whose entries were dropped (`Tally`). `doubt`: why replace first is off. `agreed`:
     how often a scheduler newer than all known rules did what was predicted. `shown`: the same by branch, of
     every version.
 
-    `claims`: who acts on this ledger (`fence`). `writer` and `serial`: which process wrote it, and a number
+    `claims`: who acts on this ledger (`Claim`). `writer` and `serial`: which process wrote it, and a number
     that grows with each write. By them a process recognises what it wrote itself.
     """
 

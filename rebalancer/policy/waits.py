@@ -123,7 +123,7 @@ def waiting_owners(
     """What the owners of former evictions wait for.
 
     `cycle`: the present cycle, for whose own evictions no owner waits. `cluster`: the present digest
-    of what a move rested on (`digests.Fingerprints`), "" if its owner is gone.
+    of what a move rested on (`ledger.Fingerprints`), "" if its owner is gone.
     """
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:

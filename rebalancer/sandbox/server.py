@@ -37,7 +37,7 @@ _WRITES = ("create", "update", "patch", "delete")
 
 class Api:
     """The application's state. `fresh_timeout`: seconds that a list waits for a version to come;
-    `bookmark_every`: seconds between bookmarks of a watch; `progress_notify`: as `watch.stream`.
+    `bookmark_every`: seconds between bookmarks of a watch; `progress_notify`: as `listing.stream`.
 
     Every request is the administrator's. A subclass may come in between at `endpoint` and `respond`, and
     answer to more `verbs`.
@@ -196,7 +196,7 @@ class ApiServer:
     version         of Kubernetes, as /version gives it
     fresh_timeout   seconds that a list waits for a resourceVersion to come
     bookmark_every  seconds between bookmarks of a watch
-    progress_notify whether bookmarks come although nothing happens (`watch.stream`)
+    progress_notify whether bookmarks come although nothing happens (`listing.stream`)
     tls             (certificate file, key file) to serve HTTPS
 
     Whoever reaches it is the administrator: it listens on loopback alone.

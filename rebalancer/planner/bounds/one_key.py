@@ -70,8 +70,8 @@ def least_excess(counts: Ints, band: Band, max_skew: int, enough_domains: bool, 
 # What a placement of a component still needs at best: the least excess, and the fewest moves to it.
 #
 # Both are bounds of the final state, whatever way leads there: no sequence of moves does better. How they
-# are found depends on the component: in closed form (`closed_form`), or by an integer program
-# (`several_keys`).
+# are found depends on the component: in closed form (`ClosedForm`), or by an integer program
+# (`program.SeveralKeys`).
 
 
 class Route(Struct, frozen=True, eq=False):

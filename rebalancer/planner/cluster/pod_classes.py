@@ -1,7 +1,7 @@
 """Pods that are interchangeable for planning: one owner, counted and constrained alike, equal in need.
 
 A plan reasons about counts of such pods per node, never about single pods (16 ms against 4 s); which of
-them is evicted is decided by `victims`.
+them is evicted is decided by `moves.Victims`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Carrying out a plan: moves start as soon as they may, and are followed until they have landed.
 
 Each turn of the loop looks at what is in flight, and then evicts one pod or waits. What it decides by is
-elsewhere: the order of the plan in `flight`, budgets in `watched_limits`, room beside what is in flight in
-`last_look.beside`, and the last look in `permission`.
+elsewhere: the order of the plan in `replacements.Flight`, budgets in `gates.WatchedLimits`, the last look in
+`gates.Permission`, and room beside what is in flight in `last_look.room.may_fly`.
 """
 
 from __future__ import annotations

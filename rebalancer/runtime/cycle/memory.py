@@ -130,7 +130,7 @@ class SharedLedger:
     """`ledger` is what this process knows; without a `store` it lasts as long as the process.
 
     `writer` tells this process from all others. `read_only`: a dry run, which writes nothing to the store.
-    `term`: the lease's transitions (see `fence`). `silent`: for how many seconds this process may write
+    `term`: the lease's transitions (`ledger.Claim`). `silent`: for how many seconds this process may write
     nothing although it is there. `where`: what a person calls the ledger.
     """
 

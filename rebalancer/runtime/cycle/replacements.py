@@ -39,7 +39,7 @@ from rebalancer.runtime.cycle.clock import Clock
 # Few replacements go at first, and more as they become Ready (`SlowStart`).
 #
 # Moves of one wave were planned beside each other. Whether a move may start beside those of another wave is
-# asked elsewhere (`last_look.beside`), and so is whether its budgets have room.
+# asked elsewhere (`last_look.room.may_fly`), and so is whether its budgets have room.
 
 log = logging.getLogger(__name__)
 
