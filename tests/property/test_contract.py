@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from rebalancer.model.reason import ReasonCode
 from rebalancer.planner import plan
 from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
@@ -113,6 +114,18 @@ def test_clause_4_waves_hold_in_every_interleaving(objects: list[Json]) -> None:
 @given(several_keys)
 def test_clause_4_waves_hold_in_many_interleavings_of_larger_clusters(objects: list[Json]) -> None:
     holds(verdict(objects, SIDE_BY_SIDE, plays=6), NEVER_WORSE | HELPS, in_any_order=True)
+
+
+@LARGER
+@given(several_keys)
+def test_what_is_not_worth_it_is_left_out_as_a_whole_and_the_rest_holds(objects: list[Json]) -> None:
+    found = verdict(objects, PlanOptions(policy=PolicyOptions(min_worth=1.0)), plays=4)
+    holds(found, NEVER_WORSE | HELPS)
+    assert found.plan is not None
+    assert all(move.worth >= 1.0 for move in found.plan.moves)
+    left = {b.pod.owner for b in found.plan.blocked if b.reason.code is ReasonCode.NOT_WORTH_IT}
+    assert not left & {move.pod.owner for move in found.plan.moves}
+    assert not left or found.plan.residual_excess
 
 
 @pytest.mark.parametrize("seed", [*range(15), 65])
