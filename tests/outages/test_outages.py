@@ -38,8 +38,8 @@ def test_an_outage_is_mended_without_harm(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize(("seed", "nodes", "workloads"), [(1, 60, 30), (2, 60, 30), (5, 300, 200)])
 @pytest.mark.parametrize("name", HISTORIES)
-def test_every_history(name: str, seed: int) -> None:
-    f = played(name, seed, nodes=60, workloads=30).figures
+def test_every_history(name: str, seed: int, nodes: int, workloads: int) -> None:
+    f = played(name, seed, nodes=nodes, workloads=workloads).figures
     assert not f.bad, f

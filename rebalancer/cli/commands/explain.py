@@ -177,7 +177,12 @@ def explain(
     if pod_file is None:
         with progress(f"planning for {len(loaded.pods):,} pods"):
             made = plan(loaded, with_label_users(source, loaded, planning))
-            placement = replace(placement, plan=pod_in_plan(made, chosen))
+            found = pod_in_plan(made, chosen)
+            known = remembered(settings, source) if found.wave and not source.snapshots else None
+            if known is not None and (waits := known.waits_for(loaded, made, chosen)) is not None:
+                says = f"{found.says} `rebalancer run` does not yet: {waits.message} ({waits.remedy})."
+                found = replace(found, says=says)
+            placement = replace(placement, plan=found)
         if chosen.node_name and not placement.fitting and not source.snapshots:
             at = remembered(settings, source).since(loaded, chosen)
             placement = replace(placement, since=rfc3339(at) if at is not None else "")

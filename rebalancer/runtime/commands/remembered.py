@@ -25,7 +25,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.policy.owners import Owners
+from rebalancer.policy.owners import Owners, topmost
 from rebalancer.policy.waits import HistoryRules, Paused, is_wait
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.commands.explain import SHORT_KINDS
@@ -85,6 +85,13 @@ class Remembered(Struct, frozen=True, eq=False):
             every = self.memory.waits(snapshot, plan, self.paused)
             found |= {o: every[o] for o in movers & every.keys()}
         return dict(sorted(found.items()))
+
+    def waits_for(self, snapshot: Snapshot, plan: Plan, pod: Pod) -> Reason | None:
+        """What the daemon waits for before it evicts this pod of the plan."""
+        if self.memory is not None:
+            self.memory.looked(snapshot)
+        waits, owner = dict(self.waits(snapshot, plan)), topmost(snapshot, pod)
+        return waits.get("") or (waits.get(owner.key) if owner is not None else None)
 
     def since(self, snapshot: Snapshot, pod: Pod) -> float | None:
         """Since when the pod's workload has pods that no node would take again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,6 +109,10 @@ def test_after_two_outages_within_an_hour_the_third_is_mended_too_and_each_wait_
         assert "`rebalancer run` leaves default/web alone: waits until " in said
         assert "were undone " in said, "by this machine's clock all was just now"
         assert "and open, for 10 s (`rebalancer once --execute` does not wait" in said, "all with one end"
+        planned = json.loads(call(m.server, tmp_path, "report", "-o", "json", "--config", str(config)).stdout)
+        pod = f"default/{planned['evictions'][0]['pod']}"
+        explained = call(m.server, tmp_path, "explain", pod, "--config", str(config)).stdout
+        assert "`rebalancer run` does not yet: waits until " in " ".join(explained.split())
         someone = m.cycle(ATTENDED)
     assert (someone.report.evicted, someone.zones()) == (4, [4, 4, 4]), "who watches does not wait"
 
