@@ -272,7 +272,7 @@ class NodeClaim(Struct, frozen=True, rename="camel", eq=False):
         return made.timestamp() + lasts if made is not None and parts else inf
 
 
-_GO_DURATION = re.compile(r"([0-9.]+)(h|m|s)")
+_GO_DURATION = re.compile(r"([0-9]+)(h|m|s)")
 _GO_UNITS = {"h": 3600, "m": 60, "s": 1}
 HOUR = 3600.0
 

@@ -99,6 +99,7 @@ def of_controller(controller: OwnerReference, what: str) -> Reason | None:
 
 _SIZE = "leaderworkerset.sigs.k8s.io/size"
 """Annotation of a LeaderWorkerSet's pods: how many each group has."""
+_NUMBER = re.compile("[0-9]{1,9}")
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
 KNOWN_KINDS = WORKLOADS | KINDS | {"CronJob", "Rollout", "CloneSet"}
 """Kinds of owners that somebody who writes one of them, or something near, must mean."""
@@ -197,7 +198,7 @@ class Owners:
         for some in self._snapshot.live:
             if group := some.template.restarts_with:
                 said = some.one.annotations.get(_SIZE, "")
-                size[group] = max(size.get(group, 0), int(said) if said.isdigit() else 0)
+                size[group] = max(size.get(group, 0), int(said) if _NUMBER.fullmatch(said) else 0)
                 there[group] += len(some.pods)
                 settled[group] += sum(p.ready or not self._new(p) for p in some.pods)
         return {group: max(n, size[group]) - settled[group] for group, n in there.items()}

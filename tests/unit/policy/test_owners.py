@@ -386,7 +386,7 @@ def test_a_reason_names_the_pod_that_is_waited_for() -> None:
     assert reason.numbers == {"notReady": 1}
 
 
-@pytest.mark.parametrize(("size", "missing"), [("1", 0), ("3", 2)])
+@pytest.mark.parametrize(("size", "missing"), [("1", 0), ("3", 2), ("²", 0), ("9" * 5000, 0)])
 def test_a_group_of_a_leader_that_is_made_anew_is_left_alone(size: str, missing: int) -> None:
     lws = "leaderworkerset.sigs.k8s.io/"
     said = {"annotations": {lws + "size": size}, "labels": {lws + "name": "ring", lws + "group-index": "0"}}

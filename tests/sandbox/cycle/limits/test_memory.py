@@ -28,7 +28,6 @@ from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.configured import LiveOptions, circuit_limits
 from rebalancer.settings import Settings, load_settings
-from rebalancer.settings.settings import Scope
 from tests.support.build import node, nodes, objects, workload
 from tests.support.runs.machine import BRAKE, PLACE, Machine
 from tests.support.runs.one_cycle import EXECUTE, Run, astray
@@ -530,7 +529,7 @@ def test_who_looks_at_a_part_closes_a_breaker_for_that_part_only(
 
 
 def test_who_may_read_some_namespaces_only_looks_at_a_part() -> None:
-    settings = Settings(scope=Scope(read_namespaces=("quiet",)))
+    settings = Settings.model_validate({"scope": {"readNamespaces": ["quiet"]}})
     assert circuit_limits(settings).scope == ("quiet",)
 
 
