@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.cli.lines import Lines
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import DELETION_COST
 from rebalancer.model.reason import Reason, ReasonCode
-from rebalancer.outcome import CycleReport, Eviction, Fate
+from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD
@@ -27,6 +28,7 @@ from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
+from rebalancer.runtime.commands.remembered import history_of
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.gates import FRESH, FreshLook, Permission
 from rebalancer.runtime.cycle.loop import Cycle
@@ -133,11 +135,14 @@ def cycle(
             cache.stop()
 
 
-def test_a_workload_whose_budget_allows_nothing_is_spread_and_no_pod_less_is_ready(tmp_path: Path) -> None:
+def test_a_workload_whose_budget_allows_nothing_is_spread_and_no_pod_less_is_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = Memory(SystemClock(), HistoryRules())
     with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
         cluster.settle()
         with Ready(cluster) as ready:
-            report, story = cycle(cluster, tmp_path)
+            report, story = cycle(cluster, tmp_path, memory=memory)
         cluster.settle()
         assert [o.status for o in report.outcomes] == [Fate.DONE, Fate.DONE], story.told
         assert zones(cluster) == [2, 2, 2]
@@ -145,6 +150,12 @@ def test_a_workload_whose_budget_allows_nothing_is_spread_and_no_pod_less_is_rea
         assert marks(cluster) == []
         assert all(o.expected for o in report.outcomes)
         assert report.evicted == 2
+        assert [line.method for line in history_of(memory.ledger, ())] == ["replaceFirst"] * 2
+        first = report.outcomes[0].move
+        for result in (Result.RELEASED, Result.EVICTED):
+            Lines().on_eviction(first, Eviction(result=result, message=""))
+        told = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+        assert told == ["  released", "  evicted"]
 
 
 # -- what comes between
