@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.engine.agreement import Comparison
+from rebalancer.engine.agreement import Result as Verdict
+from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.model.reason import Finding, ReasonCode, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Outcome, Result
@@ -13,9 +16,10 @@ from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate, Ledger, constraint_id, owner_id
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.runtime.cycle.memory import Memory, young
+from rebalancer.runtime.cycle.memory import Memory, Verdicts, young
 from tests.support.build import NOW, OwnerBuilder, nodes, snapshot, workload
-from tests.support.servers.api import FakeTime
+from tests.support.sandbox import ApiServer
+from tests.support.servers.api import FakeTime, connected
 from tests.unit.runtime.cycle.made import WEB, evicted, left, move
 
 PLAN = Plan(constraints=(), moves=(), blocked=())
@@ -243,3 +247,48 @@ def test_an_owner_waits_while_its_violation_is_young(case: str) -> None:
     ledger = replace(ledger, violated=hard if lasting else {})
     _, found = young(seen, planned, ledger, HistoryRules(stabilization=180), now=NOW, latest=NOW)
     assert set(found) == ({"ReplicaSet/default/web"} if waits else set())
+
+
+@pytest.mark.parametrize(("owner", "counted"), [("", 2), ("ReplicaSet/default/web", 1)])
+def test_pods_of_one_owner_are_no_evidence_apart_for_a_minute(owner: str, counted: int) -> None:
+    verdicts = Verdicts()
+    told, branches = verdicts.listen(), ("NodeName",)
+    decided = Comparison(
+        namespace="default",
+        pod="web",
+        node="a-0",
+        result=Verdict.AGREES,
+        certain=True,
+        branches=branches,
+        owner=owner,
+    )
+    for now, expected in ((NOW, counted), (NOW + 1.0, counted), (NOW + 2.0, 0 if owner else 2)):
+        told(decided)
+        told(decided)
+        assert sum(number for number, _ in verdicts.shown(now).values()) == expected
+
+
+def test_an_installation_is_known_by_its_ledger_and_a_process_without_one_by_its_name() -> None:
+    place = Place("ops", "ledger")
+    with ApiServer() as server, connected(server) as c:
+        store = Ledgers(c, place, writer="p", wait=FakeTime().wait)
+        for known, there in ((store, str(place)), (None, "p")):
+            assert Memory(FakeTime(), HistoryRules(), store=known, writer="p").installation == there
+
+
+def test_an_outcome_is_of_its_own_cycle() -> None:
+    memory = remembering()
+    cycle(memory, UNKNOWN)
+    cycle(memory, evicted())
+    assert [e.fate for e in memory.ledger.entries] == [Fate.UNKNOWN, Fate.DONE]
+
+
+def test_replace_first_is_off_from_a_doubt_on() -> None:
+    memory = remembering()
+    assert memory.no_release() is None
+    memory.doubt_release("a Ready pod went")
+    reason = memory.no_release()
+    assert reason is not None
+    assert (reason.code, reason.numbers) == (ReasonCode.RELEASE_OFF, {})
+    assert "a Ready pod went" in reason.message
+    assert "`rebalancer resume` turns it on again" in reason.remedy
