@@ -132,8 +132,8 @@ def pods_of(snapshot: Snapshot, text: str, namespace: str = "") -> list[Pod]:
         raise UserError(f"several namespaces have {text}", f"say which: -n with one of {spaces}")
     if not found:
         where = f" in {namespace}" if namespace else ""
-        lists = f"`kubectl get {kind} {f'-n {namespace}' if namespace else '-A'}` lists the names"
-        raise UserError(f"no pod of {text}{where} among {len(snapshot.pods):,}", lists)
+        known = f"names are those of `kubectl get {kind} {f'-n {namespace}' if namespace else '-A'}`"
+        raise UserError(f"no pod of {text}{where} among {len(snapshot.pods):,}", known)
     return next(iter(found.values()))
 
 

@@ -161,7 +161,7 @@ def test_a_report_of_some_workloads_has_theirs_alone(
 
 
 WRONG = [
-    (("deploy/nowhere",), "among 59; `kubectl get deployment -A` lists the names"),
+    (("deploy/nowhere",), "among 59; names are those of `kubectl get deployment -A`"),
     (("-l", "a,,b"), "'a,,b' is no label selector"),
     (("deploy/cart", "-l", "app=cart"), "one workload, or --selector"),
 ]
