@@ -149,8 +149,10 @@ def fallen(
                 # One that went with its node, in an outage, was not thrown out.
                 if e.removed or any(e.shrank):
                     continue
-                if pod is not None and pod.terminating and e.owner.startswith("StatefulSet/"):
-                    found[pod.key] = "it was Ready, and none of its name comes before it is gone"
+                if pod is not None and pod.deleted and e.owner.startswith("StatefulSet/"):
+                    # Somebody's rollout or scale-in, as long as its kubelet has time for it.
+                    if now > pod.deleted:
+                        found[pod.key] = "it was Ready, and none of its name comes before it is gone"
                 else:
                     gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):

@@ -80,3 +80,17 @@ def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
     assert fallen([replace(made, removed=150.0)], pods, 200.0) == ({}, [])
     undone = replace(made, fate=Fate.UNDONE)
     assert fallen([undone], pods, 200.0) == ({}, []), "its replacement went because we gave a label back"
+
+
+def test_a_pod_of_a_stateful_set_that_ends_in_time_is_not_late() -> None:
+    """A rolling restart a day after moves is none of their doing; a kubelet that does not answer is."""
+    [ends] = snapshot(nodes(a=1), pod("db-0").on("a-0")).pods
+    made = Entry(
+        at=100.0, cycle="c", namespace="default", pod="db-0", uid="u", owner="StatefulSet/default/db",
+        node="a", predicted="b", fate=Fate.DONE, replacement="default/db-0",
+    )  # fmt: skip
+    pods: dict[Identity, Pod] = {("default", "db-0"): replace(ends, deleted=230.0)}
+    assert fallen([made], pods, 200.0) == ({}, [])
+    assert fallen([made], pods, 231.0)[0] == {
+        "default/db-0": "it was Ready, and none of its name comes before it is gone"
+    }
