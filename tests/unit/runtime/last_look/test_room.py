@@ -16,7 +16,7 @@ from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
-from tests.support.build import decoded, node, nodes, objects, snapshot, workload
+from tests.support.build import decoded, node, node_claim, nodes, objects, snapshot, workload
 from tests.support.build.base import Builder
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -154,6 +154,32 @@ def test_a_node_that_is_about_to_go_takes_no_replacement_although_the_scheduler_
     assert reason is not None
     assert reason.code is ReasonCode.NODES_CHANGED
     assert "b-1" in reason.message
+
+
+@pytest.mark.parametrize(("taken", "fits"), [(4, True), (5, False), (6, False)])
+def test_moves_of_two_plans_fly_together_while_there_is_room_for_both(taken: int, fits: bool) -> None:
+    w = web(workload("other").requests(cpu="1").placed({"a-0": 1}))
+    one, two = w.plan.moves
+    assert w.code(one) is None
+    other = next(p for p in w.pods.values() if p.name.startswith("other"))
+    for i in range(taken):
+        w.add(other, f"new-{i}", node_name="b-0")
+    assert w.look.beside(one, [two], {two.pod.uid}) is fits
+    assert w.look.beside(one, [two], set()) is (taken < 6), "who is placed has its room as a pod"
+
+
+@pytest.mark.parametrize(("drifted", "goes"), [(60.0, True), (None, False)])
+def test_a_node_that_karpenter_has_come_to_replace_takes_no_replacement(
+    drifted: float | None, goes: bool
+) -> None:
+    w = web()
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    claims = snapshot(node_claim("c", "b-0", age=86_400, drifted=drifted)).node_claims
+    w.cluster = msgspec.structs.replace(w.cluster, node_claims=claims)
+    for _ in range(2):
+        assert (w.code(move) is not None) is goes
+        assert w.built == goes, "built again only if it changes which nodes go"
 
 
 @pytest.mark.parametrize("version", ["1.36.2", "1.99.0"])
