@@ -43,14 +43,15 @@ class Brake(Struct, frozen=True, rename="camel"):
     """An object by which people pause, as far as it is read."""
 
     metadata: ObjectMeta
-    data: dict[str, str] = {}
-    binary_data: dict[str, str] = {}
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
 
     @property
     def slips(self) -> dict[str, str]:
         """What on a brake was meant to pause, in words → the command that removes it."""
         meta = self.metadata
-        return meant_as_pause(meta.annotations, meta.labels, {**self.data, **self.binary_data})
+        data = {**(self.data or {}), **(self.binary_data or {})}
+        return meant_as_pause(meta.annotations, meta.labels, data)
 
 
 class Brakes:
