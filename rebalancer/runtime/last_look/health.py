@@ -157,7 +157,8 @@ def fallen(
                     gone[namespace, _made_as(name)].append(e)
             elif _starts(pod):
                 found[pod.key] = pod.stuck or "it was Ready, and is not any more"
-            elif pod.crashed is not None and abs(now - pod.crashed) < SOONEST:
+            elif pod.crashed is not None and abs(now - pod.crashed) < SOONEST and abs(now - e.at) < HOUR:
+                # Later it is none of the move's doing: of a thousand pods some restart at any time.
                 found[pod.key] = "it was restarted within the last minute"
     if gone:
         for pod in pods.values():

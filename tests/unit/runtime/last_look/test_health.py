@@ -94,3 +94,14 @@ def test_a_pod_of_a_stateful_set_that_ends_in_time_is_not_late() -> None:
     assert fallen([made], pods, 231.0)[0] == {
         "default/db-0": "it was Ready, and none of its name comes before it is gone"
     }
+
+
+def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
+    [there] = snapshot(nodes(a=1), pod("web-aa-1").on("a-0")).pods
+    made = Entry(
+        at=100.0, cycle="c", namespace="default", pod="web-aa-0", uid="u", owner="ReplicaSet/default/web-aa",
+        node="a", predicted="b", fate=Fate.DONE, replacement="default/web-aa-1",
+    )  # fmt: skip
+    for now, late in ((3600.0, 1), (3800.0, 0)):
+        pods: dict[Identity, Pod] = {("default", "web-aa-1"): replace(there, crashed=now - 5)}
+        assert len(fallen([made], pods, now)[0]) == late
