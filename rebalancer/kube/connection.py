@@ -336,10 +336,11 @@ class Connection:
         if 200 <= answer.status < 300 and age == "0":
             self.time.heard(answer.headers.get("Date"))
             return answer
-        data = self._whole(answer, target, timeout)
         if age != "0":
+            answer.close()  # a watch does not end
             say = f"{target}: the answer is {age} s old: a cache gave it, and not the API server"
             raise ResponseError(say, PROXY, target=target, code=answer.status)
+        data = self._whole(answer, target, timeout)
         raise error_of(answer.status, answer.headers, data, target, who=self.who)
 
     def _whole(self, answer: Any, target: Target, timeout: tuple[float, float]) -> bytes:
