@@ -29,12 +29,14 @@ from rebalancer.kube.evictor import LiveEvictor
 from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.kube.patches import ReleasePatches
 from rebalancer.kube.reading import Objects
+from rebalancer.model.decode import Decoder
+from rebalancer.model.kinds import KINDS as KINDS_OF_ALL
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import BEFORE_REQUESTS, Check, Moment, Reason, ReasonCode
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner import PlanOptions, plan
-from rebalancer.planner.plan import Move
+from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.carrying_out import Parts
 from rebalancer.runtime.cycle.gates import Away, FreshLook, WatchedLimits
@@ -46,10 +48,10 @@ from rebalancer.sandbox import handlers
 from rebalancer.sandbox.listing import Form, encode, negotiate
 from rebalancer.sandbox.registry import evict
 from rebalancer.sandbox.resources import PODS, ApiError
-from rebalancer.sandbox.storage import Event
+from rebalancer.sandbox.storage import Event, Record
 from tests.loops.histories import History, Judge
 from tests.sandbox.cycle.test_release import BLOCKED, FIRST, NOTHING_NEW, PLACE, Killed, marks, rolled_out
-from tests.support.build import NOW, decoded, objects
+from tests.support.build import NOW, objects
 from tests.support.runs.one_cycle import Story
 from tests.support.sandbox import Cluster
 from tests.support.sandbox.app import GuardedApi
@@ -171,6 +173,8 @@ class Interleaving(History):
         self.depth, self.term = 0, 0
         self.acts = 0
         self._read: tuple[int, Snapshot] | None = None
+        self._known: dict[str, tuple[Record, Any]] = {}
+        self._decoder = Decoder()
         for kind in KINDS:
             collection = self.cluster.store.collection(kind)
             for record in collection.scan():
@@ -187,9 +191,17 @@ class Interleaving(History):
         """The store as it is."""
         store = self.cluster.store
         if self._read is None or self._read[0] != store.revision:
-            every = [o for kind in KINDS for o in store.list(kind)]
-            self._read = store.revision, decoded(every, now=self.time.now())
+            records = [r for kind in KINDS for r in store.collection(kind).scan()]
+            every = [self._decoded(r) for r in records]
+            found = build_snapshot(every, now=self.time.now(), server_version="v1.36.2", kinds=KINDS_OF_ALL)
+            self._read = store.revision, found
         return self._read[1]
+
+    def _decoded(self, record: Record) -> Any:
+        if (known := self._known.get(record.obj["kind"] + record.key)) is None or known[0] is not record:
+            made = self._decoder.decode(record.obj["kind"], json.dumps(record.obj).encode())
+            known = self._known[record.obj["kind"] + record.key] = record, made
+        return known[1]
 
     def closed(self) -> Reason | None:
         """The brake."""
@@ -289,8 +301,11 @@ class Interleaving(History):
             return memory.rival() or self.closed()
 
         def planned(snapshot: Snapshot) -> Any:
-            waits = memory.waits(snapshot, found := plan(snapshot, planning), {})
-            return found if not waits else plan(snapshot, NOTHING_NEW)
+            if planning is not NOTHING_NEW:
+                found = plan(snapshot, planning)
+                if not memory.waits(snapshot, found, {}):
+                    return found
+            return Plan(constraints=(), moves=(), blocked=())
 
         Cycle(
             Parts(
