@@ -277,10 +277,10 @@ class Phase(ABC):
         with ExitStack() as made:
             for turn in range(self.turns):
                 sequences = []
-                with ExitStack() as walked:
+                with ExitStack() as before:
                     for moves in self.sequences(turn):
                         sequences.append(moves)
-                        walked.enter_context(self.simulation.after(moves))
+                        before.enter_context(self.simulation.after(moves))
                 more = self.scheduled(sequences)
                 waves += more.waves
                 dropped = more.dropped

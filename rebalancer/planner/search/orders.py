@@ -38,7 +38,7 @@ class GuaranteedMoves:
         self._start = Placements((Placement(problem.start),))
 
     def guaranteed(self) -> Moves | None:
-        """Sure moves to the end; None if none are found."""
+        """Guaranteed moves to the end; None if none are found."""
         return self._guaranteed(self._start)
 
     def harmless(self, allowed: int) -> Moves | None:
@@ -152,7 +152,7 @@ def _nearer(problem: Problem, residual: int, placed: Ints, candidate: Candidate,
 
 # The lowest excess that harmless moves lead to, found level by level, without the integer program.
 #
-# In a tangle of constraints most moves do harm, so that the best final state cannot be walked to, and few
+# In a tangle of constraints most moves do harm, so that the best final state cannot be reached, and few
 # placements can be. From the start, every harmless move is made as the scheduler's scores predict it; of
 # the placements that come of one move more, the lowest few are gone on from. The beam widens as long as
 # candidates are left to try; what was tried is remembered.

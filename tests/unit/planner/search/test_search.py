@@ -17,7 +17,7 @@ def walk(posed: Posed, effort: int = 2000) -> Solution:
     return found
 
 
-def test_sure_moves_to_the_bound_are_proved() -> None:
+def test_guaranteed_moves_to_the_bound_are_proved() -> None:
     found = walk(Posed(nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 5, "b-0": 1})))
     assert (found.least, found.residual, found.bound, len(found.moves)) == (0, 0, 2, 2)
     assert found.proved

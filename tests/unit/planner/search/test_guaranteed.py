@@ -18,7 +18,7 @@ SURE: list[tuple[str, Any, int]] = [
 
 
 @pytest.mark.parametrize(("placed", "moves"), [pytest.param(*rest, id=s) for s, *rest in SURE])
-def test_sure_moves_are_as_few_as_the_bound_and_certain(placed: dict[str, int], moves: int) -> None:
+def test_guaranteed_moves_are_as_few_as_the_bound_and_certain(placed: dict[str, int], moves: int) -> None:
     posed = Posed(nodes(a=2, b=2), workload("web").spread("zone").placed(placed))
     before = posed.standing()
     problem = posed.problem
@@ -29,7 +29,7 @@ def test_sure_moves_are_as_few_as_the_bound_and_certain(placed: dict[str, int], 
     assert posed.standing() == before
 
 
-def test_an_end_that_no_move_leads_to_has_no_sure_moves() -> None:
+def test_an_end_that_no_move_leads_to_has_no_guaranteed_moves() -> None:
     posed = Posed(nodes(a=1, b=1), workload("web").spread("zone", min_domains=3).placed({"a-0": 3, "b-0": 1}))
     assert GuaranteedMoves(posed.problem, 0).guaranteed() is None
 
