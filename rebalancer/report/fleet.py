@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import IO, Any, Union, get_args, get_origin
+from typing import IO, Any, Union, assert_never, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -215,6 +215,8 @@ def render_fleet(fleet: FleetReport, format: Format, *, stream: IO[str] | None =
         return to_html(fleet)
     if format is Format.OPENREPORTS:
         raise UserError("-o openreports is of one cluster", "ask for each cluster by itself")
+    if format is not Format.TABLE and format is not Format.WIDE:
+        assert_never(format)
     from rebalancer.report.terminal import Rows
 
     rows = Rows.of(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -64,7 +64,9 @@ def render(
         from rebalancer.report.html import to_html
 
         return to_html(report, (showing or Showing()).command)
-    return _table(report, wide=format is Format.WIDE, stream=stream, showing=showing or Showing())
+    if format is Format.TABLE or format is Format.WIDE:
+        return _table(report, wide=format is Format.WIDE, stream=stream, showing=showing or Showing())
+    assert_never(format)
 
 
 def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing | None = None) -> None:
