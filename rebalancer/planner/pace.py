@@ -95,8 +95,8 @@ AT_FIRST = 5
 _STAYS = 20.0
 
 
-def stays(per_second: float | None) -> float:
-    """Seconds that one has to stay Ready before more follow: without a readiness probe all are Ready at once.
+def must_stay_ready(per_second: float | None) -> float:
+    """For how many seconds, before more follow: without a readiness probe all are Ready at once.
 
     As long as twenty evictions take, 20 s at most: who wants another pace sets it.
     """
@@ -161,7 +161,7 @@ def pace(plan: Plan, snapshot: Snapshot, throttle: Throttle = AT_ONCE) -> Pace:
     if throttle.per_second and plan.moves:
         started = (len(plan.moves) - 1) / throttle.per_second + usual
         if len(plan.moves) > AT_FIRST:
-            started += max(0.0, usual + stays(throttle.per_second) - AT_FIRST / throttle.per_second)
+            started += max(0.0, usual + must_stay_ready(throttle.per_second) - AT_FIRST / throttle.per_second)
     seconds = max(longest, crowded, started)
     if first := min(throttle.canary, len(plan.moves)):
         # One, then two at a time; what is left of the plan then takes its share of the whole.

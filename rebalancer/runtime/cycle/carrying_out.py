@@ -19,7 +19,7 @@ from rebalancer.kube.evictor import Evictor, RecordingEvictor
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
-from rebalancer.planner.pace import chains, stays
+from rebalancer.planner.pace import chains, must_stay_ready
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.planner.waves.schedule import LARGEST
 from rebalancer.policy.options import Method
@@ -220,7 +220,7 @@ class CarryingOut:
         self.flight = Flight(chains(plan, plan.allowed), dry=parts.dry)
         self.outcomes: list[Outcome] = []
         self.unwritten = ""
-        self._slow = SlowStart(snapshot, plan, memory.landed_on, stays(parts.limits.per_second))
+        self._slow = SlowStart(snapshot, plan, memory.landed_on, must_stay_ready(parts.limits.per_second))
         self._replacements = parts.replacements(snapshot)
         self._limits = parts.limited(snapshot)
         self._look = parts.look(snapshot, plan)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
-from rebalancer.planner.pace import stays
+from rebalancer.planner.pace import must_stay_ready
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Fate
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
@@ -327,5 +327,5 @@ def test_five_go_first_and_more_as_they_start(there: bool) -> None:
         run = m.cycle(options=PACED, limits=LIMITS)
         assert (run.report.end, run.report.evicted) == (End.COMPLETE, 20), run.report.message
     assert max(seen[:25]) == 5
-    assert run.report.seconds < 30 + stays(1.0) + 20 + 10
+    assert run.report.seconds < 30 + must_stay_ready(1.0) + 20 + 10
     assert most[0] <= 17
