@@ -97,27 +97,8 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     unsettled = settle(view.simulation, view.pending, hard.classes.highest_priority)
     waiting = Waiting(view.simulation, hard.groups, unsettled)
 
-    waves: list[Wave] = []
-    late: tuple[Refusal, ...] = ()
     with ExitStack() as made:
-
-        def take(planned: Planned) -> Planned:
-            waves.extend(planned.waves)
-            made.enter_context(view.simulation.after(in_order(planned.waves)))
-            return planned
-
-        given_up = [*take(hard.plan(waiting)).refused]
-        for _ in range(TURNS if soft is not None else 0):
-            assert soft is not None
-            more = take(soft.plan(waiting))
-            late = more.refused
-            if not more.waves or not hard.excess():
-                break
-            # For the room that moves for soft constraints free.
-            again = take(hard.plan(waiting))
-            given_up += again.refused
-            if not again.waves:
-                break
+        waves, given_up, late = _in_turns(view, hard, soft, waiting, made)
         moves = in_order(waves)
         solved = hard.ended()
         results = [hard.results(moves, given_up)]
@@ -173,6 +154,36 @@ def _planned(view: View, options: PlanOptions) -> Plan:
         between=bound.between,
         steps=planned(view.simulation.spent.steps, len(view.snapshot.pods)),
     )
+
+
+def _in_turns(
+    view: View, hard: HardConstraints, soft: SoftConstraints | None, waiting: Waiting, made: ExitStack
+) -> tuple[list[Wave], list[Refusal], tuple[Refusal, ...]]:
+    """The waves for hard and soft constraints, and the moves for each of the two that were not kept.
+
+    The simulation stays as they leave it until `made` ends.
+    """
+    waves: list[Wave] = []
+    late: tuple[Refusal, ...] = ()
+
+    def take(planned: Planned) -> Planned:
+        waves.extend(planned.waves)
+        made.enter_context(view.simulation.after(in_order(planned.waves)))
+        return planned
+
+    given_up = [*take(hard.plan(waiting)).refused]
+    for _ in range(TURNS if soft is not None else 0):
+        assert soft is not None
+        more = take(soft.plan(waiting))
+        late = more.refused
+        if not more.waves or not hard.excess():
+            break
+        # For the room that moves for soft constraints free.
+        again = take(hard.plan(waiting))
+        given_up += again.refused
+        if not again.waves:
+            break
+    return waves, given_up, late
 
 
 def _unlooked(options: PlanOptions, moves: tuple[Move, ...]) -> bool:
