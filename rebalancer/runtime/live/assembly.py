@@ -101,6 +101,22 @@ def live_parts(
         check_namespaces(found, options.must_exist)
         return found
 
+    health = None
+    if options.execute and cache is not None:
+        lease = LeaseClient(connection, *SCHEDULER_LEASE)
+        health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, lease)
+    pause = PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None
+    checks = CycleChecks(
+        options,
+        clock,
+        newest=around.newest,
+        leading=around.leading,
+        memory=memory,
+        cache=cache,
+        health=health,
+        approvals=approvals,
+        pause=pause,
+    )
     watch_age = WatchAge(cache, clock.stopping) if cache is not None else None
 
     def look(snapshot: Snapshot, made: Plan) -> FreshLook:
@@ -120,33 +136,14 @@ def live_parts(
         last = LastLook(objects, brakes, watch_age, spot_check, room, clock.now)
         return PlanChecks(checks, snapshot, made, last)
 
-    planning = replace(options.planning, on_progress=SignOfLife(clock))
-    health = None
-    if options.execute and cache is not None:
-        lease = LeaseClient(connection, *SCHEDULER_LEASE)
-        health = Health(cache, memory, clock, options.planning.scheduler or DEFAULT_CONFIG, lease)
-    pause = PauseCheck(brakes, options.brake, clock, around.lease) if options.brake is not None else None
-    checks = CycleChecks(
-        options,
-        clock,
-        newest=around.newest,
-        leading=around.leading,
-        memory=memory,
-        cache=cache,
-        health=health,
-        approvals=approvals,
-        pause=pause,
-    )
     until = clock.monotonic() + options.max_time if options.max_time is not None else None
     if planner is None:
-        asked = objects if options.execute else None
-        taken_out = pause.domains if pause is not None else dict
         usual = remembering(
-            planning,
+            replace(options.planning, on_progress=SignOfLife(clock)),
             memory,
             knowing_label_users(connection, options, clock, around.last_plan or plan_with_findings),
-            asked,
-            taken_out,
+            objects if options.execute else None,
+            pause.domains if pause is not None else dict,
         )
         planner = ApprovedPlanner(approvals, usual, observer) if approvals is not None else usual
     releases = None
