@@ -103,16 +103,16 @@ class Touched:
         )
 
     def takes(self, rows: Rows, plugins: Iterable[str] | None = None) -> set[str]:
-        """Those by which these nodes take the pod."""
+        """The branches by which these nodes take the pod."""
         asked = self._by_plugin if plugins is None else plugins
         return {b for plugin in asked for b, _ in self._named(plugin, "takes", rows)}
 
     def rejects(self, rows: Rows, plugins: Iterable[str]) -> set[str]:
-        """Those by which the plugins reject these nodes."""
+        """The branches by which the plugins reject these nodes."""
         return {b for plugin in plugins for b, _ in self._named(plugin, "rejects", rows)}
 
     def kept_out(self) -> dict[str, Rows]:
-        """Those that alone keep the pod from a node, with these nodes."""
+        """The branches that alone keep the pod from a node, with these nodes."""
         return {
             b: rows
             for plugin, passed in self._by_plugin.items()

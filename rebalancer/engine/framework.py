@@ -125,7 +125,7 @@ class Cycle:
 
 
 class Cycles:
-    """Those of a profile over one state, as many as there is room for; the ones asked for longest ago go."""
+    """Each `Cycle` of a profile over one state, as many as there is room for; the oldest go first."""
 
     def __init__(self, state: ClusterState, profile: Profile, plugins: Mapping[str, Plugin]) -> None:
         self._state = state
@@ -133,7 +133,7 @@ class Cycles:
         self._plugins = plugins
         self._cycles: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
         self._scored: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
-        """Those of them with scores: these take more, and are asked for less often."""
+        """Cycles with scores: these take more room, and are asked for less often."""
         self._room, self._room_scored = (
             max(16, CACHED_BYTES // (size * max(1, state.table.size))) for size in (_FILTERED, _SCORED)
         )

@@ -346,7 +346,7 @@ class Stuck:
         self._back = BackAgain(simulation.state)
 
     def pods(self, kept: Kept) -> list[Pod]:
-        """Those that could not be replaced now, by node."""
+        """The pods that could not be replaced now, by node."""
         if self._back.all(kept):
             return []
         rows = kept.rows
@@ -402,7 +402,7 @@ def gone(simulation: Simulation, pod: Pod) -> Iterator[None]:
 
 
 def stuck_pods(search: Stuck, every: list[Kept]) -> Iterator[tuple[Kept, list[Pod]]]:
-    """Of each group of pods those that could not be replaced, where there are any."""
+    """Each group with pods that could not be replaced, and these pods."""
     for kept in every:
         search.simulation.on_progress()
         if pods := search.pods(kept):

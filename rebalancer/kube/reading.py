@@ -333,7 +333,7 @@ class Objects:
         return self.pods_as_of(namespace, labels, fields)[1]
 
     def pods_as_of(self, namespace: str, labels: str = "", fields: str = "") -> tuple[str, tuple[Pod, ...]]:
-        """The same, and the version of the cluster that shows them."""
+        """The version of the cluster, and the pods of a namespace that selectors select in it."""
         version, found = self._list("Pod", namespace, labels, fields)
         return version, tuple(o for o in found if isinstance(o, Pod))
 

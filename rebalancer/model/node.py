@@ -336,7 +336,7 @@ class PoolLabels(Struct, frozen=True, rename="camel", eq=False):
 
 
 class PoolTemplate(Struct, frozen=True, rename="camel", eq=False):
-    """They, with their labels."""
+    """A NodePool's template of its nodes: their labels and their spec."""
 
     metadata: PoolLabels = PoolLabels()
     spec: PoolNodeSpec = PoolNodeSpec()

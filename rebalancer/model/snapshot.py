@@ -158,7 +158,7 @@ class Snapshot(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     @cached_property
     def going(self) -> frozenset[str]:
-        """Those of them that count as such now."""
+        """The names of nodes that Karpenter is about to replace now."""
         return going(self.outgoing, self.now)
 
     @cached_property
@@ -312,7 +312,7 @@ def to_be_replaced(
 
 
 def going(nodes: Iterable[Outgoing], now: float) -> frozenset[str]:
-    """Those that count as such now."""
+    """The names of the nodes whose time to be replaced has begun and is not over."""
     return frozenset(name for name, since, until in nodes if since <= now < until)
 
 

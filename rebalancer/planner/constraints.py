@@ -198,7 +198,7 @@ class HardConstraints(Constraints):
         return sum(g.excess(g.counts(state)) for g in groups)
 
     def excess(self) -> int:
-        """In the simulation's present state."""
+        """The excess of these constraints in the simulation's present state."""
         return self._left(self.own)
 
     def ended(self) -> tuple[Solved, ...]:
@@ -283,5 +283,5 @@ class SoftConstraints(Constraints):
         return self._classes.all, lambda c, node, _: known.get((c.index, node), unneeded)
 
     def always_listed(self, group: Group) -> bool:
-        """Those that somebody wrote."""
+        """Constraints that somebody wrote are listed."""
         return group.index in self.carriers.written

@@ -3,7 +3,7 @@
 Asked only where a plan leaves an excess. Pods that carry a hard constraint and may be evicted stand anywhere
 they find room, those of other constraints out of their way; order, budgets and harm on the way are left out.
 So it is a lower bound of what any plan can reach, and the rest of the excess that stays has a cause. For the
-first of these the program is asked again, for what the scheduler could come to (`bounds/admitted`).
+first of these the program is asked again, for what the scheduler could come to (`program.AdmittedProgram`).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class _Counting:
         self._known: dict[int, frozenset[int]] = {}
 
     def of(self, move: Move) -> Iterable[int]:
-        """Their numbers. A replacement, of the newest revision, may have other labels than its victim."""
+        """The numbers of the constraints that count the pod, or its replacement with other labels."""
         found: set[int] = set()
         for template in (move.pod.template, move.replacement):
             if id(template) not in self._known:

@@ -174,7 +174,7 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
     `least_excess`: no placement leaves less excess of hard constraints in scope; `least_exact`: one leaves as
     much. `between`: why more stays. `demands`: why it takes more than one wave. `steps`: what it took
-    (`bounds/effort`). `findings` are none of the planner's: `findings.plan_with_findings` joins them.
+    (`planner.effort`). `findings` are none of the planner's: `findings.plan_with_findings` joins them.
     """
 
     constraints: tuple[ConstraintResult, ...]

@@ -99,7 +99,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 def own_verdict(
     annotations: Mapping[str, str], labels: Mapping[str, str], *, pausable: bool = False
 ) -> tuple[bool, str] | None:
-    """The same by our own keys. What is written as a label, or a pause where none is read, was meant: it
+    """As `verdict`, by our own keys. What is written as a label, or a pause where none is read, was meant: it
     forbids. `pausable`: a namespace, whose annotation PAUSE is read elsewhere."""
     for where, written in (("the label ", labels), ("", annotations)):
         said = written.get(PAUSE, "").strip().lower() if where or not pausable else ""
@@ -149,7 +149,7 @@ def _written(
 
 
 def steering(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those of them that some rule reads."""
+    """The annotations that some rule reads (`STEERING`)."""
     return {k: annotations[k] for k in STEERING if k in annotations}
 
 

@@ -201,7 +201,7 @@ class Shown(Struct, frozen=True, omit_defaults=True):
 
 
 def shown_key(version: str, profile: str, branch: str) -> str:
-    """By what it is remembered."""
+    """The name under which a branch is remembered."""
     return f"{version}|{profile}|{branch}"[:_LONGEST]
 
 
@@ -489,7 +489,7 @@ def decode(data: bytes | str, aside: Callable[[str, str], None] = lambda _part, 
 
 
 def _each(name: str, raw: Mapping[Any, Raw], of: Any, aside: Callable[[str, str], None]) -> dict[Any, Any]:
-    """Those that can be right."""
+    """The members that can be right; `aside` is told of the others."""
     found = {}
     for key, one in raw.items():
         try:

@@ -52,7 +52,7 @@ class Limit(Struct, frozen=True):
         return -int(-(total * (self.percent or 0)) // 100)
 
     def share(self, total: int) -> int:
-        """The same rounded down, and at least one: how many of `total` pods may be away together."""
+        """The cap rounded down, and at least one: how many of `total` pods may be away together."""
         whole = self.number if self.number is not None else int(total * (self.percent or 0) // 100)
         return max(1, whole)
 

@@ -509,7 +509,7 @@ def held(whose: str, gates: tuple[str, ...]) -> Reason:
 
 
 def held_now(snapshot: Snapshot, templates: Iterable[PodTemplate]) -> Reason | None:
-    """The same of pods that are there, by their templates; their owners are in the snapshot."""
+    """Why no pod of a namespace goes, by templates of the pods there. Their owners are in the snapshot."""
     for pod in templates:
         if pod.scheduling_gates and pod.controller is not None:
             _, kind, name = pod.controller

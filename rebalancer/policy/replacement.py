@@ -35,7 +35,7 @@ _NEVER = "Off"
 
 
 class VerticalAutoscalers:
-    """Those of a snapshot that set requests."""
+    """The vertical autoscalers of a snapshot, as far as they set requests."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._targets: dict[tuple[str, str, str], list[VerticalPodAutoscaler]] = defaultdict(list)

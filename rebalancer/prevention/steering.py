@@ -332,7 +332,7 @@ class ScaleIns:
         self._open: dict[str, _Shrinking] = {}
 
     def look(self, snapshot: Snapshot, scheduler: SchedulerConfig | None = None) -> list[ScaledIn]:
-        """Those that have ended since the last look."""
+        """The scale-ins that have ended since the last look."""
         last, self._last = self._last, snapshot
         now = {w.key: w for w in snapshot.workloads if w.kind == "ReplicaSet" and w.replicas}
         if last is not None:

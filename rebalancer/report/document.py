@@ -75,7 +75,7 @@ class FailureReport(Struct, frozen=True, rename="camel"):
 
     @property
     def says_planned(self) -> str:
-        """The same after the plan."""
+        """The fewest and the most after the plan."""
         return span(self.planned_least, self.planned_most)
 
 

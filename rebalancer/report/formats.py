@@ -76,5 +76,5 @@ def quantity(resource: str, amount: int) -> str:
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Of each resource."""
+    """The quantity of each resource."""
     return {resource: quantity(resource, amount) for resource, amount in amounts.items()}

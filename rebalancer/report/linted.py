@@ -155,7 +155,7 @@ def _result(d: Diagnostic, rule: int) -> dict[str, Any]:
 
 
 def fingerprint(d: Diagnostic) -> str:
-    """The same for the same finding after lines have moved."""
+    """A digest that the same finding keeps after lines have moved."""
     return hashlib.sha256("\0".join((d.file, d.code, d.object, d.field)).encode()).hexdigest()[:32]
 
 

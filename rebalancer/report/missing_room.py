@@ -152,7 +152,7 @@ def to_buffers(room: Room) -> tuple[list[Json], list[str]]:
 
 
 def to_placeholders(room: Room) -> tuple[list[Json], list[str]]:
-    """The same as Deployments."""
+    """The missing room as Deployments of pods that hold it."""
     return _each(room, _placeholder)
 
 

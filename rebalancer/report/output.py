@@ -90,7 +90,7 @@ def to_json(document: Struct) -> str:
 
 
 def json_pieces(document: Struct) -> Iterator[bytes]:
-    """The same in pieces: documents are written member by member, lists of them element by element."""
+    """A document as JSON in pieces: documents are written by members, lists of them by elements."""
     yield from _members(document, 0)
     yield b"\n"
 

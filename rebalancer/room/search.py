@@ -423,7 +423,7 @@ def _useful(
 
 
 def _mends(left: Sequence[ConstraintResult], planned: Plan) -> tuple[str, ...]:
-    """Those of which the plan with further nodes leaves less."""
+    """The workloads with a constraint of which the plan with further nodes leaves less excess."""
     after = {(c.constraint, c.workloads): c.residual_excess for c in planned.constraints}
     return _workloads(
         c for c in left if after.get((c.constraint, c.workloads), c.residual_excess) < c.residual_excess

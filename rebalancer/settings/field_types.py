@@ -270,7 +270,7 @@ NamespaceOrEmpty = Annotated[
     AfterValidator(lambda text: _parse_namespace(text) if text else text),
     WithJsonSchema({"type": "string", "pattern": f"^({_NAMESPACE.pattern})?$"}),
 ]
-"""The same, or empty."""
+"""A namespace, or empty."""
 
 OwnerKind = Annotated[str, AfterValidator(_parse_kind), _schema(_KIND)]
 """The kind of an owner, as it stands under `kind:`."""

@@ -116,9 +116,9 @@ class PerDomain(Mapping[str, int]):
         return self.plain().values()
 
     def plain(self) -> dict[str, int]:
-        """The same as a dictionary."""
+        """Domain → count."""
         return dict(zip(self._layout.names, self._counts.tolist(), strict=True))
 
     def __repr__(self) -> str:
-        """As that dictionary."""
+        """As the dictionary of `plain`."""
         return repr(self.plain())

@@ -115,7 +115,7 @@ class SelectsAll(Struct, frozen=True):
 
     @property
     def anchors(self) -> Iterable[Anchor]:
-        """Those of the first term; the others narrow further."""
+        """The anchors of the first term; the others narrow further."""
         return self.terms[0].anchors
 
     def weigh(self, template: PodTemplate) -> int:
@@ -160,7 +160,7 @@ class TermIndex:
         self._places: dict[tuple[Kind, Anchor], list[int]] = {}
         """Where in `carried` the terms are that select pods of an anchor."""
         self.by_labels: dict[Kind, list[Term]] = {kind: [] for kind in KINDS}
-        """Those of them for which labels of namespaces decide."""
+        """Terms for which labels of namespaces decide."""
         self._known: set[tuple[Kind, Term]] = set()
 
     def of(self, template: PodTemplate) -> Terms:

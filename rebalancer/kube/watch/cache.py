@@ -104,7 +104,7 @@ class JoinedStore:
         return tuple(dict.fromkeys(text for part in self.parts for text in part.warnings()))
 
     def status(self) -> KindStatus:
-        """How it is doing."""
+        """How the watch of this kind is doing."""
         every = [part.status() for part in self.parts]
         return replace(
             every[0],

@@ -404,7 +404,7 @@ class KindStore:
             return first_of([text for _, text in sorted(self._broken.items())])
 
     def status(self) -> KindStatus:
-        """How it is doing."""
+        """How the watch of this kind is doing."""
         with self._lock:
             return KindStatus(
                 kind=self.resource.kind,

@@ -114,7 +114,7 @@ class _Program(Program):
         return found
 
     def excesses(self, values: np.ndarray) -> tuple[int, ...]:
-        """Of each group."""
+        """The excess of each group."""
         return tuple(round(values[self._low(index) + 2]) for index in range(len(self.component.groups)))
 
     def used(self, values: np.ndarray) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Simulation:
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
 
     def over(self, state: ClusterState) -> Simulation:
-        """The same questions over another state of the same nodes."""
+        """A simulation over another state of the same nodes."""
         other = copy(self)
         other.state, other._frameworks = state, Frameworks(state)
         return other

@@ -80,7 +80,7 @@ class Waiting:
             self._templates[id(pod.template)] = pod.template
             self._waiting[id(pod.template)] += 1
         self._placeable = {i for i, t in self._templates.items() if simulation.framework(t).feasible(t).any()}
-        """Those that had a node to go to, now or after some eviction that was looked at."""
+        """Templates of pods that had a node to go to, now or after some eviction that was looked at."""
         self._conflicts: ByIdentity[bool] = ByIdentity()
         self._mark = simulation.state.mark
         self._open: dict[int, Bools] = {}
@@ -89,7 +89,7 @@ class Waiting:
 
     @property
     def templates(self) -> Collection[PodTemplate]:
-        """Of the pods, each once."""
+        """The templates of the pods, each once."""
         return self._templates.values()
 
     def any_placeable(self) -> bool:
@@ -296,7 +296,7 @@ class _Left:
             namespace.pop(key, None)
 
     def beside(self, placed: PodTemplate, state: ClusterState) -> list[Waits]:
-        """Those of the namespace of a pod that was placed, and those that want to be near others."""
+        """Pods that a placed one may concern: of its namespace, or such as want to be near others."""
         near = [k for k, w in self._all.items() if state.terms.of(w.template).required]
         return [self._all[k] for k in dict.fromkeys((*self._in_namespace.get(placed.namespace, ()), *near))]
 

@@ -158,7 +158,7 @@ class Interleavings:
         return tuple(sorted(there.items()))
 
     def excesses(self, moment: _Moment) -> tuple[int, ...]:
-        """Of each group."""
+        """The excess of each group."""
         return tuple(g.excess(c) for g, c in zip(self._counted, moment.counts, strict=True))
 
     def _arrived(self, moment: _Moment) -> Ints:

@@ -411,7 +411,7 @@ def _not_rendered(what: str, command: str, folder: Path) -> str:
 
 
 def _roots(kustomizations: list[Path]) -> Iterator[Path]:
-    """Those that are rendered by themselves: no component, and no other one's base."""
+    """The kustomizations that are rendered by themselves: no component, and no other one's base."""
     content = {folder: _kustomization(folder) for folder in kustomizations}
     used: set[str] = set()
     for folder, said in content.items():

@@ -87,7 +87,7 @@ class PauseCheck:
         return self._out
 
     def domains(self) -> Paused:
-        """The same, read now for a plan. What cannot be read is for `why_not` to say."""
+        """The domains that are taken out, read now for a plan. `why_not` says what cannot be read."""
         try:
             there = self._brakes.everything(self._place).metadata
             return paused_domains(there.annotations, self._clock.now())

@@ -158,7 +158,7 @@ class SharedLedger:
 
     @property
     def installation(self) -> str:
-        """By what its releases are told from those of others: the ledger; without one, this process."""
+        """What marks its releases as its own: the name of the ledger; without one, of this process."""
         return str(self._store.place) if self._store is not None else self.writer
 
     def rival(self) -> Reason | None:
@@ -424,7 +424,7 @@ _TOLD = {Verdict.AGREES: True, Verdict.DISAGREES: False}
 
 
 class Verdicts:
-    """Those that have not been counted yet. More than `ENOUGH` of them are never of use."""
+    """Comparisons that the ledger has not counted yet. More than `ENOUGH` of them are never of use."""
 
     def __init__(self) -> None:
         self._new: deque[bool] = deque(maxlen=2 * ENOUGH)

@@ -296,7 +296,7 @@ class Approvals:
         return there
 
     def _of(self, steps: Mapping[str, Step], place: Place) -> Mapping[str, Step]:
-        """Those that are shown in this place."""
+        """The steps that are shown in this place."""
         own = f"{place.namespace}/"
         return steps if place == self._home else {u: s for u, s in steps.items() if s.pod.startswith(own)}
 

@@ -125,7 +125,7 @@ class PlanChecks(FreshLook):
 
 
 class Asked:
-    """One time that checks are asked."""
+    """What the checks of a cycle are asked about, once."""
 
     def __init__(self, cycle: CycleChecks) -> None:
         self.cycle = cycle
@@ -133,7 +133,7 @@ class Asked:
 
 
 class AskedOfMove(Asked):
-    """The same, of a move of a plan."""
+    """What the checks of one move are asked about, before one request."""
 
     def __init__(self, plan: PlanChecks, move: Move, away: Away) -> None:
         super().__init__(plan.cycle)

@@ -114,7 +114,7 @@ def scale_in_scope(settings: Settings, policy: PolicyOptions, by: str = "") -> S
 
 
 def steering_options(settings: Settings, live: LiveOptions, by: str) -> SteeringOptions:
-    """The same, with what it goes by. `live`: the options of a cycle under the same settings."""
+    """How scale-ins are steered. `live`: the options of a cycle under the same settings."""
     return SteeringOptions(
         scope=scale_in_scope(settings, live.planning.policy, by),
         scheduler=live.planning.scheduler,
@@ -289,7 +289,7 @@ class Newest:
 
 
 def receivers(settings: Settings) -> tuple[Receiver, ...]:
-    """Those that have a URL."""
+    """The receivers that have a URL."""
     n = settings.notifications
     files = {WEBHOOK: n.webhook.url_file, SLACK: n.slack.url_file}
     return tuple(Receiver(name, file, n.timeout) for name, file in files.items() if file)

@@ -41,7 +41,7 @@ _LOUD = frozenset({FindingCode.NEWER_VERSION.value, NeighbourCode.UNDOING.value,
 _LOUD_EACH = frozenset(
     {FindingCode.UNCLEAR_ANNOTATION.value, FindingCode.MATCHES_NOTHING.value, NeighbourCode.OUT.value}
 )
-"""The same, once by what they say."""
+"""Findings that the log is told of too, once by what they say."""
 _NAME = "app.kubernetes.io/name"
 
 
@@ -276,7 +276,7 @@ def _used_up(snapshot: Snapshot, plan: Plan, today: Today) -> Iterator[Finding]:
 
 
 def _others(snapshot: Snapshot, owner: Workload, entries: Sequence[Entry]) -> list[str]:
-    """Those who have changed the owner's pods meanwhile, as far as it shows."""
+    """Who else has changed the owner's pods since these evictions, as far as it shows."""
     found = [
         f"HorizontalPodAutoscaler {a.metadata.name} scales it"
         for a in snapshot.autoscalers
