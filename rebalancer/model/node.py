@@ -291,8 +291,9 @@ def outgoing(
     """From a node's drift, or the last hour before it expires, until nothing has happened for an hour.
 
     That is: no claim of its pool was made or deleted. Then a budget of the NodePool, or something else, keeps
-    it. `pinned`: nodes that it does not take although others of the pool go, as they or their pods say
-    do-not-disrupt; a grace period of the claim ends that too. `kept`: pools of which no node goes for drift.
+    it. So it does after a day: a pool that grows each hour says nothing of nodes that drifted. `pinned`:
+    nodes that it does not take although others of the pool go, as they or their pods say do-not-disrupt; a
+    grace period of the claim ends that too. `kept`: pools of which no node goes for drift.
     """
     every = tuple(claims)
     active: dict[str, float] = defaultdict(float)
@@ -303,7 +304,7 @@ def outgoing(
         stays = c.status.node_name in pinned and not c.spec.termination_grace_period
         last = 0.0 if stays or c.pool in kept else active[c.pool]
         if (since := c.drifted) is not None:
-            yield c.status.node_name, 0.0, max(since, last) + HOUR
+            yield c.status.node_name, 0.0, min(max(since, last) + HOUR, since + 24 * HOUR)
         if (end := c.expires) < inf:
             yield c.status.node_name, end - HOUR, end + HOUR
 

@@ -138,8 +138,8 @@ def _karpenter(snapshot: Snapshot) -> Iterable[Finding]:
             Severity.WARNING,
             NeighbourCode.STUCK.value,
             f"Node/{stuck[0]}",
-            f"Karpenter is to replace {plural(len(stuck), 'node')} (drifted or expired), and has not gone on "
-            "for an hour: they count as nodes that stay",
+            f"Karpenter is to replace {plural(len(stuck), 'node')} (drifted or expired), and has not "
+            "for an hour or longer: they count as nodes that stay",
             "look for what holds it: its events on the node, a disruption budget of 0, do-not-disrupt",
         )
 

@@ -120,6 +120,9 @@ CLAIMS: dict[str, tuple[list[Any], set[str], list[str]]] = {
     "that lasts only for a grace period": (
         [node_claim("c", "p", age=DAY, drifted=2 * HOUR, terminationGracePeriod="1h"),
          node_claim("d", "m", age=600)], {"p"}, []),
+    "it drifted a day ago, and its pool gets new nodes all the time": (
+        [node_claim("c", "n", age=2 * DAY, drifted=DAY), node_claim("d", "m", age=600)], set(),
+        ["drift-stuck"]),
     "it expires within the hour": ([node_claim("c", "n", age=DAY - 1800, expireAfter="23h59m60s")],
                                    {"n"}, []),
     "it expires later": ([node_claim("c", "n", age=DAY, expireAfter="720h")], set(), []),
