@@ -100,8 +100,9 @@ def waits(report: Report) -> list[str]:
         last = max(several, key=lambda w: end_of(w.reason))
         owners = [w.owner.partition("/")[2] for w in several if w.owner]
         who = f"`rebalancer run` leaves {listing(owners, 3)} alone" if owners else "Nothing is evicted now"
-        remedy = f" ({last.reason.remedy})" if last.reason.remedy else ""
-        said.append(f"{who}: {last.reason.message}{remedy}.")
+        message, remedy = last.reason.message, last.reason.remedy
+        more = f" ({remedy})" if remedy and not message.endswith(remedy) else ""
+        said.append(f"{who}: {message}{more}.")
     return said + later(e.move for e in report.evictions)
 
 
