@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from rebalancer.errors import UserError
 from rebalancer.kube.brakes import Brakes
+from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
@@ -110,11 +111,15 @@ def remembered(settings: Settings, source: Source) -> Remembered:
     Nothing if the ledger cannot be read, or was never written: then nobody evicts by it, and the report is
     that of the same cluster in a file.
 
-    A report needs no right beyond `list`, so an unreadable ledger is no error.
+    A report needs no right beyond `list`, so an unreadable ledger is no error. An installed one, whose role
+    has no other right, does not ask what else a plan rests on: that is an assumption there.
     """
-    if settings.ledger.mode != "configMap":
-        return Remembered(source=source)
     connection = Connection(cluster_options(source))
+    inside = settings.ledger.namespace or settings.scope.own_namespace or connection.context == IN_CLUSTER
+    asked = None if inside else source
+    if settings.ledger.mode != "configMap":
+        connection.close()
+        return Remembered(source=asked)
     try:
         wait = threading.Event().wait
         places = places_of(settings, connection, wait=wait)
@@ -127,7 +132,7 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         if why is not None and why.code is ReasonCode.NO_BRAKE and places.none_yet:
             why = None  # whoever evicts where nothing is installed brings a brake
         if not found.serial:
-            return Remembered(held=() if why is None else (why,), source=source)
+            return Remembered(held=() if why is None else (why,), source=asked)
         stuck = {w: at for w, at in found.irreplaceable.items() if 0 < at < _YEAR_9999}
         known = as_of(found, clock.latest(), 0.0, earliest=clock.now())
         memory.ledger = replace(known, irreplaceable=stuck)
@@ -137,10 +142,10 @@ def remembered(settings: Settings, source: Source) -> Remembered:
         shut = outside(windows, clock.now(), clock.latest()) if windows else None
         held = tuple(r for r in (why, memory.circuit_open(), shut) if r is not None)
         daemon = memory_rules(settings, attended=False)
-        return Remembered(memory, canary, stuck, pause.out, held, daemon, source, memory.at_work())
+        return Remembered(memory, canary, stuck, pause.out, held, daemon, asked, memory.at_work())
     except UserError as e:
         log.info("the report is made without the ledger: %s", e)
-        return Remembered(source=source)
+        return Remembered(source=asked)
     finally:
         connection.close()
 
