@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -387,6 +388,22 @@ def test_a_no_on_the_node_that_a_pod_would_leave_is_heard(
     assert world.code() is code
     blocked = {b.reason.code for b in plan(world.cache.snapshot(NOW)).blocked}
     assert blocked == ({code} if code is not None else set())
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Namespace"])
+def test_an_answer_older_than_what_the_watch_has_is_not_believed(world: World, kind: str) -> None:
+    name, within = (world.pod, "default") if kind == "Pod" else ("default", None)
+    resource = RESOURCES[kind].plural
+    assert world.code() is None
+    old = deepcopy(world.server.store.get(kind, name, within))
+    world.server.store.modify(
+        kind, name, within, lambda o: o["metadata"].setdefault("annotations", {}).update(x="y")
+    )
+    new = world.server.store.get(kind, name, within)["metadata"]["resourceVersion"]
+    until(lambda: world.cache.version_of(kind, within or "", name) == new)
+    assert world.code() is None
+    world.server.faults.add(Reply(200, old), verb="get", resource=resource, name=name)
+    assert world.code() is ReasonCode.NOT_CURRENT
 
 
 def test_a_look_costs_no_list_of_nodes_or_pods(world: World) -> None:

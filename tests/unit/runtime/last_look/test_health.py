@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.config import DEFAULT_CONFIG
@@ -105,3 +106,20 @@ def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
     for now, late in ((3600.0, 1), (3800.0, 0)):
         pods: dict[Identity, Pod] = {("default", "web-aa-1"): replace(there, crashed=now - 5)}
         assert len(fallen([made], pods, now)[0]) == late
+
+
+@pytest.mark.parametrize(("fell", "asked"), [(2, False), (3, True)])
+def test_as_many_as_may_be_late_are_looked_at(fell: int, asked: bool) -> None:
+    time = FakeTime()
+    memory = Memory(time, HistoryRules(), limits=CircuitLimits(late=3))
+    made = tuple(
+        Entry(
+            at=time.now(), cycle="c", namespace="default", pod=f"old-{i}", uid=f"u{i}", node="a",
+            owner=f"ReplicaSet/default/w{i}", predicted="b", fate=Fate.DONE, replacement=f"default/w{i}",
+        )
+        for i in range(fell)
+    )  # fmt: skip
+    memory.ledger = replace(memory.ledger, entries=made)
+    there = snapshot(nodes(a=1), *(pod(f"w{i}").on("a-0").unready() for i in range(fell)))
+    reason = Health(Blind(there), memory, time, DEFAULT_CONFIG, None).why_not()
+    assert (reason is not None and reason.code is ReasonCode.NOT_CURRENT) is asked
