@@ -66,7 +66,7 @@ _FILTERED, _SCORED = 30, 100
 """About the bytes for each node that the filters of a template take, and its scores with them."""
 
 
-class Cycle:
+class KnownTemplate:
     """What is remembered of one template: the plugins' filters and scores, up to date at `clock`."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Cycle:
 
     def refresh_scores(self, state: ClusterState) -> dict[str, Score]:
         """The scores, brought up to date only when they are asked for: most verdicts need none."""
-        assert self.scores is not None, "made by `Cycles` first"
+        assert self.scores is not None, "made by `KnownTemplates` first"
         if self.scored_at != state.clock:
             rows = (state.stamp > self.scored_at).nonzero()[0]
             self.scored_at = state.clock
@@ -124,53 +124,53 @@ class Cycle:
         return self.scores
 
 
-class Cycles:
-    """Each `Cycle` of a profile over one state, as many as there is room for; the oldest go first."""
+class KnownTemplates:
+    """Each `KnownTemplate` of a profile over one state, as many as there is room for; the oldest go first."""
 
     def __init__(self, state: ClusterState, profile: Profile, plugins: Mapping[str, Plugin]) -> None:
         self._state = state
         self._profile = profile
         self._plugins = plugins
-        self._cycles: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
-        self._scored: OrderedDict[tuple[int, str], Cycle] = OrderedDict()
-        """Cycles with scores: these take more room, and are asked for less often."""
+        self._templates: OrderedDict[tuple[int, str], KnownTemplate] = OrderedDict()
+        self._scored: OrderedDict[tuple[int, str], KnownTemplate] = OrderedDict()
+        """Templates with scores: these take more room, and are asked for less often."""
         self._room, self._room_scored = (
             max(16, CACHED_BYTES // (size * max(1, state.table.size))) for size in (_FILTERED, _SCORED)
         )
 
-    def of(self, template: PodTemplate, node_name: str) -> Cycle:
+    def of(self, template: PodTemplate, node_name: str) -> KnownTemplate:
         """What is remembered of the template, its filters up to date."""
-        cycle = self._known(template, node_name)
-        cycle.refresh(self._state)
-        return cycle
+        known = self._known(template, node_name)
+        known.refresh(self._state)
+        return known
 
     def scores(self, template: PodTemplate, node_name: str) -> dict[str, Score]:
         """The template's scores by plugin, up to date; its filters need not be."""
-        cycle = self._known(template, node_name)
-        if cycle.scores is None:
-            cycle.scores = {
+        known = self._known(template, node_name)
+        if known.scores is None:
+            known.scores = {
                 name: found
                 for name, _ in self._profile.scores
                 if (found := self._plugins[name].score(template)) is not None
             }
-            cycle.scored_at = self._state.clock
-            self._scored[id(template), node_name] = cycle
+            known.scored_at = self._state.clock
+            self._scored[id(template), node_name] = known
             if len(self._scored) > self._room_scored:
                 self._scored.popitem(last=False)[1].scores = None
         self._scored.move_to_end((id(template), node_name))
-        return cycle.refresh_scores(self._state)
+        return known.refresh_scores(self._state)
 
-    def _known(self, template: PodTemplate, node_name: str) -> Cycle:
+    def _known(self, template: PodTemplate, node_name: str) -> KnownTemplate:
         key = id(template), node_name
-        cycle = self._cycles.get(key)
-        if cycle is None:
-            cycle = Cycle(self._state, self._profile, self._plugins, template, node_name)
-            self._cycles[key] = cycle
-            if len(self._cycles) > self._room:
-                self._scored.pop(self._cycles.popitem(last=False)[0], None)
+        known = self._templates.get(key)
+        if known is None:
+            known = KnownTemplate(self._state, self._profile, self._plugins, template, node_name)
+            self._templates[key] = known
+            if len(self._templates) > self._room:
+                self._scored.pop(self._templates.popitem(last=False)[0], None)
         else:
-            self._cycles.move_to_end(key)
-        return cycle
+            self._templates.move_to_end(key)
+        return known
 
 
 NARROWED = Rejection("", "PreFilterResult", ("node(s) didn't satisfy plugin(s) PreFilterResult",))
@@ -233,60 +233,60 @@ class Framework:
         self.plugins: dict[str, Plugin] = {
             name: type_(state, self.profile) for name, type_ in PLUGINS.items()
         }
-        self._cycles = Cycles(state, self.profile, self.plugins)
+        self._templates = KnownTemplates(state, self.profile, self.plugins)
 
     def feasible(self, template: PodTemplate, node_name: str = "", *, spread: bool = True) -> Bools:
         """bool[N]: nodes that take the pod; without `spread`, whatever its spread constraints say. The array
         is the caller's."""
-        cycle = self._cycles.of(template, node_name)
-        if self._blocked(cycle) is not None:
+        known = self._templates.of(template, node_name)
+        if self._blocked(known) is not None:
             return self.state.table.none.copy()
-        mask = cycle.joined.copy()
-        for f in cycle.whole:
-            if not f.skipped and (spread or f is not cycle.filters.get(PodTopologySpread.name)):
+        mask = known.joined.copy()
+        for f in known.whole:
+            if not f.skipped and (spread or f is not known.filters.get(PodTopologySpread.name)):
                 mask &= f.mask()
         if self.state.nominated:
-            for row, rejections in self._with_nominated(cycle).items():
+            for row, rejections in self._with_nominated(known).items():
                 mask[row] &= not rejections
         return mask
 
     def diagnose(self, template: PodTemplate, node_name: str = "") -> Diagnosis:
         """The verdict on each node, with the plugin that decides and its reasons."""
-        cycle = self._cycles.of(template, node_name)
-        nominated = self._with_nominated(cycle)
-        by_plugin = {name: self._alone(name, cycle, nominated) for name in self.profile.filters}
-        blocked = self._blocked(cycle)
+        known = self._templates.of(template, node_name)
+        nominated = self._with_nominated(known)
+        by_plugin = {name: self._alone(name, known, nominated) for name in self.profile.filters}
+        blocked = self._blocked(known)
         if blocked is not None:
             return Diagnosis(blocked, (), by_plugin)
         nodes: list[Rejection | None] = []
         for row in range(self.state.table.size):
-            if any(not only[row] for only in cycle.narrow):
+            if any(not only[row] for only in known.narrow):
                 nodes.append(NARROWED)
                 continue
             # First as if the nominated pods ran there, then without them.
             first = (nominated.get(row, {}).get(n) for n in self.profile.filters)
             then = (by_plugin[n].get(row) for n in self.profile.filters)
             nodes.append(next((r for r in (*first, *then) if r is not None), None))
-        narrowed_by = tuple(n for n, f in sorted(cycle.filters.items()) if f.only is not None)
+        narrowed_by = tuple(n for n, f in sorted(known.filters.items()) if f.only is not None)
         return Diagnosis(None, tuple(nodes), by_plugin, narrowed_by)
 
     def rejections(self, template: PodTemplate, rows: Rows) -> list[Rejection | None]:
         """What `diagnose` says of these nodes, for many pods and nodes: no plugin is asked after the first
         that rejects a node."""
-        cycle = self._cycles.of(template, "")
-        if (blocked := self._blocked(cycle)) is not None:
+        known = self._templates.of(template, "")
+        if (blocked := self._blocked(known)) is not None:
             return [blocked] * len(rows)
-        nominated = self._with_nominated(cycle)
+        nominated = self._with_nominated(known)
         found: dict[int, Rejection] = {}
-        for row in map(int, rows) if cycle.narrow or nominated else ():
+        for row in map(int, rows) if known.narrow or nominated else ():
             first = next((r for n in self.profile.filters if (r := nominated.get(row, {}).get(n))), None)
-            if any(not only[row] for only in cycle.narrow):
+            if any(not only[row] for only in known.narrow):
                 found[row] = NARROWED
             elif first is not None:
                 found[row] = first
         left = np.array([row for row in rows if row not in found], dtype=np.intp)
         for name in self.profile.filters:
-            f = cycle.filters.get(name)
+            f = known.filters.get(name)
             if f is not None and not f.skipped and len(left):
                 fits = f.mask()[left]
                 found.update((int(row), Rejection(name, *f.reject(int(row)))) for row in left[~fits])
@@ -298,11 +298,11 @@ class Framework:
 
         `diagnose` says the same node by node; this is for many thousand nodes.
         """
-        cycle = self._cycles.of(template, "")
+        known = self._templates.of(template, "")
         table = self.state.table
         found: list[Question] = []
         for name in dict.fromkeys((*self.profile.pre_filters, *self.profile.filters)):
-            f = cycle.filters.get(name)
+            f = known.filters.get(name)
             if f is None:
                 continue
             if name in self.profile.pre_filters:
@@ -316,15 +316,15 @@ class Framework:
 
     def diagnose_node(self, template: PodTemplate, row: int, node_name: str = "") -> Rejection | None:
         """The verdict on one node; None = it takes the pod."""
-        cycle = self._cycles.of(template, node_name)
-        blocked = self._blocked(cycle)
+        known = self._templates.of(template, node_name)
+        blocked = self._blocked(known)
         if blocked is not None:
             return blocked
-        if any(not only[row] for only in cycle.narrow):
+        if any(not only[row] for only in known.narrow):
             return NARROWED
-        nominated = self._with_nominated(cycle, row).get(row, {})
+        nominated = self._with_nominated(known, row).get(row, {})
         first = next((nominated[n] for n in self.profile.filters if n in nominated), None)
-        return first or next(iter(self._rejections(cycle, row).values()), None)
+        return first or next(iter(self._rejections(known, row).values()), None)
 
     def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
         """Why the verdict on the pod cannot be certain, in sentences; none = it is."""
@@ -334,41 +334,43 @@ class Framework:
         """What every verdict rests on, in sentences; and every plan, for want of kinds that were not read."""
         return (*assumptions(self.state, self.profile), *unread(self.state))
 
-    def _blocked(self, cycle: Cycle) -> Rejection | None:
+    def _blocked(self, known: KnownTemplate) -> Rejection | None:
         """PreFilter in profile order: the first unresolvable rejection, or else the first at all."""
-        blocked = [f.blocked for n in self.profile.pre_filters if (f := cycle.filters.get(n)) and f.blocked]
+        blocked = [f.blocked for n in self.profile.pre_filters if (f := known.filters.get(n)) and f.blocked]
         return next((b for b in blocked if b.code == UNRESOLVABLE), blocked[0] if blocked else None)
 
-    def _rejections(self, cycle: Cycle, row: int) -> dict[str, Rejection]:
+    def _rejections(self, known: KnownTemplate, row: int) -> dict[str, Rejection]:
         """What rejects one node, in profile order."""
-        asked = ((n, cycle.filters.get(n)) for n in self.profile.filters)
+        asked = ((n, known.filters.get(n)) for n in self.profile.filters)
         return {
             n: Rejection(n, *f.reject(row))
             for n, f in asked
             if f is not None and not f.skipped and not f.mask()[row]
         }
 
-    def _with_nominated(self, cycle: Cycle, only: int | None = None) -> dict[int, dict[str, Rejection]]:
+    def _with_nominated(
+        self, known: KnownTemplate, only: int | None = None
+    ) -> dict[int, dict[str, Rejection]]:
         """For each node that pods of at least equal priority wait for: what rejects it if these ran there."""
         waiting: dict[int, list[tuple[Hashable, PodTemplate]]] = {}
         for key, placed in self.state.nominated.items():
-            if placed.template.priority >= cycle.template.priority and only in (None, placed.row):
+            if placed.template.priority >= known.template.priority and only in (None, placed.row):
                 waiting.setdefault(placed.row, []).append((key, placed.template))
         # A plugin that skips the pod is not told of nominated ones.
-        asked = [(n, f) for n in self.profile.filters if (f := cycle.filters.get(n)) and not f.skipped]
+        asked = [(n, f) for n in self.profile.filters if (f := known.filters.get(n)) and not f.skipped]
         verdicts: dict[int, dict[str, Rejection]] = {}
         for row, pods in waiting.items():
             with self.state.assumed(row, pods):
-                cycle.refresh(self.state)
+                known.refresh(self.state)
                 verdicts[row] = {n: Rejection(n, *f.reject(row)) for n, f in asked if not f.mask()[row]}
-            cycle.refresh(self.state)
+            known.refresh(self.state)
         return verdicts
 
     def _alone(
-        self, name: str, cycle: Cycle, nominated: dict[int, dict[str, Rejection]]
+        self, name: str, known: KnownTemplate, nominated: dict[int, dict[str, Rejection]]
     ) -> dict[int, Rejection]:
         """What one plugin rejects, asked alone."""
-        f = cycle.filters.get(name)
+        f = known.filters.get(name)
         if f is not None and f.blocked is not None:
             status = Rejection(name, f.blocked.code, ("PreFilter", *f.blocked.reasons))
             return dict.fromkeys(range(self.state.table.size), status)
@@ -387,7 +389,7 @@ class Framework:
 
     def score(self, template: PodTemplate, feasible: Bools, node_name: str = "") -> Scores:
         """Weighted scores over the feasible nodes."""
-        scores = self._cycles.scores(template, node_name)
+        scores = self._templates.scores(template, node_name)
         by_plugin: dict[str, Ints] = {}
         totals: Ints = np.zeros(self.state.table.size, dtype=np.int64)
         for name, weight in self.profile.scores:
