@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 
@@ -11,8 +12,9 @@ import tests.support.hypothesis_profiles  # noqa: F401  (sets the profile for ev
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker ends with it alone. What is left to the night is run by
-    `-m nightly` only.
+    """What takes long comes first, so that no worker ends with it alone; then file after file, mixed: those
+    that wait for a server run beside those that calculate. What is left to the night is run by `-m nightly`
+    only.
 
     There is a second try for what a busy machine makes late, and for nothing else: it would hide a real race.
     """
@@ -20,7 +22,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if item.get_closest_marker("nightly") is not None]
         items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
         config.hook.pytest_deselected(items=left)
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, crc32(item.location[0].encode())))
     for item in items:
         if item.get_closest_marker("timing") is not None:
             item.add_marker(pytest.mark.flaky(reruns=1))
