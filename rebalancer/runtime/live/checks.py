@@ -331,7 +331,7 @@ CHECKS: tuple[Check, ...] = (
 
 REMOVE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
 """What is asked before a released pod goes that has ended by itself."""
-_OF_THE_OLD = ("the namespace", "budgets", "the pod", "scope and annotations")
+_OF_THE_OLD = ("the namespace", "budgets", "the pod", "scope and annotations", "an approval")
 FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *REMOVE)
 """What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
 asked before. A stop lets it finish."""

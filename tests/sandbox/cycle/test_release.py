@@ -24,7 +24,7 @@ from rebalancer.outcome import CycleReport, Eviction, Fate, Result
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import METHOD
-from rebalancer.policy.options import Limit, PolicyOptions
+from rebalancer.policy.options import ApprovalRules, Limit, PolicyOptions
 from rebalancer.policy.release import COST_BEFORE, MARK, Mark, mark_of
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.commands.pausing import give_back_all, resume_all
@@ -35,6 +35,7 @@ from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.cycle.releases import Releases
 from rebalancer.runtime.cycle.replacements import SettleLimits
+from rebalancer.runtime.live.approval import APPROVE, PLAN, REFUSE, Approvals
 from rebalancer.runtime.live.assembly import Surroundings, live_parts
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
@@ -258,6 +259,36 @@ def test_a_brake_undoes_what_is_not_ready(tmp_path: Path) -> None:
         cluster.settle()
         assert [o.status for o in report.outcomes] == [Fate.UNDONE]
         assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
+
+
+@pytest.mark.parametrize("said", [{REFUSE: True}, {APPROVE: False}], ids=["refused", "withdrawn"])
+def test_an_approval_that_ends_after_the_release_keeps_the_old_pod(
+    said: dict[str, bool], tmp_path: Path
+) -> None:
+    rules = ApprovalRules(required=True)
+    asked = replace(SLOW, planning=replace(FIRST, policy=replace(FIRST.policy, approval=rules)))
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster, connected(cluster, tmp_path) as connection:
+        cluster.settle()
+        before, approvals = names(cluster), Approvals(connection, "default", lambda: rules, SystemClock())
+
+        def say(words: dict[str, bool]) -> None:
+            there = cluster.store.find("ConfigMap", PLAN, "default")
+            assert there is not None
+            revision, written = there["data"]["revision"], there["metadata"].get("annotations") or {}
+            kept = {k: v for k, v in written.items() if k not in words}
+            kept |= {k: revision for k, yes in words.items() if yes}
+            cluster.store.modify(
+                "ConfigMap", PLAN, "default", lambda o: o["metadata"].update(annotations=kept)
+            )
+
+        cycle(cluster, tmp_path, asked, approvals=approvals)
+        say({APPROVE: True})
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), lambda: say(said)):
+            report, _ = cycle(cluster, tmp_path, asked, approvals=approvals)
+        cluster.settle()
+        assert [o.status for o in report.outcomes] == [Fate.UNDONE]
+        assert (names(cluster) >= before, ready.fewest, marks(cluster)) == (True, 6, [])
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
