@@ -83,13 +83,17 @@ def test_what_comes_for_a_pod_that_went_with_its_node_is_not_late() -> None:
     assert fallen([undone], pods, 200.0) == ({}, []), "its replacement went because we gave a label back"
 
 
+def moved(pod: str, owner: str, replacement: str) -> Entry:
+    return Entry(
+        at=100.0, cycle="c", namespace="default", pod=pod, uid="u", owner=owner,
+        node="a", predicted="b", fate=Fate.DONE, replacement=f"default/{replacement}",
+    )  # fmt: skip
+
+
 def test_a_pod_of_a_stateful_set_that_ends_in_time_is_not_late() -> None:
     """A rolling restart a day after moves is none of their doing; a kubelet that does not answer is."""
     [ends] = snapshot(nodes(a=1), pod("db-0").on("a-0")).pods
-    made = Entry(
-        at=100.0, cycle="c", namespace="default", pod="db-0", uid="u", owner="StatefulSet/default/db",
-        node="a", predicted="b", fate=Fate.DONE, replacement="default/db-0",
-    )  # fmt: skip
+    made = moved("db-0", "StatefulSet/default/db", "db-0")
     pods: dict[Identity, Pod] = {("default", "db-0"): replace(ends, deleted=230.0)}
     assert fallen([made], pods, 200.0) == ({}, [])
     assert fallen([made], pods, 231.0)[0] == {
@@ -99,10 +103,7 @@ def test_a_pod_of_a_stateful_set_that_ends_in_time_is_not_late() -> None:
 
 def test_a_restart_hours_after_the_move_says_nothing_of_where_it_went() -> None:
     [there] = snapshot(nodes(a=1), pod("web-aa-1").on("a-0")).pods
-    made = Entry(
-        at=100.0, cycle="c", namespace="default", pod="web-aa-0", uid="u", owner="ReplicaSet/default/web-aa",
-        node="a", predicted="b", fate=Fate.DONE, replacement="default/web-aa-1",
-    )  # fmt: skip
+    made = moved("web-aa-0", "ReplicaSet/default/web-aa", "web-aa-1")
     for now, late in ((3600.0, 1), (3800.0, 0)):
         pods: dict[Identity, Pod] = {("default", "web-aa-1"): replace(there, crashed=now - 5)}
         assert len(fallen([made], pods, now)[0]) == late
