@@ -231,7 +231,7 @@ class Objects:
         self._namespaces = tuple(namespaces)
         self._wait = wait
         self._backoff = backoff
-        self._decoder = Decoder()
+        self._decoder = Decoder(runs=True)
         self._decoding = threading.Lock()
         self._no_sizing = False
 

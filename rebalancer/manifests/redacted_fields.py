@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from rebalancer.engine.state.storage import BETA_CLASS, BIND_COMPLETED
@@ -132,7 +133,9 @@ def labels(value: Any, naming: Naming) -> dict[str, str] | None:
     if not isinstance(value, dict):
         return None
     pairs = ((k, v) for k, v in value.items() if isinstance(v, str))
-    return {naming.key(k): naming.value(k, v) if v else "" for k, v in pairs}
+    # A StatefulSet's status names the revisions that the labels of its pods name.
+    named = {owners.REVISION: naming.name}
+    return {naming.key(k): named.get(k, partial(naming.value, k))(v) if v else "" for k, v in pairs}
 
 
 def fields(**rules: Rule) -> Rule:

@@ -75,6 +75,8 @@ WORKLOADS = frozenset(
     {"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}
 )
 """Kinds that become a `Workload`."""
+ONLY_MAKE_PODS = frozenset({"ReplicaSet", "ReplicationController"})
+"""Those that make pods by their template, and leave the pods that are there as they are."""
 BUILT_IN = frozenset({"", "apps", "batch"})
 """Their API groups; others have kinds of the same names (apps.kruise.io has a StatefulSet)."""
 KINDS = frozenset({"Pod", "ControllerRevision", *PLAIN, *WORKLOADS})

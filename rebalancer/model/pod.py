@@ -168,6 +168,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
     made. `unsettled`: it has a node selector or tolerations that what adds them does not say now.
+    `runs`: what its containers run, as entries of the API's fields, and None where that was not read.
     `held`: what it takes of its node, where its status says something else than its spec; and then
     `by_spec`: the template without that, which its replacement has.
 
@@ -204,6 +205,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     host_network: bool = False
     autosized: bool = False
     unsettled: bool = False
+    runs: frozenset[bytes] | None = None
     held: Held | None = None
     by_spec: PodTemplate | None = None
     controller: tuple[str, str, str] | None = None

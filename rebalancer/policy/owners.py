@@ -357,22 +357,8 @@ class Owners:
 
     def _stateful(self, owner: Workload, active: list[Pod]) -> Reason | None:
         name = f"StatefulSet {owner.name}"
-        two = bool(
-            owner.current_revision
-            and owner.update_revision
-            and owner.current_revision != owner.update_revision
-        )
-        how = "partition" if owner.partition else "OnDelete"
-        if two and (owner.update_strategy == "OnDelete" or owner.partition > 0):
-            return Reason(
-                ReasonCode.ON_DELETE,
-                f"{name} has two revisions and updates by {how}: "
-                "an evicted pod would come back as another revision",
-                {},
-                "finish the update first",
-            )
-        if two:
-            return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} is between two revisions")
+        if (reason := two_revisions(owner, active)) is not None:
+            return reason
         if not owner.parallel and any(not p.ready for p in active):
             waiting = sum(1 for p in active if not p.ready)
             return Reason(
@@ -381,6 +367,35 @@ class Owners:
                 {"notReady": waiting},
             )
         return None
+
+
+REVISION = "controller-revision-hash"
+"""Label of a StatefulSet's pods: the revision that they were made from."""
+
+
+def two_revisions(owner: Workload, pods: Iterable[Pod], away: int = 0) -> Reason | None:
+    """Why no pod of a StatefulSet goes: some of its pods are of another revision than the next would be.
+
+    By the names in its status; by its pods' own labels and by how many it counts, as both names are the same
+    again where a template was taken back. `away`: how many of its pods may be missing in that number.
+    """
+    new, old = owner.update_revision, owner.current_revision
+    if owner.kind != "StatefulSet" or not new:
+        return None
+    others = {p.template.labels.get(REVISION, new) for p in pods} | {old or new}
+    counted = owner.updated_replicas >= min(owner.replicas, owner.status_replicas) - away
+    if others == {new} and counted:
+        return None
+    name = f"StatefulSet {owner.name}"
+    if owner.update_strategy != "OnDelete" and owner.partition == 0:
+        return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} is between two revisions")
+    return Reason(
+        ReasonCode.ON_DELETE,
+        f"{name} has two revisions and updates by {'partition' if owner.partition else 'OnDelete'}: "
+        "an evicted pod would come back as another revision",
+        {},
+        "finish the update first",
+    )
 
 
 def failing(owner: Workload) -> Reason | None:

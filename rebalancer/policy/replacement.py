@@ -16,9 +16,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.model.kinds import ONLY_MAKE_PODS
 from rebalancer.model.node import Taint, Toleration
 from rebalancer.model.pod import Container, PodTemplate, Requests, add, at_least
 from rebalancer.model.quantity import bounded, resource_list
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import RuntimeClass, Scheduling, VerticalPodAutoscaler, Workload
 from rebalancer.spread.constraint import resolve
@@ -290,26 +292,33 @@ def _build(pod: PodTemplate, owner: PodTemplate | None) -> PodTemplate:
     return msgspec.structs.replace(pod, **changes) if changes else pod
 
 
-def edited(pod: PodTemplate, owner: Workload) -> bool:
-    """Whether the owner's template differs from the pod in a way that admission cannot have caused.
+def edited(pod: PodTemplate, owner: Workload) -> Reason | None:
+    """Why a pod stays from which the owner's template differs in a way that admission cannot have caused.
 
     That is: constraints or affinity that only the pod has, other scheduling gates, or host ports that only
-    the template has. Or other images, which admission may well give: but where no controller above the owner
-    rolls templates out, an eviction would.
+    the template has. Or other images, which admission may well give, or what its containers run: where no
+    controller above the owner rolls templates out, an eviction would.
     """
     asked = owner.template
-    if asked is None:
-        return False
-    return (
+    if asked is None or not (
         asked.scheduling_gates != pod.scheduling_gates
         or bool(pod.spread and not asked.spread)
         or bool(pod.affinity and not asked.affinity)
         or not set(asked.host_ports) <= set(pod.host_ports)
-        or (owner.kind in _BY_HAND and owner.owner is None and not _images(asked) <= _images(pod))
+        or (owner.kind in ONLY_MAKE_PODS and owner.owner is None and _rolls_out(pod, asked))
+    ):
+        return None
+    return Reason(
+        ReasonCode.ROLLOUT_IN_PROGRESS,
+        "its owner's template was changed after the pod was made: its replacement would differ",
+        {},
+        "let the owner replace its pods",
     )
 
 
-_BY_HAND = ("ReplicaSet", "ReplicationController")
+def _rolls_out(pod: PodTemplate, asked: PodTemplate) -> bool:
+    lacks = asked.runs - pod.runs if asked.runs is not None and pod.runs is not None else ()
+    return bool(lacks) or not _images(asked) <= _images(pod)
 
 
 def _images(template: PodTemplate) -> set[tuple[str, str]]:

@@ -10,8 +10,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import force_setattr
 
 from rebalancer.model.decode.pods import PodDecoder
-from rebalancer.model.decode.templates import TemplateJson, TemplateSpecJson, absent
-from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
+from rebalancer.model.decode.templates import TemplateJson, TemplateSpecJson, absent, runs_of
+from rebalancer.model.kinds import ONLY_MAKE_PODS, PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Condition, ContainerImage, Node, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.quantity import resource_list
@@ -106,10 +106,11 @@ class _Workload(Struct, frozen=True, rename="camel"):
 
 
 class Decoder:
-    """Decodes the objects of one cluster. Pods share the values that are equal in them."""
+    """Decodes the objects of one cluster. Pods share the values that are equal in them. `runs`: also what the
+    containers run of pods of which a Deployment seems to take care."""
 
-    def __init__(self) -> None:
-        self._pods = PodDecoder()
+    def __init__(self, *, runs: bool = False) -> None:
+        self._pods = PodDecoder(runs=runs)
         self._nodes = NodeDecoder()
         self._plain: dict[str, Callable[[bytes | Raw], Any]] = {
             kind: msgspec.json.Decoder(type_).decode for kind, type_ in PLAIN.items()
@@ -159,14 +160,14 @@ class Decoder:
             _check_quantities(node)
             return node
         if kind in WORKLOADS:
-            return self._workload_of(kind, self._workload.decode(raw))
+            return self._workload_of(kind, self._workload.decode(raw), raw)
         if kind == "ControllerRevision":
             return self._revision.decode(raw).metadata
         value: Object = self._plain[kind](raw)
         _check_quantities(value)
         return value
 
-    def _workload_of(self, kind: str, wire: _Workload) -> Workload:
+    def _workload_of(self, kind: str, wire: _Workload, raw: bytes | Raw) -> Workload:
         meta, spec, status = wire.metadata, wire.spec, wire.status
         selector: Selector | None = None
         if not absent(spec.selector):
@@ -176,8 +177,12 @@ class Decoder:
                 selector = canonical(msgspec.json.decode(spec.selector, type=LabelSelector))
         template = None
         if spec.template is not None:
+            by_hand = kind in ONLY_MAKE_PODS and meta.controller is None
             template = self._pods.templates.template(
-                meta.namespace or "default", spec.template.metadata.labels, spec.template.spec
+                meta.namespace or "default",
+                spec.template.metadata.labels,
+                spec.template.spec,
+                runs=runs_of(raw, template=True) if by_hand else None,
             )
             if kind == "ReplicationController" and selector is None:
                 selector = Selector.equals(template.labels)

@@ -22,7 +22,9 @@ from rebalancer.model.decode.templates import (
     TemplateDecoder,
     absent,
     part,
+    runs_of,
 )
+from rebalancer.model.kinds import ONLY_MAKE_PODS
 from rebalancer.model.node import Condition, OwnerReference
 from rebalancer.model.pod import (
     DEFAULT_CPU,
@@ -270,8 +272,9 @@ class PodDecoder:
     then. Raises msgspec.ValidationError, whose message names the field.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs: bool = False) -> None:
         self.templates = TemplateDecoder()
+        self._runs = runs
         self._resized = Resized()
         self._annotations: dict[bytes, dict[str, str]] = {}
         self._owners: dict[bytes, OwnerReference | None] = {}
@@ -307,6 +310,9 @@ class PodDecoder:
         grace = meta.deletion_grace_period_seconds
         owner = self._owner(meta.owner_references)
         controller = (owner.api_version, owner.kind, owner.name) if owner is not None else None
+        by_hand = owner is not None and owner.kind in ONLY_MAKE_PODS
+        # A Deployment rolls out what is edited, and there are many of them.
+        by_hand = by_hand and (self._runs or b'pod-template-hash"' not in bytes(meta.labels))
         template = self.templates.template(
             meta.namespace or "default",
             meta.labels,
@@ -315,6 +321,7 @@ class PodDecoder:
             controller,
             meta.uid,
             devices=not absent(status.extended_resource_claim_status),
+            runs=runs_of(raw) if by_hand else None,
         )
         template = self._resized.of(
             template,

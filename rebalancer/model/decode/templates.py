@@ -342,6 +342,56 @@ def decode_volume(wire: VolumeJson, pod_name: str, pod_uid: str) -> Volume | Non
     return None
 
 
+# What the containers of a pod run: read only where an eviction may roll out what somebody has edited.
+
+
+class _RunJson(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    command: object = None
+    args: object = None
+    working_dir: object = None
+    env: list[object] | None = None
+    env_from: list[object] | None = None
+    ports: list[object] | None = None
+    volume_mounts: list[object] | None = None
+    security_context: dict[str, object] | None = None
+
+
+class _RunsJson(Struct, frozen=True, rename="camel"):
+    containers: list[_RunJson] | None = None
+    init_containers: list[_RunJson] | None = None
+    volumes: list[object] | None = None
+    service_account_name: str | None = None
+
+
+class _RunningJson(Struct, frozen=True):
+    spec: _RunsJson = _RunsJson()
+
+
+class _MakingSpecJson(Struct, frozen=True):
+    template: _RunningJson = _RunningJson()
+
+
+class _MakingJson(Struct, frozen=True):
+    spec: _MakingSpecJson = _MakingSpecJson()
+
+
+def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
+    """What the containers of a pod run, or those of an owner's template: admission adds entries, and takes
+    none away. Images and amounts are compared elsewhere; probes are rewritten by service meshes."""
+    json = msgspec.json
+    spec = json.decode(raw, type=_MakingJson).spec.template.spec if template else None
+    spec = spec or json.decode(raw, type=_RunningJson).spec
+    found: list[object] = [["volume", v] for v in spec.volumes or ()]
+    found.append(["account", spec.service_account_name or "default"])
+    for c in (*(spec.containers or ()), *(spec.init_containers or ())):
+        found += [[c.name, n, part] for n, part in enumerate((c.command, c.args, c.working_dir)) if part]
+        for kind, several in (("e", c.env), ("f", c.env_from), ("p", c.ports), ("m", c.volume_mounts)):
+            found += [[c.name, kind, one] for one in several or ()]
+        found += [[c.name, "s", *one] for one in (c.security_context or {}).items()]
+    return frozenset(json.encode(one, order="sorted") for one in found)
+
+
 _SCORE_DEFAULTS = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
 
 
@@ -376,6 +426,7 @@ class TemplateDecoder:
         pod_uid: str = "",
         *,
         devices: bool = False,
+        runs: frozenset[bytes] | None = None,
     ) -> PodTemplate:
         """The template of a pod spec in this namespace with these labels (a JSON object).
 
@@ -403,12 +454,13 @@ class TemplateDecoder:
                 spec.workload_ref,
                 spec.eviction_responders,
                 repr(controller).encode(),
+                *sorted(runs or ()),
             )
         )
         found = self._templates.get(key)
         if found is None:
             found = self._templates[key] = self._build(
-                namespace, labels, spec, volumes, controller, devices=devices
+                namespace, labels, spec, volumes, controller, devices=devices, runs=runs
             )
         return found
 
@@ -421,6 +473,7 @@ class TemplateDecoder:
         controller: tuple[str, str, str] | None,
         *,
         devices: bool,
+        runs: frozenset[bytes] | None,
     ) -> PodTemplate:
         containers = tuple(_container(c, spec.host_network, init=False) for c in spec.containers)
         inits = tuple(_container(c, spec.host_network, init=True) for c in spec.init_containers)
@@ -482,6 +535,7 @@ class TemplateDecoder:
             node_features=_features(spec),
             host_network=spec.host_network,
             controller=controller,
+            runs=runs,
         )
 
     def _shared(self, raw: Raw | bytes, type_: Any, path: str) -> Any:

@@ -125,13 +125,8 @@ class _SinglePods:
 
     def _unlike(self, pod: Pod, replacement: PodTemplate) -> Reason | None:
         owner = self._evictable.owners.of(pod)
-        if owner is not None and edited(pod.template, owner):
-            return Reason(
-                ReasonCode.ROLLOUT_IN_PROGRESS,
-                "its owner's template was changed after the pod was made: its replacement would differ",
-                {},
-                "let the owner replace its pods",
-            )
+        if owner is not None and (reason := edited(pod.template, owner)) is not None:
+            return reason
         if replacement is pod.template:
             return None
         groups = self._groups

@@ -34,9 +34,9 @@ from rebalancer.policy.annotations import BEING_EVICTED, paused, steering
 from rebalancer.policy.budgets import Budgets, degraded
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import failing, gone, named, queue_of
+from rebalancer.policy.owners import failing, gone, named, queue_of, two_revisions
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned
-from rebalancer.policy.replacement import ADDING, VerticalAutoscalers
+from rebalancer.policy.replacement import ADDING, VerticalAutoscalers, edited
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
@@ -422,6 +422,9 @@ class Looking:
             return None
         reason = owner_refuses(planned, live)
         if reason is not None or live is None:
+            return reason
+        reason = two_revisions(live, [pod] if pod else [], self._in_flight)
+        if (reason := reason or (edited(pod.template, live) if pod else None)) is not None:
             return reason
         reason = short_of_pods(planned, live, self._in_flight)
         first = self.move.method is Method.REPLACE_FIRST  # nobody is away then

@@ -43,6 +43,12 @@ def revised(things: Any) -> list[Json]:
     return patched("StatefulSet", {"status": {"updateRevision": "web-2"}}, things)
 
 
+def taken_back(things: Any) -> list[Json]:
+    """A StatefulSet whose template is the one before again: one name in status, and a pod of another."""
+    other = {"metadata": {"labels": {"controller-revision-hash": "web-2"}}}
+    return patched("Pod", other, things, name="web-2")
+
+
 def partitioned(things: Any, ordinal: int = 2) -> list[Json]:
     return patched(
         "StatefulSet", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": ordinal}}}}, things
@@ -286,6 +292,15 @@ CASES: list[Case] = [
     ("a partition with one revision", partitioned(db()), {}, None),
     ("a partition with two revisions", partitioned(revised(db())), {}, ReasonCode.ON_DELETE),
     ("two revisions on their way", revised(db()), {}, ROLLOUT),
+    ("OnDelete, taken back while one pod is new", taken_back(db().on_delete()), {}, ReasonCode.ON_DELETE),
+    ("a partition, taken back", partitioned(taken_back(db())), {}, ReasonCode.ON_DELETE),
+    ("taken back, and on its way", taken_back(db()), {}, ROLLOUT),
+    (
+        "a status that counts fewer of the revision",
+        patched("StatefulSet", {"status": {"updatedReplicas": 2}}, db().on_delete()),
+        {},
+        ReasonCode.ON_DELETE,
+    ),
     ("in order, one pod not Ready", db().unready(1), {}, ReasonCode.REPLACEMENT_NOT_READY),
     ("in parallel, one pod not Ready for long", db().parallel().unready(1), ALL_AWAY, None),
     # Replacements that would not be made, or that the scheduler would not place.

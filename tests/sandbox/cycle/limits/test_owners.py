@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source, load_snapshot
 from rebalancer.runtime.live.configured import LiveOptions
 from rebalancer.settings import load_settings
-from tests.support.build import claim, decoded, deployment, nodes, objects, volume, workload
+from tests.support.build import (
+    OwnerBuilder,
+    claim,
+    decoded,
+    deployment,
+    nodes,
+    objects,
+    stateful_set,
+    volume,
+    workload,
+)
 from tests.support.runs.machine import Machine
 from tests.support.runs.one_cycle import Run
 from tests.support.sandbox import ApiServer, Reply
@@ -299,17 +310,76 @@ def test_an_owner_that_says_after_the_plan_that_it_cannot_make_pods() -> None:
     assert reasons(run) == {ReasonCode.REPLACEMENT_REFUSED}
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "a Deployment's"])
-def test_evictions_do_not_roll_out_what_nobody_rolls_out(kind: str) -> None:
-    """`kubectl set image` of what only makes pods. A Deployment's pods may have other images by a webhook."""
-    made = deployment("web") if kind.startswith("a ") else workload("web", kind=kind)
-    things = objects(*nodes(a=1, b=1), made.spread("zone", 1).placed({"a-0": 4}))
+def imaged(pod: Json) -> None:
+    pod["spec"]["containers"][0]["image"] = "registry.local/web:v1"
+
+
+def of_another_revision(pod: Json) -> None:
+    pod["metadata"]["labels"]["controller-revision-hash"] = "web-2"
+
+
+def injected(pod: Json) -> None:
+    """Admission has added a container, a volume and variables."""
+    first = pod["spec"]["containers"][0]
+    first |= {"env": [{"name": "POD_IP", "value": "10.0.0.1"}], "ports": [{"containerPort": 15090}]}
+    pod["spec"]["containers"].append({"name": "proxy", "image": "proxy", "args": ["--all"]})
+    pod["spec"]["volumes"] = [{"name": "kube-api-access-x7k2p", "projected": {"sources": []}}]
+
+
+EDITS: dict[str, Json] = {
+    "other arguments": {"args": ["--delete-everything"]},
+    "another command": {"command": ["sleep"]},
+    "a variable": {"env": [{"name": "DATABASE", "value": "prod"}]},
+    "variables of a ConfigMap": {"envFrom": [{"configMapRef": {"name": "prod"}}]},
+    "a port": {"ports": [{"containerPort": 8081}]},
+    "a mount": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+}
+"""What somebody has written into the first container of a template."""
+
+
+def edited(change: Json) -> list[Json]:
+    """web, a ReplicaSet of nobody's, with a template that only has this in its first container."""
+    things = objects(nodes(a=1, b=1), workload("web").spread("zone", 1).placed({"a-0": 4}))
     for o in things:
-        if o["kind"] == "Pod":
-            o["spec"]["containers"][0]["image"] = "registry.local/web:v1"
+        if o["kind"] == "ReplicaSet":
+            o["spec"]["template"]["spec"]["containers"][0] |= change
+    return things
+
+
+@pytest.mark.parametrize(
+    ("made", "differs", "says"),
+    [
+        (workload("web"), imaged, ReasonCode.ROLLOUT_IN_PROGRESS),
+        (deployment("web"), imaged, None),  # by a webhook, maybe
+        (workload("web"), injected, None),
+        (stateful_set("web").on_delete(), of_another_revision, ReasonCode.ON_DELETE),
+    ],
+)
+def test_evictions_do_not_roll_out_what_nobody_rolls_out(
+    made: OwnerBuilder, differs: Callable[[Json], None], says: ReasonCode | None
+) -> None:
+    things = objects(*nodes(a=1, b=1), made.parallel().spread("zone", 1).placed({"a-0": 4}))
+    for o in [o for o in things if o["kind"] == "Pod"][:4]:
+        differs(o)
     with ApiServer(things) as server:
         run = Run(server, time=later())
-    if kind.startswith("a "):
-        assert run.evictions() == 2
-    else:
-        assert (run.evictions(), reasons(run)) == (0, {ReasonCode.ROLLOUT_IN_PROGRESS})
+    assert (run.evictions(), reasons(run)) == ((2, set()) if says is None else (0, {says}))
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_was_edited_in_a_template_that_nobody_rolls_out(edit: str) -> None:
+    made = plan(decoded(edited(EDITS[edit])))
+    assert not made.moves
+    assert {b.reason.code for b in made.blocked} == {ReasonCode.ROLLOUT_IN_PROGRESS}
+
+
+def test_pods_of_a_deployment_that_is_gone_do_not_come_back_edited() -> None:
+    """`kubectl delete --cascade=orphan`, and then an edit: only the last look sees what its pods run."""
+    things = edited(EDITS["a variable"])
+    for o in things:
+        if o["kind"] == "Pod":
+            o["metadata"]["labels"]["pod-template-hash"] = "1"
+    with ApiServer(things) as server:
+        run = Run(server, time=later())
+    assert (run.evictions(), run.report.end) == (0, End.NO_PROGRESS)
+    assert "template was changed after the pod was made" in run.report.message
