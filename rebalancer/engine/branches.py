@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from rebalancer.engine.config import Profile, Witness
+from rebalancer.engine.config import PLUGINS, Profile, Witness
 from rebalancer.engine.plugins.node_volume_limits import limits_volumes
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.interpod_terms import Term
@@ -48,38 +48,10 @@ Verdict = Literal["takes", "rejects"]
 UNKNOWN = "unknown"
 """Stands for the plugin of a reason that no known plugin gives: it may concern every pod."""
 
-_REASONS = (
-    ("NodeUnschedulable", ("were unschedulable",)),
-    ("TaintToleration", ("had untolerated taint",)),
-    (
-        "NodeAffinity",
-        ("node affinity/selector", "scheduler-enforced node affinity", "pod affinity terms"),
-    ),
-    ("NodePorts", ("have free ports",)),
-    ("NodeResourcesFit", ("Insufficient ", "Too many pods")),
-    ("VolumeRestrictions", ("no available disk", "ReadWriteOncePod")),
-    ("NodeVolumeLimits", ("exceed max volume count", "CSI driver is not installed")),
-    ("VolumeZone", ("no available volume zone",)),
-    ("PodTopologySpread", ("topology spread constraints",)),
-    ("InterPodAffinity", ("pod affinity rules", "anti-affinity rules")),
-    (
-        "VolumeBinding",
-        (
-            "volume node affinity",
-            "PersistentVolume's node affinity",
-            "unbound immediate",
-            "persistent volumes to bind",
-            "enough free storage",
-            "persistentvolume",
-        ),
-    ),
-)
-"""Words in the reasons that plugins give."""
-
 
 def plugin_of(reason: str) -> str:
     """The plugin that gives such a reason, else `UNKNOWN`."""
-    return next((p for p, words in _REASONS if any(w in reason for w in words)), UNKNOWN)
+    return next((p.name for p in PLUGINS if any(w in reason for w in p.words)), UNKNOWN)
 
 
 def branch(plugin: str, verdict: Verdict, features: Iterable[str] = ()) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,33 +19,59 @@ from rebalancer.spread.constraint import SYSTEM_DEFAULTS
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
-FILTERS = (
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
-)
-"""Plugins that filter, in the order of the default profile."""
 
-SCORES = (
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodeResourcesFit", 1),
-    ("VolumeBinding", 1),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
+class Known(NamedTuple):
+    """A plugin that the engine has: upstream's name, its file in `engine/plugins/`, words of the reasons that
+    it gives, its weight in the default profile (0: it does not score), and whether it filters."""
+
+    name: str
+    file: str
+    words: tuple[str, ...] = ()
+    weight: int = 0
+    filters: bool = True
+
+
+PLUGINS = (
+    Known("NodeUnschedulable", "node_unschedulable", ("were unschedulable",)),
+    Known("NodeName", "node_name"),
+    Known("TaintToleration", "taint_toleration", ("had untolerated taint",), 3),
+    Known(
+        "NodeAffinity",
+        "node_affinity",
+        ("node affinity/selector", "scheduler-enforced node affinity", "pod affinity terms"),
+        2,
+    ),
+    Known("NodePorts", "node_ports", ("have free ports",)),
+    Known("NodeResourcesFit", "node_resources", ("Insufficient ", "Too many pods"), 1),
+    Known("VolumeRestrictions", "volume_restrictions", ("no available disk", "ReadWriteOncePod")),
+    Known(
+        "NodeVolumeLimits",
+        "node_volume_limits",
+        ("exceed max volume count", "CSI driver is not installed"),
+    ),
+    Known(
+        "VolumeBinding",
+        "volume_binding",
+        (
+            "volume node affinity",
+            "PersistentVolume's node affinity",
+            "unbound immediate",
+            "persistent volumes to bind",
+            "enough free storage",
+            "persistentvolume",
+        ),
+        1,
+    ),
+    Known("VolumeZone", "volume_zone", ("no available volume zone",)),
+    Known("PodTopologySpread", "pod_topology_spread", ("topology spread constraints",), 2),
+    Known("InterPodAffinity", "inter_pod_affinity", ("pod affinity rules", "anti-affinity rules"), 2),
+    Known("NodeResourcesBalancedAllocation", "node_resources", weight=1, filters=False),
+    Known("ImageLocality", "image_locality", weight=1, filters=False),
 )
-"""Plugins that score, in the order of the default profile, with their weights."""
+"""All of them, in the order of the default profile."""
+
+FILTERS = tuple(p.name for p in PLUGINS if p.filters)
+SCORES = tuple((p.name, p.weight) for p in PLUGINS if p.weight)
 
 
 class ResourceWeight(Struct, frozen=True):
@@ -158,8 +184,7 @@ MULTI_POINT = (
     *FILTERS,
     "DynamicResources",
     "DefaultPreemption",
-    "NodeResourcesBalancedAllocation",
-    "ImageLocality",
+    *(p.name for p in PLUGINS if not p.filters),
     "DefaultBinder",
     "NodeDeclaredFeatures",
 )

@@ -8,51 +8,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from importlib import import_module
 
 import numpy as np
 from msgspec import Struct
 
+from rebalancer.engine import config
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.certainty import assumptions, uncertainties, unread
 from rebalancer.engine.config import Profile
-from rebalancer.engine.plugins.image_locality import ImageLocality
-from rebalancer.engine.plugins.inter_pod_affinity import InterPodAffinity
-from rebalancer.engine.plugins.node_affinity import NodeAffinity
-from rebalancer.engine.plugins.node_name import NodeName
-from rebalancer.engine.plugins.node_ports import NodePorts
-from rebalancer.engine.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
-from rebalancer.engine.plugins.node_unschedulable import NodeUnschedulable
-from rebalancer.engine.plugins.node_volume_limits import NodeVolumeLimits
 from rebalancer.engine.plugins.plugin import UNRESOLVABLE, Filter, Plugin, Rejection, Score
 from rebalancer.engine.plugins.pod_topology_spread import PodTopologySpread
-from rebalancer.engine.plugins.taint_toleration import TaintToleration
-from rebalancer.engine.plugins.volume_binding import VolumeBinding
-from rebalancer.engine.plugins.volume_restrictions import VolumeRestrictions
-from rebalancer.engine.plugins.volume_zone import VolumeZone
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
 
-# The plugins that the engine knows, by upstream's names.
-
-_TYPES: tuple[type[Plugin], ...] = (
-    NodeUnschedulable,
-    NodeName,
-    TaintToleration,
-    NodeAffinity,
-    NodePorts,
-    NodeResourcesFit,
-    VolumeRestrictions,
-    NodeVolumeLimits,
-    VolumeBinding,
-    VolumeZone,
-    PodTopologySpread,
-    InterPodAffinity,
-    NodeResourcesBalancedAllocation,
-    ImageLocality,
-)
-
-PLUGINS: dict[str, type[Plugin]] = {p.name: p for p in _TYPES}
+PLUGINS: dict[str, type[Plugin]] = {
+    p.name: getattr(import_module(f"rebalancer.engine.plugins.{p.file}"), p.name) for p in config.PLUGINS
+}
 
 
 # What a framework remembers of the templates that it was asked about, and brings up to date.

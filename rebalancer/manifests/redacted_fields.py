@@ -13,7 +13,7 @@ from rebalancer.model.decode.pods import RESIZE_PENDING
 from rebalancer.model.kinds import BUILT_IN
 from rebalancer.model.node import IMPLICIT, LEAVING_CONDITIONS
 from rebalancer.policy import owners
-from rebalancer.policy.annotations import PAUSE, STEERING
+from rebalancer.policy.evictable import STEERING
 from rebalancer.policy.owners import QUEUES
 from rebalancer.policy.replacement import ADDING, NODE_SELECTORS, added_by
 
@@ -228,7 +228,6 @@ _READ_ANNOTATIONS = frozenset(
         "deployment.kubernetes.io/revision",
         "storageclass.kubernetes.io/is-default-class",
         BIND_COMPLETED,
-        PAUSE,
     }
 )
 _MEANS_SOMETHING = re.compile(

@@ -134,7 +134,7 @@ BEFORE_REQUESTS = frozenset({Moment.LAST_LOOK, Moment.RESEND})
 class Check(Struct, frozen=True, eq=False):
     """One thing that may say no. `says`: what it keeps from happening, in a sentence. `ask`: why not, None if
     it has nothing against it. `scope`: whether a no ends the cycle's evictions or concerns one move. `cost`:
-    whether it is answered here, or the API server is asked."""
+    whether it is answered here, or the API server is asked. `reads`: the annotations that it reads."""
 
     name: str
     says: str
@@ -142,6 +142,7 @@ class Check(Struct, frozen=True, eq=False):
     moments: frozenset[Moment] = BEFORE_REQUESTS
     scope: Literal["cycle", "move"] = "move"
     cost: Literal["local", "read"] = "local"
+    reads: tuple[str, ...] = ()
 
 
 def first_no(checks: Iterable[Check], moment: Moment, *about: object) -> tuple[Check, Reason] | None:

@@ -11,7 +11,7 @@ from math import inf
 from msgspec import Struct
 
 from rebalancer.model.node import DO_NOT_DISRUPT
-from rebalancer.model.pod import DELETION_COST, ROOM
+from rebalancer.model.pod import ROOM
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.policy import release
 
@@ -87,10 +87,6 @@ _OURS = frozenset({EVICT, PAUSE, SCALE_IN, METHOD, release.MARK, release.COST_BE
 SCALE_IN_WORDS = Words(SCALE_IN, "", allow=("spread", "true"), forbid=("off", "false"))
 METHOD_WORDS = Words(METHOD, "", allow=("replacefirst", "auto"), forbid=("evict",))
 
-STEERING = (*(w.key for w in EVICTION_WORDS), PAUSE, DELETION_COST, METHOD, BEING_EVICTED)
-"""Every annotation of a pod or its owner that some rule reads. A rule that reads another one names it here:
-a change of one of these just before an eviction stops it, a change of any other annotation is nothing."""
-
 _WITHOUT_DATA = 'kubectl patch {} --type=merge -p \'{{"data":null,"binaryData":null}}\''
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -146,11 +142,6 @@ def _written(
     for words in which:
         if (not words.tool or words.tool in foreign) and (value := annotations.get(words.key)) is not None:
             yield words, value
-
-
-def steering(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The annotations that some rule reads (`STEERING`)."""
-    return {k: annotations[k] for k in STEERING if k in annotations}
 
 
 def preference(annotations: Mapping[str, str]) -> int:

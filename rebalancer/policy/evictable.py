@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS
-from rebalancer.model.pod import Pod
+from rebalancer.model.pod import DELETION_COST, Pod
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.policy import owners
-from rebalancer.policy.annotations import BEING_EVICTED, own_verdict, paused, verdict
+from rebalancer.policy.annotations import (
+    BEING_EVICTED,
+    EVICTION_WORDS,
+    METHOD,
+    PAUSE,
+    own_verdict,
+    paused,
+    verdict,
+)
 from rebalancer.policy.budgets import Budgets, Shares
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL, AdmissionQueues, Owners
@@ -416,8 +424,10 @@ class Evictable:
         return Reason(how.code, message, kept.numbers, how.remedy or kept.remedy)
 
 
-def _protection(name: str, says: str, ask: Callable[[Evictable, Pod], Reason | None]) -> Check:
-    return Check(name, says, ask, moments=frozenset(Moment) - {Moment.START})
+def _protection(
+    name: str, says: str, ask: Callable[[Evictable, Pod], Reason | None], reads: tuple[str, ...] = ()
+) -> Check:
+    return Check(name, says, ask, moments=frozenset(Moment) - {Moment.START}, reads=reads)
 
 
 PROTECTIONS = (
@@ -425,6 +435,7 @@ PROTECTIONS = (
         "what the pod is",
         "Static pods, pods of DaemonSets, pods that end or do not run, and the tool's own stay.",
         Evictable._by_nature,
+        (BEING_EVICTED,),
     ),
     _protection(
         "a newer Kubernetes",
@@ -440,6 +451,7 @@ PROTECTIONS = (
         "scope, annotations and owner",
         "What scope leaves out or an annotation protects stays, and what its owner would not replace now.",
         Evictable._by_what_it_shares,
+        (*(w.key for w in EVICTION_WORDS), PAUSE),
     ),
     _protection(
         "the pod's node",
@@ -455,6 +467,7 @@ PROTECTIONS = (
         "policy and budgets",
         "What policy protects stays, and what a PodDisruptionBudget does not let go.",
         Evictable._by_setting,
+        (METHOD,),
     ),
     _protection(
         "others of the owner",
@@ -469,6 +482,16 @@ PROTECTIONS = (
 )
 """Who may not be evicted, in this order. Asked of every pod for a plan, and before a request once more where
 the settings have changed since."""
+
+
+STEERING = (DELETION_COST, *(key for c in PROTECTIONS for key in c.reads))
+"""Every annotation of a pod, its owner or its namespace that some rule reads: a change of one of these just
+before an eviction stops it, a change of any other annotation is nothing."""
+
+
+def steering(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations that some rule reads (`STEERING`)."""
+    return {k: annotations[k] for k in STEERING if k in annotations}
 
 
 # When time alone changes who may be evicted: until then the same cluster gives the same plan.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebalancer.report.building import build_report
     from rebalancer.report.document import Report
-    from rebalancer.report.output import render, write
+    from rebalancer.report.exports import render, write
 
 __all__ = ["Report", "build_report", "render", "write"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return build_report
     if name in ("render", "write"):
-        from rebalancer.report import output
+        from rebalancer.report import exports
 
-        return getattr(output, name)
+        return getattr(exports, name)
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""The report in GitHub's Markdown, for pull requests and chat. Names are never read as markup."""
+"""A report, and a fleet's, in each format."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 from msgspec import UNSET
 
+from rebalancer import __version__
+from rebalancer.errors import UserError
 from rebalancer.model.reason import Finding
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import DrillReport, Report
+from rebalancer.report.fleet import FleetReport, cells
+from rebalancer.report.fleet import headline as fleet_headline
+from rebalancer.report.formats import Format
 from rebalancer.report.missing_room import section as room
-from rebalancer.report.words import beyond_reach, headline
+from rebalancer.report.output import json_pieces, render_lines, render_table, to_builtins, to_json
+from rebalancer.report.words import Showing, beyond_reach, headline
+from rebalancer.yaml import to_yaml
+
+# GitHub's Markdown, for pull requests and chat. Names are never read as markup.
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!$])")
 _MOST_ROWS = 50
@@ -372,14 +382,9 @@ def to_csv(report: Report) -> str:
     """Comma-separated, with a head. No cell is a formula."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns())
+    writer.writerow(_COLUMNS)
     writer.writerows(rows(report))
     return buffer.getvalue()
-
-
-def columns() -> tuple[str, ...]:
-    """The head."""
-    return _COLUMNS
 
 
 def rows(report: Report) -> Iterator[list[object]]:
@@ -415,3 +420,130 @@ def cell(words: str) -> str:
     """Text that no spreadsheet takes for a formula, and no terminal for a command."""
     plain = text.clean(words)
     return f"'{plain}" if plain.startswith(_FORMULA) else plain
+
+
+# A fleet's report.
+
+_HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
+
+
+def _fleet_table(fleet: FleetReport, stream: IO[str] | None) -> str:
+    from rebalancer.report.terminal import Rows
+
+    rows = Rows.of(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))
+    more = "The report of one cluster: --context NAME, or its file."
+    return render_lines((fleet_headline(fleet), "", rows, "", more), stream)
+
+
+def _fleet_markdown(fleet: FleetReport) -> str:
+    lines = [
+        "## Topology spread of a fleet",
+        "",
+        f"**{escape(fleet_headline(fleet))}**",
+        "",
+        "| " + " | ".join(head.lower() for head in _HEADS) + " |",
+        "|" + "---|" * len(_HEADS),
+        *("| " + " | ".join(map(escape, cells(c))) + " |" for c in fleet.clusters),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fleet_csv(fleet: FleetReport) -> str:
+    """The constraints of all clusters, with the cluster in the first column."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("cluster", *_COLUMNS))
+    for c in fleet.clusters:
+        if c.report is not None:
+            writer.writerows((cell(c.name), *row) for row in rows(c.report))
+    return buffer.getvalue()
+
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:78rem;
+color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
+h1{font-size:1.5rem;line-height:1.3;margin:.25rem 0 1rem;text-wrap:balance}
+.kicker,.muted{color:light-dark(#5a6675,#97a3b3);margin:0}
+ul{list-style:none;padding:0;margin:1rem 0;display:grid;gap:.75rem}
+li{border:1px solid light-dark(#d8dee6,#2c3541);border-radius:.6rem;padding:.75rem 1rem;display:grid;
+gap:.15rem 1rem;grid-template-columns:auto 1fr}
+.grade{grid-row:span 3;align-self:center;font-size:1.6rem;font-weight:700;min-width:2.2rem;text-align:center}
+.A,.B{color:light-dark(#1a7f4b,#5fce97)}.C,.D{color:light-dark(#9a6200,#e2b04a)}.F,.x{color:light-dark(#b3261e,#ff8f85)}
+h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:anywhere}
+"""
+
+
+def _fleet_html(fleet: FleetReport) -> str:
+    """A page: a row for each cluster, without a script. Every value is escaped."""
+    from rebalancer.report.html.page import digest, environment
+
+    return (
+        environment()
+        .get_template("fleet.html.j2")
+        .render(
+            headline=fleet_headline(fleet),
+            fleet=fleet,
+            rows=[(c, tuple(map(text.clean, cells(c)))) for c in fleet.clusters],
+            style=_STYLE,
+            policy=f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'",
+            version=__version__,
+        )
+    )
+
+
+# All formats.
+
+
+class Renderer(NamedTuple):
+    """How a format is written: a report, and a fleet's; None where the format knows a single cluster only."""
+
+    report: Callable[[Report, IO[str] | None, Showing], str]
+    fleet: Callable[[FleetReport, IO[str] | None], str] | None
+
+
+def _html(report: Report, _: IO[str] | None, showing: Showing) -> str:
+    from rebalancer.report.html import to_html
+
+    return to_html(report, showing.command)
+
+
+RENDERERS = {
+    Format.TABLE: Renderer(render_table, _fleet_table),
+    Format.WIDE: Renderer(partial(render_table, wide=True), _fleet_table),
+    Format.JSON: Renderer(lambda r, *_: to_json(r), lambda f, _: to_json(f)),
+    Format.YAML: Renderer(lambda r, *_: to_yaml(to_builtins(r)), lambda f, _: to_yaml(to_builtins(f))),
+    Format.MARKDOWN: Renderer(lambda r, *_: to_markdown(r), lambda f, _: _fleet_markdown(f)),
+    Format.HTML: Renderer(_html, lambda f, _: _fleet_html(f)),
+    Format.CSV: Renderer(lambda r, *_: to_csv(r), lambda f, _: _fleet_csv(f)),
+    Format.OPENREPORTS: Renderer(lambda r, *_: to_yaml(to_openreports(r)), None),
+}
+
+
+def render(
+    document: Report | FleetReport,
+    format: Format,
+    *,
+    stream: IO[str] | None = None,
+    showing: Showing | None = None,
+) -> str:
+    """The document in a format. Raises UserError for a fleet in a format that knows a single cluster only.
+
+    `stream`: where it will be written, which decides on the width and, unless `showing` does, the colours of
+    tables. None: a fixed width and no colours.
+    """
+    known = RENDERERS[format]
+    if isinstance(document, Report):
+        return known.report(document, stream, showing or Showing())
+    if known.fleet is None:
+        raise UserError(f"-o {format.value} is of one cluster", "ask for each cluster by itself")
+    return known.fleet(document, stream)
+
+
+def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing | None = None) -> None:
+    """Writes the report as UTF-8, JSON in pieces: that of a large cluster has hundreds of megabytes."""
+    if format is not Format.JSON:
+        file.write(render(report, format, showing=showing).encode())
+        return
+    for piece in json_pieces(report):
+        file.write(piece)

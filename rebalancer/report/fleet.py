@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import IO, Any, Union, assert_never, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
-from rebalancer import __version__
 from rebalancer.errors import UserError
 from rebalancer.report import text, words
 from rebalancer.report.document import SHAPES, Report, Summary
-from rebalancer.report.exports import escape
 from rebalancer.report.failing_domains import NamespaceGrade
-from rebalancer.report.formats import API_VERSION, Format, rfc3339
-from rebalancer.report.html.page import digest, environment
-from rebalancer.report.output import members, render_lines, to_builtins, to_json
+from rebalancer.report.formats import API_VERSION, rfc3339
+from rebalancer.report.output import members
 
 
 class FleetSummary(Struct, frozen=True, rename="camel"):
@@ -158,99 +154,6 @@ def _worst_first(c: ClusterReport) -> tuple[bool, int, int, str]:
     if c.summary is None:
         return False, 0, 0, c.name
     return True, -ord(c.grade or "A"), -c.summary.excess, c.name
-
-
-# A fleet's report as a page: a row for each cluster, without a script.
-
-_STYLE = """
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;padding:1.5rem 1rem;max-width:78rem;
-color:light-dark(#1b2330,#e4e8ee);background:light-dark(#fff,#12161c)}
-h1{font-size:1.5rem;line-height:1.3;margin:.25rem 0 1rem;text-wrap:balance}
-.kicker,.muted{color:light-dark(#5a6675,#97a3b3);margin:0}
-ul{list-style:none;padding:0;margin:1rem 0;display:grid;gap:.75rem}
-li{border:1px solid light-dark(#d8dee6,#2c3541);border-radius:.6rem;padding:.75rem 1rem;display:grid;
-gap:.15rem 1rem;grid-template-columns:auto 1fr}
-.grade{grid-row:span 3;align-self:center;font-size:1.6rem;font-weight:700;min-width:2.2rem;text-align:center}
-.A,.B{color:light-dark(#1a7f4b,#5fce97)}.C,.D{color:light-dark(#9a6200,#e2b04a)}.F,.x{color:light-dark(#b3261e,#ff8f85)}
-h2{font-size:1.05rem;margin:0;overflow-wrap:anywhere}p{margin:0;overflow-wrap:anywhere}
-"""
-
-
-def to_html(fleet: FleetReport) -> str:
-    """The whole report as one HTML file. Every value is escaped; nothing runs in it."""
-    return (
-        environment()
-        .get_template("fleet.html.j2")
-        .render(
-            headline=headline(fleet),
-            fleet=fleet,
-            rows=[(c, tuple(map(text.clean, cells(c)))) for c in fleet.clusters],
-            style=_STYLE,
-            policy=f"default-src 'none'; style-src 'sha256-{digest(_STYLE)}'",
-            version=__version__,
-        )
-    )
-
-
-# A fleet's report in the formats of a report.
-
-_HEADS = ("CLUSTER", "GRADE", "NODES", "PODS", "VIOLATED", "EXCESS", "EVICTIONS", "AT RISK")
-
-
-def render_fleet(fleet: FleetReport, format: Format, *, stream: IO[str] | None = None) -> str:
-    """The report in a format, a table as wide as the stream. Raises UserError for one that knows a single
-    cluster only."""
-    if format is Format.JSON:
-        return to_json(fleet)
-    if format is Format.YAML:
-        from rebalancer.yaml import to_yaml
-
-        return to_yaml(to_builtins(fleet))
-    if format is Format.CSV:
-        return _csv(fleet)
-    if format is Format.MARKDOWN:
-        return _markdown(fleet)
-    if format is Format.HTML:
-        return to_html(fleet)
-    if format is Format.OPENREPORTS:
-        raise UserError("-o openreports is of one cluster", "ask for each cluster by itself")
-    if format is not Format.TABLE and format is not Format.WIDE:
-        assert_never(format)
-    from rebalancer.report.terminal import Rows
-
-    rows = Rows.of(_HEADS, map(cells, fleet.clusters), ("NODES", *_HEADS[4:7]))
-    more = "The report of one cluster: --context NAME, or its file."
-    return render_lines((headline(fleet), "", rows, "", more), stream)
-
-
-def _markdown(fleet: FleetReport) -> str:
-    def lines() -> Iterator[str]:
-        yield "## Topology spread of a fleet"
-        yield ""
-        yield f"**{escape(headline(fleet))}**"
-        yield ""
-        yield "| " + " | ".join(head.lower() for head in _HEADS) + " |"
-        yield "|" + "---|" * len(_HEADS)
-        for c in fleet.clusters:
-            yield "| " + " | ".join(escape(cell) for cell in cells(c)) + " |"
-
-    return "\n".join(lines()) + "\n"
-
-
-def _csv(fleet: FleetReport) -> str:
-    """The constraints of all clusters, with the cluster in the first column."""
-    import csv
-
-    from rebalancer.report.exports import cell, columns, rows
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("cluster", *columns()))
-    for c in fleet.clusters:
-        if c.report is not None:
-            writer.writerows((cell(c.name), *row) for row in rows(c.report))
-    return buffer.getvalue()
 
 
 # The JSON Schema of the report: docs/report.schema.json is this, and a test keeps it so.

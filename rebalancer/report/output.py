@@ -1,4 +1,4 @@
-"""Writes the report in the format that was asked for."""
+"""Documents as JSON, and reports as text for a terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import io
 from collections.abc import Iterable, Iterator
 from functools import cache
 from operator import attrgetter
-from typing import IO, TYPE_CHECKING, Any, assert_never
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from rebalancer.report.document import SHAPES, Field, Report
-from rebalancer.report.formats import Color, Format
+from rebalancer.report.formats import Color
 from rebalancer.report.text import HIDDEN
 from rebalancer.report.words import Showing
 from rebalancer.spread.skew import PerDomain
@@ -27,55 +27,6 @@ _LARGE = 4_000
 Of a report on thousands of nodes two fifths would be blanks else."""
 _PIPED_WIDTH = 140
 """Width if the output is not a terminal; wide enough for most rows."""
-
-
-def render(
-    report: Report,
-    format: Format,
-    *,
-    stream: IO[str] | None = None,
-    showing: Showing | None = None,
-) -> str:
-    """The report in a format.
-
-    `stream`: where it will be written, which decides on the width and, unless `showing` does, the colours of
-    tables. None: a fixed width and no colours.
-    """
-    if format is Format.JSON:
-        return to_json(report)
-    if format is Format.YAML:
-        from rebalancer.yaml import to_yaml
-
-        return to_yaml(to_builtins(report))
-    if format is Format.MARKDOWN:
-        from rebalancer.report.exports import to_markdown
-
-        return to_markdown(report)
-    if format is Format.CSV:
-        from rebalancer.report.exports import to_csv
-
-        return to_csv(report)
-    if format is Format.OPENREPORTS:
-        from rebalancer.report.exports import to_openreports
-        from rebalancer.yaml import to_yaml
-
-        return to_yaml(to_openreports(report))
-    if format is Format.HTML:
-        from rebalancer.report.html import to_html
-
-        return to_html(report, (showing or Showing()).command)
-    if format is Format.TABLE or format is Format.WIDE:
-        return _table(report, wide=format is Format.WIDE, stream=stream, showing=showing or Showing())
-    assert_never(format)
-
-
-def write(report: Report, format: Format, file: IO[bytes], *, showing: Showing | None = None) -> None:
-    """Writes the report as UTF-8, JSON in pieces: that of a large cluster has hundreds of megabytes."""
-    if format is not Format.JSON:
-        file.write(render(report, format, showing=showing).encode())
-        return
-    for piece in json_pieces(report):
-        file.write(piece)
 
 
 def to_builtins(document: Struct) -> Any:
@@ -165,7 +116,16 @@ def harmless(json: str) -> str:
 def render_plan(report: Report, stream: IO[str]) -> str:
     """The verdict, and every eviction of the plan."""
     showing = Showing(top=len(report.evictions), plan=True)
-    return _table(report, wide=False, stream=stream, showing=showing).rstrip()
+    return render_table(report, stream, showing).rstrip()
+
+
+def render_table(report: Report, stream: IO[str] | None, showing: Showing, *, wide: bool = False) -> str:
+    """The report as tables, as wide as the terminal. `wide`: with more columns."""
+    from rebalancer.report.terminal import write_table
+
+    console = _console(stream, showing.color, 200 if wide else 0)
+    write_table(report, console, wide=wide, showing=showing)
+    return _written(console)
 
 
 def render_lines(parts: Iterable[str | Rows], stream: IO[str] | None, *, wide: bool = False) -> str:
@@ -177,14 +137,6 @@ def render_lines(parts: Iterable[str | Rows], stream: IO[str] | None, *, wide: b
     for part in parts:
         table = isinstance(part, Rows)
         put(console, part, INDENT if table else 0, lined=wide if table else piped)
-    return _written(console)
-
-
-def _table(report: Report, *, wide: bool, stream: IO[str] | None, showing: Showing) -> str:
-    from rebalancer.report.terminal import write_table
-
-    console = _console(stream, showing.color, 200 if wide else 0)
-    write_table(report, console, wide=wide, showing=showing)
     return _written(console)
 
 

@@ -286,7 +286,7 @@ def _report_fleet(
 ) -> None:
     """One report of several clusters; exits with 1 if one of them could not be read."""
     from rebalancer.output_file import output_file as written
-    from rebalancer.report.fleet import render_fleet
+    from rebalancer.report import render
     from rebalancer.runtime.commands.reports import fleet_report, sources_in, sources_of
 
     if source.snapshots or source.context or (contexts and folder is not None):
@@ -294,7 +294,7 @@ def _report_fleet(
     sources = sources_in(folder, source) if folder is not None else sources_of(contexts, source)
     generated_at = source.clock()
     document = fleet_report(sources, partial(report_of, settings), generated_at=generated_at, jobs=jobs)
-    shown = render_fleet(document, form, stream=sys.stdout if file is None else None)
+    shown = render(document, form, stream=sys.stdout if file is None else None)
     if file is not None:
         with written(str(file)) as out:
             out.write(shown.encode())

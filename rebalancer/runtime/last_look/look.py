@@ -30,9 +30,9 @@ from rebalancer.model.workload import (
     Workload,
 )
 from rebalancer.planner.plan import Move
-from rebalancer.policy.annotations import BEING_EVICTED, paused, steering
+from rebalancer.policy.annotations import BEING_EVICTED, paused
 from rebalancer.policy.budgets import Budgets, degraded
-from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.evictable import Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
 from rebalancer.policy.owners import failing, gone, named, queue_of, two_revisions
 from rebalancer.policy.quota import Admission, Quotas, not_as_planned

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rebalancer.engine.config import FILTERS, ConfigError, Profile, SchedulerConfig, parse_config
+from rebalancer.engine.config import (
+    FILTERS,
+    PLUGINS,
+    ConfigError,
+    Profile,
+    SchedulerConfig,
+    parse_config,
+)
+from rebalancer.engine.plugins import plugin
 from tests.support.build import node, nodes, pod
 from tests.unit.engine.judge import Asked
 
@@ -137,3 +147,13 @@ def test_the_search_stops_when_enough_nodes_are_found(percentage: int, nodes: in
 def test_what_cannot_be_read_is_an_error_that_says_where(document: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse_config(document)
+
+
+def test_every_plugin_of_the_engine_is_in_the_table() -> None:
+    """One entry is all that a plugin has beside its file: order, weight, and the words of its reasons."""
+    files = {p.stem for p in Path(plugin.__file__).parent.glob("*.py")} - {"__init__", "plugin"}
+    assert files == {p.file for p in PLUGINS}
+    modules = (import_module(f"{plugin.__package__}.{f}") for f in files)
+    types = {v for m in modules for v in vars(m).values() if isinstance(v, type)}
+    found = {t.name for t in types if issubclass(t, plugin.Plugin) and t is not plugin.Plugin}
+    assert found == {p.name for p in PLUGINS}

@@ -19,13 +19,11 @@ from rebalancer.policy.annotations import (
     PAUSE_DOMAIN,
     SCALE_IN,
     SCALE_IN_WORDS,
-    STEERING,
     Words,
     preference,
-    steering,
     unclear,
 )
-from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.evictable import STEERING, Evictable, steering
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import deployment
 from tests.support.scheduler.plain import Json
@@ -215,7 +213,8 @@ def test_preference_orders_victims(value: str, expected: int) -> None:
 
 
 def test_every_key_that_a_rule_reads_is_on_the_one_list() -> None:
-    texts = [v for v in vars(import_module("rebalancer.policy.annotations")).values() if isinstance(v, str)]
+    modules = map(import_module, ("rebalancer.policy.annotations", "rebalancer.policy.evictable"))
+    texts = [v for module in modules for v in vars(module).values() if isinstance(v, str)]
     keys = {text for text in texts if re.fullmatch(r"[a-z.-]+/[a-z-]+", text)}
     keys -= {PAUSE_DOMAIN, FOR_RUN, SCALE_IN, ROOM}
     assert len(keys) > 5

@@ -11,8 +11,8 @@ from rebalancer.findings import plan_with_findings
 from rebalancer.report import build_report
 from rebalancer.report.document import Report
 from rebalancer.report.explained import pod_in_plan
+from rebalancer.report.exports import render
 from rebalancer.report.formats import Format
-from rebalancer.report.output import render
 from rebalancer.report.text import ago, duration
 from rebalancer.report.words import LEGEND, Showing, grade_letters, lead, zone_says
 from tests.support.build import decoded, node, objects, pdb, workload

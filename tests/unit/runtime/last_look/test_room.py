@@ -6,10 +6,13 @@ import random
 from types import SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 
-from rebalancer.engine.config import NO_WITNESS, Witness
-from rebalancer.model.pod import Pod
+from rebalancer.engine.config import FILTERS, NO_WITNESS, Profile, SchedulerConfig, Witness
+from rebalancer.engine.framework import PLUGINS
+from rebalancer.engine.plugins.plugin import Filter, Plugin, StaticFilter
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
@@ -48,7 +51,14 @@ class World:
             snapshot=self.snapshot,
         )
         self.witness = NO_WITNESS
-        self.look = Room(cluster, self.plan, None, self.watch, certainty, lambda: self.witness)
+        self.look = Room(
+            cluster,
+            self.plan,
+            options.scheduler if options else None,
+            self.watch,
+            certainty,
+            lambda: self.witness,
+        )
 
     def by_name(self) -> dict[tuple[str, str], Pod]:
         """The pods as they are."""
@@ -443,6 +453,28 @@ def test_nodes_that_changed_since_the_plan_matter_as_far_as_the_move_does(
         assert reason is not None
         assert reason.code is ReasonCode.NODES_CHANGED
         assert why in reason.message
+
+
+class Maintenance(Plugin):
+    """A plugin that is new: nodes with a label take nobody."""
+
+    name = "Maintenance"
+
+    def filter(self, template: PodTemplate, node_name: str) -> Filter:  # noqa: ARG002
+        """Asks the table of nodes, which remembers what it was asked."""
+        closed = self.table.answers(lambda n: "maintenance" in n.labels, "maintenance")
+        return StaticFilter(~np.array(closed), "Unschedulable", "node(s) in maintenance")
+
+
+def test_what_a_new_plugin_asks_of_nodes_is_asked_again_before_an_eviction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PLUGINS, Maintenance.name, Maintenance)
+    profile = Profile(filters=(*FILTERS, Maintenance.name))
+    things = A, B, workload("web").spread("zone", 1).requests(cpu="1").placed({"a-0": 4})
+    w = World(snapshot(*things), PlanOptions(scheduler=SchedulerConfig(profiles=(profile,))))
+    w.nodes(A, node("b-0").zone("b").cpu(6).label("maintenance", "true"))
+    assert w.code(w.plan.moves[0]) is ReasonCode.NODES_CHANGED
 
 
 def test_a_node_that_has_come_is_a_destination_from_then_on() -> None:
