@@ -18,7 +18,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group, conflicts_at_all
 from rebalancer.planner.cluster.simulation import key_of
-from rebalancer.planner.effort import OnProgress, unwatched
+from rebalancer.planner.objective import OnProgress, unwatched
 from rebalancer.planner.plan import Plan
 from rebalancer.spread.arrays import Bools, Ints
 from rebalancer.spread.constraint import Constraint

@@ -31,7 +31,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
-from rebalancer.planner.effort import OnProgress, for_advice, unwatched
+from rebalancer.planner.objective import OnProgress, for_advice, unwatched
 from rebalancer.policy.budgets import Budget, Budgets
 from rebalancer.spread.arrays import Bools
 from rebalancer.spread.constraint import Constraint, resolve

@@ -19,7 +19,7 @@ from rebalancer.findings.survey import Survey
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import Effort, for_advice, told
+from rebalancer.planner.objective import Effort, for_advice, told
 from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.planner.planner import plan_view, view_of
 from rebalancer.policy.evictable import Evictable

@@ -25,7 +25,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
-from rebalancer.planner.effort import Effort, planned
+from rebalancer.planner.objective import Effort, planned
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.room.kinds import with_nodes

@@ -4,7 +4,7 @@ documents   a text (JSON or YAML, Lists, several documents) → API objects, sti
 reading     objects → Snapshot, with warnings and the clock
 writing     a cluster → one file
 redaction/  the same without its names
-located     objects with the line of each field; validation: what the API server would refuse in them
+located     objects with the line of each field, and what the API server would refuse in them
 """
 
 from rebalancer.manifests.documents import (

@@ -23,9 +23,9 @@ from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Waiting
-from rebalancer.planner.effort import told
 from rebalancer.planner.hard import HardPhase, Planned, Solved
 from rebalancer.planner.moves import Candidate, HardJudge, JudgedMove, Order
+from rebalancer.planner.objective import told
 from rebalancer.planner.plan import ConstraintResult, PlanOptions, Refusal, reason
 from rebalancer.planner.soft import SoftJudge, SoftPhase
 from rebalancer.planner.stays import Carriers, Explainer, WhyNot, carriers, shown_constraint

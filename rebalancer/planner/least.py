@@ -19,7 +19,7 @@ from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.pod_classes import PodClass, add_yields
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import Effort
+from rebalancer.planner.objective import Effort
 from rebalancer.planner.plan import Between, Cause
 from rebalancer.spread.arrays import Ints
 

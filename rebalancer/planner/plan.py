@@ -12,7 +12,7 @@ from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
-from rebalancer.planner.effort import OnProgress, unwatched
+from rebalancer.planner.objective import OnProgress, unwatched
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.constraint import Constraint

@@ -13,10 +13,10 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
-from rebalancer.planner.effort import for_proof, planned
 from rebalancer.planner.hard import TURNS, Planned
 from rebalancer.planner.least import Stays, least
 from rebalancer.planner.moves import JudgedMove, Wave, in_order, victim_order
+from rebalancer.planner.objective import for_proof, planned
 from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal, reason
 from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves

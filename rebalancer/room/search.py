@@ -19,7 +19,7 @@ from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.bounds.added_nodes import Added, fewest_nodes
 from rebalancer.planner.cluster.pod_classes import PodClass
-from rebalancer.planner.effort import Effort, for_advice
+from rebalancer.planner.objective import Effort, for_advice
 from rebalancer.planner.plan import ConstraintResult, Plan, PlanOptions
 from rebalancer.planner.planner import plan
 from rebalancer.room.kinds import (

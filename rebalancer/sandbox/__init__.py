@@ -2,8 +2,7 @@
 
 storage      objects with their history
 registry     what the API server asks of each change: admission, defaults, validation, deletion, eviction
-kubectl      discovery, for a visiting kubectl
-server       the API over HTTP
+server       the API over HTTP; discovery, for a visiting kubectl
 controllers  what a cluster does by itself
 cluster      all of it together; outage: the cluster of the demo
 """

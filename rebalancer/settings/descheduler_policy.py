@@ -16,7 +16,7 @@ import yaml
 from msgspec import Struct
 
 from rebalancer.errors import UserError
-from rebalancer.yaml_reading import read_yaml
+from rebalancer.yaml import read_yaml
 
 TOPOLOGY = "RemovePodsViolatingTopologySpreadConstraint"
 EVICTOR = "DefaultEvictor"

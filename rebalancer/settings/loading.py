@@ -28,7 +28,7 @@ from rebalancer.planner.plan import PlanOptions
 from rebalancer.policy.options import ApprovalRules, PolicyOptions
 from rebalancer.settings.field_types import phrase
 from rebalancer.settings.settings import Explained, Group, Namespaces, Settings
-from rebalancer.yaml_reading import PlainLoader, read_yaml
+from rebalancer.yaml import PlainLoader, read_yaml
 
 PREFIX = "REBALANCER_"
 RESERVED = frozenset({"REBALANCER_CONFIG", "REBALANCER_DEBUG"})

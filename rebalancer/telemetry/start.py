@@ -358,7 +358,7 @@ def telemetry_for(
     """
     printer = None
     if print_traces or "console" in words(env, "OTEL_TRACES_EXPORTER"):
-        from rebalancer.telemetry.span_tree import TreePrinter
+        from rebalancer.telemetry.spans import TreePrinter
 
         printer = TreePrinter()
     telemetry = Telemetry(options, env=env, printer=printer)

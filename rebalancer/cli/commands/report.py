@@ -199,7 +199,7 @@ def report_of(
     import msgspec
 
     from rebalancer.findings import plan_with_findings
-    from rebalancer.month.world import restart_findings
+    from rebalancer.month.play import restart_findings
     from rebalancer.planner.pace import Throttle, pace
     from rebalancer.policy.options import PolicyOptions
     from rebalancer.policy.owners import Owners

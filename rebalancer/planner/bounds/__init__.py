@@ -3,7 +3,7 @@
 from rebalancer.planner.bounds.one_key import ClosedForm, Remaining, deciding
 from rebalancer.planner.bounds.program import SeveralKeys
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.effort import Effort
+from rebalancer.planner.objective import Effort
 
 __all__ = ["Effort", "Remaining", "bounds_of"]
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from rebalancer.planner.bounds.one_key import Buckets, NodeBuckets
 from rebalancer.planner.bounds.program import Found, Program, run
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.effort import Effort
+from rebalancer.planner.objective import Effort
 from rebalancer.spread.arrays import Bools, Ints
 
 _ALONE = 2_000

@@ -31,8 +31,8 @@ from rebalancer.planner.bounds.one_key import (
     digest_of,
 )
 from rebalancer.planner.cluster.components import Component
-from rebalancer.planner.effort import Effort, tree_nodes
 from rebalancer.planner.moves import Candidate
+from rebalancer.planner.objective import Effort, tree_nodes
 from rebalancer.spread.arrays import Ints
 from rebalancer.spread.arrays import Rows as Indices
 

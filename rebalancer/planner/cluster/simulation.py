@@ -25,7 +25,7 @@ from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.quantity import MOST
 from rebalancer.model.snapshot import Snapshot, candidates
 from rebalancer.planner.cluster.groups import can_conflict, conflicts_at_all
-from rebalancer.planner.effort import OnProgress, Spent, unwatched
+from rebalancer.planner.objective import OnProgress, Spent, unwatched
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Rows, Shared, among
 

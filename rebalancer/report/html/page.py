@@ -19,10 +19,79 @@ from msgspec import UNSET, Struct
 from rebalancer import __version__
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
-from rebalancer.report.document import Report
-from rebalancer.report.html.drill_picture import picture
+from rebalancer.report.document import DrillReport, Report
 from rebalancer.report.missing_room import section as missing_room
 from rebalancer.report.words import AS_CALLED, Command, beyond_reach, headline, next_steps
+
+# The worst failures as pairs of bars: pods that would be Pending today, and after the plan. This file
+# computes the geometry; the template draws it.
+
+DRILL_WIDTH = 640
+"""In units of the drawing, in which text is 13 high."""
+_DRILL_LABELS = 200
+_DRILL_NUMBERS = 130
+_DRILL_ROW = 34
+_DRILL_TOP = 8
+_DRILL_LONGEST = 26
+
+
+class Row(Struct, frozen=True):
+    """One failure. `y`: of its label; `today`, `planned`: lengths of its bars; `says`: its figures."""
+
+    label: str
+    y: int
+    today: int
+    planned: int
+    says: str
+
+
+class Picture(Struct, frozen=True):
+    """The bars. `says` describes the picture for screen readers."""
+
+    says: str
+    height: int
+    rows: tuple[Row, ...]
+    labels: int = _DRILL_LABELS - 10
+    start: int = _DRILL_LABELS
+    width: int = DRILL_WIDTH
+
+    @property
+    def today(self) -> str:
+        """The bars of today, as one path."""
+        return "".join(_drill_box(_DRILL_LABELS, r.y - 14, r.today) for r in self.rows if r.today)
+
+    @property
+    def planned(self) -> str:
+        """Those after the plan, below them."""
+        return "".join(_drill_box(_DRILL_LABELS, r.y - 2, r.planned) for r in self.rows if r.planned)
+
+
+def picture(report: DrillReport) -> Picture:
+    """The worst failures, in their order."""
+    most = max((max(f.most_pending, f.planned_most) for f in report.worst), default=0) or 1
+    scale = (DRILL_WIDTH - _DRILL_LABELS - _DRILL_NUMBERS) / most
+    rows = []
+    for i, f in enumerate(report.worst):
+        said = f.says_pending + (f" → {f.says_planned} planned" if report.planned else "")
+        label = f.name if len(f.name) <= _DRILL_LONGEST else f"{f.name[: _DRILL_LONGEST - 1]}…"
+        rows.append(
+            Row(
+                label=label,
+                y=_DRILL_TOP + 18 + i * _DRILL_ROW,
+                today=round(f.most_pending * scale),
+                planned=round(max(f.planned_most, 0) * scale),
+                says=said,
+            )
+        )
+    told = "; ".join(f"{r.label} {r.says}" for r in rows)
+    return Picture(
+        f"Pods Pending after each failure: {told}", _DRILL_TOP + len(rows) * _DRILL_ROW + 4, tuple(rows)
+    )
+
+
+def _drill_box(x: int, y: int, width: int) -> str:
+    return f"M{x} {y}h{width}v10h{-width}z"
+
 
 # A constraint's domains as bars, with the allowed band. This file computes the geometry; the template draws
 # it.

@@ -28,7 +28,7 @@ from rebalancer.runtime.commands.lint import KUSTOMIZATIONS
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings
-from rebalancer.yaml_reading import read_yaml
+from rebalancer.yaml import read_yaml
 
 _LIST = "spec.template.spec.topologySpreadConstraints"
 Json = dict[str, Any]

@@ -27,9 +27,8 @@ from rebalancer.findings.remedies import Replays
 from rebalancer.findings.survey import REPLICATED, Subject, Survey, subjects
 from rebalancer.kube.resources import problems
 from rebalancer.manifests.documents import Text, is_read, manifests_in, texts
-from rebalancer.manifests.located import Located, Unreadable, located
+from rebalancer.manifests.located import Located, Unreadable, located, validate
 from rebalancer.manifests.reading import HOSTNAME, ZONE, GivenNodes, field_error, given_nodes
-from rebalancer.manifests.validation import validate
 from rebalancer.model.decode import Decoder
 from rebalancer.model.kinds import KINDS, Object
 from rebalancer.model.node import Node, OwnerReference
@@ -39,12 +38,12 @@ from rebalancer.model.snapshot import Snapshot, build_snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.cluster.waiting import Placing, by_template
-from rebalancer.planner.effort import for_advice
+from rebalancer.planner.objective import for_advice
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.report.linted import Diagnostic, Linted
 from rebalancer.report.text import plural
-from rebalancer.yaml_reading import read_yaml
+from rebalancer.yaml import read_yaml
 
 # What only `lint` looks for: it has no nodes to compare with, and reads what people write.
 

@@ -23,7 +23,7 @@ from rebalancer.runtime.observers.log import LogObserver
 from rebalancer.telemetry import span_attributes
 from rebalancer.telemetry.logs import JsonFormatter, trace_annotations
 from rebalancer.telemetry.span_attributes import of_kind
-from rebalancer.telemetry.span_tree import TreePrinter
+from rebalancer.telemetry.spans import TreePrinter
 from rebalancer.telemetry.start import Telemetry, TelemetryOptions, telemetry_for
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import DRY, EXECUTE, SKEWED, cycle

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from rebalancer.sandbox import kubectl, resources, storage
+from rebalancer.sandbox import resources, server, storage
 from rebalancer.sandbox.resources import Resource
 
 ADD_ONS = tuple(
@@ -32,9 +32,9 @@ def served(*custom: Resource) -> Iterator[None]:
     """Every server of this process serves them while the block runs."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(storage, "RESOURCES", (*resources.RESOURCES, *custom)))
-        stack.enter_context(patch.object(kubectl, "RESOURCES", (*resources.RESOURCES, *custom)))
+        stack.enter_context(patch.object(server, "RESOURCES", (*resources.RESOURCES, *custom)))
         groups = dict.fromkeys((*resources.GROUPS, *(r.group for r in custom)))
-        stack.enter_context(patch.object(kubectl, "GROUPS", tuple(groups)))
+        stack.enter_context(patch.object(server, "GROUPS", tuple(groups)))
         for r in custom:
             stack.enter_context(patch.dict(resources.BY_PATH, {(r.group, r.version, r.plural): r}))
             stack.enter_context(patch.dict(resources.BY_KIND, {(r.api_version, r.kind): r}))

@@ -13,7 +13,7 @@ from rebalancer.model.pod import TopologySpreadConstraint
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import Effort
+from rebalancer.planner.objective import Effort
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from tests.support.build import decoded, node, nodes, objects, pod, workload

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.month import Lived, Variant, play
-from rebalancer.month.play import Event, Kind, events
-from rebalancer.month.world import World, measure
+from rebalancer.month.play import Event, Kind, World, events, measure
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.report.simulated import build_month, month_table, to_html
 from tests.support.build import decoded, node, snapshot, workload

@@ -9,10 +9,10 @@ from pathlib import Path
 import highspy
 import pytest
 
-from rebalancer.planner import effort as efforts
+from rebalancer.planner import objective as efforts
 from rebalancer.planner.bounds.one_key import NodeBuckets
 from rebalancer.planner.bounds.program import Program, least_excess, run
-from rebalancer.planner.effort import TREE_NODES, Effort, for_advice, tree_nodes
+from rebalancer.planner.objective import TREE_NODES, Effort, for_advice, tree_nodes
 from tests.support.build import nodes, workload
 from tests.unit.planner.posed import Posed
 
