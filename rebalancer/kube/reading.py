@@ -8,7 +8,7 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -64,6 +64,7 @@ from rebalancer.model.workload import (
 from rebalancer.policy.options import LabelUser, LabelUsers
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _STREAMS = (1, 33)
 
 
@@ -234,6 +235,7 @@ class Objects:
         self._decoder = Decoder(runs=True)
         self._decoding = threading.Lock()
         self._no_sizing = False
+        self._could_read: set[tuple[str, str]] = set()
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """The pod of that name; None if there is none."""
@@ -249,7 +251,7 @@ class Objects:
 
     def named(self, kind: str, namespace: str, name: str) -> Named | Literal[False] | None:
         """The object of that name, of a kind in `NAMED`; False if there is none, None where that cannot be
-        seen: it may not be read, or the kind is not served."""
+        seen: the kind is not served, or may not be read (`_unless_refused`)."""
         resource = NAMED[kind]
         target = Target("get", resource, namespace, name)
         where = resource.path(namespace, name)
@@ -265,12 +267,25 @@ class Objects:
                 raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
             return found
 
+        def read() -> Named | Literal[False] | None:
+            try:
+                return retry(ask, wait=self._wait, backoff=self._backoff)
+            except NotFoundError as e:
+                return False if e.kind else None
+
+        return self._unless_refused(kind, namespace, read)
+
+    def _unless_refused(self, kind: str, namespace: str, read: Callable[[], T]) -> T | None:
+        """What is read; None where it is refused, and always was. A refusal of what could be read before is
+        an error: nobody sees what has changed since."""
         try:
-            return retry(ask, wait=self._wait, backoff=self._backoff)
+            found = read()
         except ForbiddenError:
+            if (kind, namespace) in self._could_read:
+                raise
             return None
-        except NotFoundError as e:
-            return False if e.kind else None
+        self._could_read.add((kind, namespace))
+        return found
 
     def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
         """All budgets of a namespace."""
@@ -294,19 +309,25 @@ class Objects:
         return tuple(o for o in found if isinstance(o, VerticalPodAutoscaler))
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...] | None:
-        """All LimitRanges of a namespace; None where they may not be read."""
+        """All LimitRanges of a namespace; None where they may not be read (`_unless_refused`)."""
         target = Target("list", LIMIT_RANGES, namespace)
-        found: list[LimitRange] = []
-        try:
-            for page in pages(
-                self._connection, LIMIT_RANGES, wait=self._wait, namespace=namespace, backoff=self._backoff
-            ):
-                found += (msgspec.json.decode(raw, type=LimitRange) for raw in page.items or ())
-        except ForbiddenError:
-            return None
-        except MALFORMED as e:
-            raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
-        return tuple(found)
+
+        def read() -> tuple[LimitRange, ...]:
+            found: list[LimitRange] = []
+            try:
+                for page in pages(
+                    self._connection,
+                    LIMIT_RANGES,
+                    wait=self._wait,
+                    namespace=namespace,
+                    backoff=self._backoff,
+                ):
+                    found += (msgspec.json.decode(raw, type=LimitRange) for raw in page.items or ())
+            except MALFORMED as e:
+                raise ResponseError(f"{target}: cannot be read: {e}", PROXY, target=target, code=200) from e
+            return tuple(found)
+
+        return self._unless_refused(LIMIT_RANGES.kind, namespace, read)
 
     def serving(self, namespace: str, service: str) -> frozenset[str]:
         """The uids of the pods that a Service sends to, by its EndpointSlices. Raises NotFoundError where

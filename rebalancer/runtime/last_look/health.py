@@ -354,7 +354,6 @@ class Health:
             return self._lease.get(_TIMEOUT)
         except ForbiddenError as e:
             log.info("whether a scheduler works is seen by its pods alone: %s", e.message)
-            self._lease = None
         except KubeError as e:
             log.info("the scheduler's lease is not known: %s", e.message)
         return None

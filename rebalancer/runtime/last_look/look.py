@@ -407,8 +407,8 @@ class Looking:
                 named=pool.submit(self._read_named),
                 sized=pool.submit(self._read_sized),
                 storage=pool.submit(self._read_storage),
-                budgets=pool.submit(self._read_limits, self.look.reads.budgets),
-                quotas=pool.submit(self._read_limits, self.look.reads.quotas),
+                budgets=pool.submit(self._read_limits, "PodDisruptionBudget", self.look.reads.budgets),
+                quotas=pool.submit(self._read_limits, "ResourceQuota", self.look.reads.quotas),
                 namespace=pool.submit(self._read_namespace),
                 node=pool.submit(spot_check.node, node),
                 pod_there=pool.submit(spot_check.pod_on, node),
@@ -515,7 +515,7 @@ class Looking:
 
     def _read_sized(self) -> Reason | None:
         """The watch of vertical autoscalers may hang."""
-        there = self._read_limits(self.look.reads.vertical_autoscalers)
+        there = self._read_limits("VerticalPodAutoscaler", self.look.reads.vertical_autoscalers)
         return self.look.room.resized(self.move, VerticalAutoscalers(build_snapshot(there, now=0.0)))
 
     def _read_storage(self) -> Reason | None:
@@ -530,22 +530,25 @@ class Looking:
         return None
 
     def _read_parent(self) -> Workload | None:
-        """The owner's own owner. One that the plan did not know and that may not be read is none."""
+        """The owner's own owner."""
         ref = self.planned.owner if self.planned is not None else None
         if ref is None or ref.kind not in WORKLOADS or ref.api_version.rpartition("/")[0] not in BUILT_IN:
             return None
-        try:
-            return self.look.reads.workload(ref.kind, self.move.pod.namespace, ref.name)
-        except ForbiddenError:
-            if self._parent is not None:
-                raise
-            return None  # said once, when the snapshot was read
+        read = self.look.reads.workload
+        return self._unless_refused(ref.kind, lambda: read(ref.kind, self.move.pod.namespace, ref.name), None)
 
-    def _read_limits(self, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    def _read_limits(self, kind: str, read: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+        return self._unless_refused(kind, lambda: read(self.move.pod.namespace), ())
+
+    def _unless_refused(self, kind: str, read: Callable[[], T], unknown: T) -> T:
+        """What is read; `unknown` where it is refused and the plan says that it could not read the kind
+        either. A refusal of what it knew is an error: nobody sees what has changed since."""
         try:
-            return read(self.move.pod.namespace)
+            return read()
         except ForbiddenError:
-            return ()  # said once, when the snapshot was read; the API server still keeps them
+            if self.look.room.knew(kind):
+                raise
+            return unknown
 
 
 LOOK = (

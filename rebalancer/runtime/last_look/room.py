@@ -105,6 +105,10 @@ class Room:
         found = self._planned.namespaces.get(name)
         return found.metadata if found is not None else None
 
+    def knew(self, kind: str) -> bool:
+        """Whether the plan was made with all objects of the kind."""
+        return kind in self._planned.kinds
+
     @property
     def nodes(self) -> Sequence[Node]:
         """As of the last `why_not`."""

@@ -330,11 +330,6 @@ def test_a_budget_that_its_controller_has_not_seen_stops_it(world: World) -> Non
     assert world.code() is ReasonCode.PDB_STALE
 
 
-def test_budgets_that_may_not_be_read_are_left_to_the_server(world: World) -> None:
-    world.server.faults.add(Reply(403), resource="poddisruptionbudgets")
-    assert world.code() is None
-
-
 @pytest.mark.parametrize(
     "change",
     [

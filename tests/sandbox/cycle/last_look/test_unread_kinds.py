@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.kube.resources import RESOURCES
+from rebalancer.kube.resources import LIMIT_RANGES, NAMED, RESOURCES
 from rebalancer.model.kinds import DECIDING
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.outcome import End
+from tests.sandbox.cycle.limits.test_owners import named
 from tests.support.build import deployment, nodes, objects, workload
 from tests.support.processes.command import call
 from tests.support.processes.daemon_process import BRISK, daemon, evictions, get
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run
 from tests.support.sandbox import ApiServer, Cluster, Reply
+from tests.support.sandbox.custom import ADD_ONS, served
+from tests.support.servers.api import FakeTime
 from tests.support.waiting import until
 
 NO = {"rebalancer.io/evict": "false"}
@@ -61,6 +64,44 @@ def test_what_the_plan_could_not_know_stops_the_eviction(
         run = Run(server)
     assert run.evictions() == 0
     assert {o.reason.code for o in run.story.outcomes if o.reason} == {code}
+
+
+ALSO_READ = {
+    "Deployment": 2,
+    "LimitRange": 2,
+    "Namespace": 0,  # whether it is paused must be seen
+    "PodDisruptionBudget": 2,
+    "PriorityClass": 2,
+    "ResourceQuota": 0,  # no move is certain without them, nor without VerticalPodAutoscalers
+    "RuntimeClass": 2,
+    "ServiceAccount": 2,
+    "VerticalPodAutoscaler": 0,
+}
+"""What a look reads beside pod, owner, node and claims, without which there is no move; and how many pods go
+where it can never be read."""
+
+
+@pytest.mark.parametrize("kind", ALSO_READ)
+@pytest.mark.parametrize("since", ["always", "the plan"])
+def test_what_the_plan_could_read_and_the_look_may_not_stops_the_eviction(kind: str, since: str) -> None:
+    """A right that is taken away in mid-run, or one 403 of a proxy."""
+    plural = {**RESOURCES, **NAMED, "LimitRange": LIMIT_RANGES}[kind].plural
+    web = deployment("web").spread("zone", 1).placed({"a-0": 4})
+    with served(*ADD_ONS), ApiServer(named((*nodes(a=1, b=1), web))) as server:
+
+        def take_away(plans: int) -> None:
+            if plans == 1:
+                server.faults.add(Reply(403), resource=plural)
+
+        if since == "always":
+            take_away(1)
+        run = Run(server, time=FakeTime(at=2e9), after_plan=take_away)
+    if since == "always":
+        assert run.evictions() == ALSO_READ[kind]
+    else:
+        assert run.evictions() == 0
+        assert run.report.end is not End.COMPLETE
+        assert kind.lower() in run.report.message
 
 
 @pytest.mark.parametrize("kind", sorted(DECIDING))
