@@ -7,7 +7,7 @@ name, its mounts) are not read at all and thus are not part of the key.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -376,18 +376,29 @@ class _MakingJson(Struct, frozen=True):
     spec: _MakingSpecJson = _MakingSpecJson()
 
 
+_ACCESS = "kube-api-access-"
+"""How the name of a volume begins that admission adds to each pod. The rest of it is the pod's own, and would
+give each pod a template of its own (plugin/pkg/admission/serviceaccount)."""
+
+
+def _written(entries: list[object] | None) -> Iterator[object]:
+    for one in entries or ():
+        if not (isinstance(one, dict) and str(one.get("name", "")).startswith(_ACCESS)):
+            yield one
+
+
 def runs_of(raw: bytes | Raw, *, template: bool = False) -> frozenset[bytes]:
     """What the containers of a pod run, or those of an owner's template: admission adds entries, and takes
     none away. Images and amounts are compared elsewhere; probes are rewritten by service meshes."""
     json = msgspec.json
     spec = json.decode(raw, type=_MakingJson).spec.template.spec if template else None
     spec = spec or json.decode(raw, type=_RunningJson).spec
-    found: list[object] = [["volume", v] for v in spec.volumes or ()]
+    found: list[object] = [["volume", v] for v in _written(spec.volumes)]
     found.append(["account", spec.service_account_name or "default"])
     for c in (*(spec.containers or ()), *(spec.init_containers or ())):
         found += [[c.name, n, part] for n, part in enumerate((c.command, c.args, c.working_dir)) if part]
         for kind, several in (("e", c.env), ("f", c.env_from), ("p", c.ports), ("m", c.volume_mounts)):
-            found += [[c.name, kind, one] for one in several or ()]
+            found += [[c.name, kind, one] for one in _written(several)]
         found += [[c.name, "s", *one] for one in (c.security_context or {}).items()]
     return frozenset(json.encode(one, order="sorted") for one in found)
 

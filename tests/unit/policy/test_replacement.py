@@ -9,7 +9,7 @@ import pytest
 from rebalancer.model.pod import PodTemplate
 from rebalancer.policy.replacement import Replacements
 from tests.support.build import decoded as snapshot_of
-from tests.support.build import deployment, nodes
+from tests.support.build import deployment, nodes, objects, replica_set
 from tests.support.scheduler.plain import Json
 from tests.unit.policy.judged import patched
 
@@ -178,3 +178,13 @@ def test_a_larger_request_of_the_owner_counts_in_the_scores_too() -> None:
     one, replacement = made(owner={"containers": container("700m")}, pod={"containers": container("300m")})
     assert (one.nonzero_cpu, one.scored_cpu) == (300, 300)
     assert (replacement.requests["cpu"], replacement.nonzero_cpu, replacement.scored_cpu) == (700, 700, 700)
+
+
+def test_the_volume_that_admission_names_for_each_pod_makes_no_further_template() -> None:
+    made = objects(nodes(a=1), replica_set("web").placed({"a-0": 2}))
+    for n, pod in enumerate(o for o in made if o["kind"] == "Pod"):
+        token = f"kube-api-access-{n}"
+        pod["spec"]["volumes"] = [{"name": token, "projected": {"sources": []}}]
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": token, "mountPath": "/token"}]
+    first, second = snapshot_of(made).pods
+    assert first.template is second.template
