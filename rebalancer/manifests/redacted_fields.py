@@ -502,6 +502,7 @@ KINDS: dict[str, Rule] = {
             startTime=same,
             containerStatuses=each(_CONTAINER_STATUS),
             initContainerStatuses=each(_CONTAINER_STATUS),
+            ephemeralContainerStatuses=each(_CONTAINER_STATUS),
             allocatedResources=_QUANTITIES,
             resources=_RESOURCES,
             extendedResourceClaimStatus=fields(resourceClaimName=name),

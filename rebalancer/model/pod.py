@@ -167,10 +167,10 @@ class PodTemplate(Struct, frozen=True, eq=False):
     `resource_claims`: devices are allocated to it, by claims of its own or by one that the scheduler made for
     an extended resource. `node_features`: what its node must declare. `eviction_responders`: who handles its
     eviction where it is asked for by an EvictionRequest. `autosized`: its requests may be set anew when it is
-    made. `unsettled`: it has a node selector or tolerations that what adds them does not say now.
-    `runs`: what its containers run, as entries of the API's fields, and None where that was not read.
-    `held`: what it takes of its node, where its status says something else than its spec; and then
-    `by_spec`: the template without that, which its replacement has.
+    made. `unsettled`: it has a node selector or tolerations that what adds them does not say now. `os`: the
+    operating system that it says it is for. `runs`: what its containers run, as entries of the API's fields;
+    None where that was not read. `held`: what it takes of its node, where its status says something else than
+    its spec; and then `by_spec`: the template without that, which its replacement has.
 
     `controller` is (apiVersion, kind, name) of the controlling owner. Default spread constraints depend on
     it, so a replacement that is built from a workload's template must be given it.
@@ -203,6 +203,7 @@ class PodTemplate(Struct, frozen=True, eq=False):
     node_features: tuple[str, ...] = ()
     eviction_responders: tuple[str, ...] = ()
     host_network: bool = False
+    os: str = ""
     autosized: bool = False
     unsettled: bool = False
     runs: frozenset[bytes] | None = None
@@ -244,6 +245,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     `judged`: whether it has a PodScheduled condition, by which a scheduler says what it made of the pod.
     `unschedulable` is the message of such a condition with status False and reason Unschedulable.
     `stuck`: why its kubelet cannot start a container of it, such as ImagePullBackOff; "" if it can.
+    `debugged`: whether an ephemeral container (`kubectl debug`) runs in it.
     `crashed`: when a container of it ended that was started again; the last time.
     `own_cost` is the deletion cost that this tool has written, None if it has not; it is not among the
     `annotations`, so that nothing but scale-in goes by it. `cost_by`: which installation has; "" if unknown.
@@ -266,6 +268,7 @@ class Pod(Struct, frozen=True, eq=False, gc=False):
     unschedulable: str = ""
     stuck: str = ""
     crashed: float | None = None
+    debugged: bool = False
     owner: OwnerReference | None = None
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()

@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     REPLACEMENT_NOT_READY = "replacement-not-ready"
     NODE_NOT_READY = "node-not-ready"
     LOCAL_STORAGE = "local-storage"
+    DEBUGGED = "debug-container"
     PVC_POD = "pvc-pod"
     RESOURCE_CLAIMS = "resource-claims"
     SYSTEM_CRITICAL = "system-critical"

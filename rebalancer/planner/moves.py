@@ -186,7 +186,9 @@ class Judge:
         """Whether what the filter says of the replacement can be relied on (contract, clause 10)."""
         return self._admitted and not self.simulation.uncertainties(replacement)
 
-    def unplaceable(self, landing: Landing, also: Rows | None = None) -> ReasonCode | None:
+    def unplaceable(
+        self, replacement: PodTemplate, landing: Landing, also: Rows | None = None
+    ) -> ReasonCode | None:
         """What forbids a move whatever it is for: no node to land on, or one that comes or goes.
 
         `also`: nodes that come into question beside those that the filter leaves by itself.
@@ -197,7 +199,7 @@ class Judge:
             (ReasonCode.NODE_LEAVING, self.simulation.leaving),
             (ReasonCode.NODE_STARTING, self.simulation.starting),
             (ReasonCode.NODE_EXPIRING, self.simulation.expiring),
-            (ReasonCode.NODE_NOT_READY, self.simulation.failing),
+            (ReasonCode.NODE_NOT_READY, self.simulation.failing | self.simulation.rejecting(replacement)),
         ):
             if nodes[landing.anywhere].any() or (also is not None and nodes[also].any()):
                 return code
@@ -224,7 +226,7 @@ class HardJudge(Judge):
     ) -> Iterator[JudgedMove | Refusal]:
         pod = candidate.pod
         replacement, landing = self.landing(candidate, release)
-        code = self.unplaceable(landing)
+        code = self.unplaceable(replacement, landing)
         if code is None and self.waiting.interferes(pod, replacement):
             code = ReasonCode.PENDING_PODS
         if code is not None:

@@ -260,7 +260,8 @@ _MESSAGES = {
     ReasonCode.NODE_STARTING: "its replacement could land on a node that is still being set up",
     ReasonCode.NODE_EXPIRING: "its replacement could land on a node that Karpenter is about to replace: it "
     "has drifted, or expires within an hour",
-    ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, or starts no pods",
+    ReasonCode.NODE_NOT_READY: "its replacement could land on a node that is not Ready, starts no pods, or "
+    "none for its operating system",
     ReasonCode.PENDING_PODS: "a waiting pod would take the place it makes",
     ReasonCode.NOT_CERTAIN: "where its replacement lands cannot be predicted with certainty",
     ReasonCode.NOT_NEEDED: "no eviction of it alone lowers the excess, nor one with others after it",
@@ -276,7 +277,8 @@ _REMEDIES = {
     ReasonCode.NODE_LEAVING: "let the drain end, or drop the toleration that admits such nodes",
     ReasonCode.NODE_STARTING: "wait until it is initialized, or drop the toleration that admits such nodes",
     ReasonCode.NODE_EXPIRING: "let Karpenter finish; a node that it leaves for an hour counts as staying",
-    ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes",
+    ReasonCode.NODE_NOT_READY: "mend the node, or drop the toleration that admits such nodes; where "
+    "systems differ, select kubernetes.io/os in the template",
     ReasonCode.PENDING_PODS: "let the waiting pods be placed first",
     ReasonCode.NOT_CERTAIN: "planner.certainty: likely plans moves that hold on the best-scored nodes",
     ReasonCode.SIMULATION_LIMIT: "a larger planner.effort searches longer",

@@ -303,7 +303,7 @@ class SoftJudge(Judge):
         also: Rows | None,
     ) -> ReasonCode | None:
         """What forbids the move wherever among the nodes that the filter leaves it would land."""
-        if (code := self.unplaceable(landing, also)) is not None:
+        if (code := self.unplaceable(replacement, landing, also)) is not None:
             return code
         if self.certainty == "certain" and not self.foreseeable(replacement):
             return ReasonCode.NOT_CERTAIN

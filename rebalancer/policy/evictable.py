@@ -129,6 +129,8 @@ def _claims(pod: Pod) -> Iterator[str]:
 
 SYSTEM_CRITICAL = 2_000_000_000
 """The priorities of system-cluster-critical and system-node-critical begin here."""
+_LOCAL = ("hostPath", "emptyDir", "ephemeral")
+"""Kinds of volumes whose data stays on the node, or is deleted with the pod."""
 _MIRROR = "kubernetes.io/config.mirror"
 _STATIC = "kubernetes.io/config.source"
 
@@ -375,12 +377,19 @@ class Evictable:
                 f"its priority {t.priority} reaches the threshold {self._threshold}",
                 {"priority": t.priority, "threshold": self._threshold},
             )
-        if not o.evict_local_storage_pods and any(v.kind in ("hostPath", "emptyDir") for v in t.volumes):
+        if not o.evict_local_storage_pods and any(v.kind in _LOCAL for v in t.volumes):
             return Reason(
                 ReasonCode.LOCAL_STORAGE,
-                "has local storage (emptyDir or hostPath) that would be lost",
+                "has local storage (emptyDir, hostPath or ephemeral) that would be lost",
                 {},
                 "set policy.evictLocalStoragePods: true, or annotate the pod with rebalancer.io/evict=true",
+            )
+        if pod.debugged:
+            return Reason(
+                ReasonCode.DEBUGGED,
+                "somebody debugs it: an ephemeral container runs in it",
+                {},
+                "end that container, or annotate the pod with rebalancer.io/evict=true",
             )
         if o.protect_pvc_pods and any(v.claim for v in t.volumes):
             return Reason(ReasonCode.PVC_POD, "mounts a PersistentVolumeClaim, and policy protects such pods")

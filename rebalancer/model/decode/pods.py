@@ -358,6 +358,7 @@ class PodDecoder:
             ),
             stuck=_stuck(statuses),
             crashed=_crashed(status.container_statuses or ()),
+            debugged=any(map(_running, status.ephemeral_container_statuses or ())),
             owner=owner,
             annotations=annotations,
             finalizers=meta.finalizers,
@@ -387,6 +388,10 @@ def _stuck(statuses: Iterable[ContainerStatusJson]) -> str:
     """The first of the reasons for which a kubelet cannot start a container; "" if there is none."""
     waiting = (s.state.waiting for s in statuses if s.state is not None and s.state.waiting is not None)
     return next((intern(w.reason) for w in waiting if w.reason in _CANNOT_START), "")
+
+
+def _running(status: ContainerStatusJson) -> bool:
+    return status.state is not None and not absent(status.state.running)
 
 
 def _crashed(statuses: Iterable[ContainerStatusJson]) -> float | None:

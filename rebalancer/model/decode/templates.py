@@ -122,6 +122,7 @@ class PodSpecJson(Struct, frozen=True, rename="camel"):
     eviction_responders: Raw = _NONE
     host_network: bool = False
     host_users: bool | None = None
+    os: Raw = _NONE
     termination_grace_period_seconds: int = 30
 
 
@@ -154,6 +155,7 @@ class _Terminated(Struct, frozen=True, rename="camel"):
 
 class _ContainerState(Struct, frozen=True):
     waiting: _Waiting | None = None
+    running: Raw = _NONE
 
 
 class _LastState(Struct, frozen=True):
@@ -177,6 +179,7 @@ class _PodStatus(Struct, frozen=True, rename="camel"):
     start_time: datetime | None = None
     container_statuses: tuple[ContainerStatusJson, ...] | None = None
     init_container_statuses: tuple[ContainerStatusJson, ...] | None = None
+    ephemeral_container_statuses: tuple[ContainerStatusJson, ...] | None = None
     allocated_resources: Raw = _NONE
     resources: Raw = _NONE
     extended_resource_claim_status: Raw = _NONE
@@ -241,7 +244,6 @@ class TemplateSpecJson(PodSpecJson, frozen=True, rename="camel"):
     host_pid: bool = msgspec.field(name="hostPID", default=False)
     host_ipc: bool = msgspec.field(name="hostIPC", default=False)
     security_context: Raw = _NONE
-    os: Raw = _NONE
 
 
 class _TemplateMeta(Struct, frozen=True, rename="camel"):
@@ -464,6 +466,7 @@ class TemplateDecoder:
                 spec.scheduling_group,
                 spec.workload_ref,
                 spec.eviction_responders,
+                spec.os,
                 repr(controller).encode(),
                 *sorted(runs or ()),
             )
@@ -545,6 +548,7 @@ class TemplateDecoder:
             ),
             node_features=_features(spec),
             host_network=spec.host_network,
+            os=(part(spec.os, dict[str, str], "spec.os") or {}).get("name", ""),
             controller=controller,
             runs=runs,
         )

@@ -125,6 +125,9 @@ class Made(Protocol):
         """The number of the replacement's node."""
 
 
+_SYSTEM = "kubernetes.io/os"
+
+
 class Simulation:
     """A cluster state that moves are tried on and then made on. `on_progress`: see `PlanOptions`."""
 
@@ -166,6 +169,16 @@ class Simulation:
         self.ending: Bools = among(table.size, self._ending_rows)
         """bool[N]: nodes with a pod that somebody else has deleted."""
         self._reacting = [i for i, p in enumerate(ending.values()) if conflicts_at_all(p.template)]
+
+    def rejecting(self, template: PodTemplate) -> Bools:
+        """bool[N]: nodes of another operating system than the pod says it is for. The scheduler does not ask;
+        the kubelet lets such a pod fail. Rule: pkg/kubelet/lifecycle, ``PodOSNotSupported``."""
+        table = self.state.table
+        if not template.os:
+            return table.none
+        systems = table.domains(_SYSTEM)
+        same = systems.names.index(template.os) if template.os in systems.names else -1
+        return np.array(systems.present & (systems.ids != same))
 
     def over(self, state: ClusterState) -> Simulation:
         """A simulation over another state of the same nodes."""

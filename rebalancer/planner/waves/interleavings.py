@@ -59,7 +59,7 @@ class Interleavings:
             for place, group in enumerate(component.counted[pod_class])
             if group in component.carried[pod_class]
         ]
-        self._barred = simulation.barred
+        self._barred = simulation.barred | simulation.rejecting(first.replacement)
         held = simulation.room(first.replacement, {})
         victims = np.bincount([m.candidate.node for m in moves], minlength=len(held))
         self._certain_room: Ints = held

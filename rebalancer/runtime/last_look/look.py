@@ -171,6 +171,7 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
         ("annotations", steering(live.annotations) != steering(planned.annotations)),
         ("owner", _uid(live) != _uid(planned)),
         ("finalizers", live.finalizers != planned.finalizers),
+        ("debug containers", live.debugged and not planned.debugged),
     ):
         if differs:
             return _changed(f"pod {live.key} has changed since the plan: its {what}")

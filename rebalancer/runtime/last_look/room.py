@@ -171,10 +171,11 @@ class Room:
             return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
-        if len(barred := nodes[simulation.barred[nodes]]):
+        away = simulation.barred | simulation.rejecting(move.replacement)
+        if len(barred := nodes[away[nodes]]):
             return _changed(
                 f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
-                "been marked for removal, or is not set up yet",
+                "been marked for removal, is not set up yet, or is for another operating system",
                 nodes=len(barred),
             )
         # On a version newer than all known rules every move is likely, and was judged on all nodes even so.

@@ -41,6 +41,7 @@ def volumes(*kinds: str) -> list[Json]:
         "hostPath": {"path": "/var/data"},
         "configMap": {"name": "c"},
         "persistentVolumeClaim": {"claimName": "data"},
+        "ephemeral": {"volumeClaimTemplate": {"spec": {}}},
     }
     spec = {"volumes": [{"name": k.lower(), k: source[k]} for k in kinds]}
     return patched("Pod", {"spec": spec}, web())
@@ -182,6 +183,13 @@ SCOPE: list[Case] = [
 _CLAIMS = {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}
 _ALLOWED = {"metadata": {"annotations": {"rebalancer.io/evict": "true"}}}
 
+
+def debugging(runs: bool) -> Json:
+    """A pod's status with an ephemeral container (`kubectl debug`)."""
+    now = {"running": {"startedAt": YOUNG}} if runs else {"terminated": {"exitCode": 0}}
+    return {"status": {"ephemeralContainerStatuses": [{"name": "debugger", "state": now}]}}
+
+
 _SERVED = {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "web-1-extended-resources-x"}}}
 _RESPONDER = {"spec": {"evictionResponders": [{"name": "acme.example/drainer", "priority": 10000}]}}
 
@@ -196,6 +204,15 @@ SETTINGS: list[Case] = [
     ("a responder, and its own word", patched("Pod", _ALLOWED, patched("Pod", _RESPONDER, web())), {}, None),
     ("an emptyDir", volumes("emptyDir"), {}, ReasonCode.LOCAL_STORAGE),
     ("a hostPath", volumes("hostPath"), {}, ReasonCode.LOCAL_STORAGE),
+    ("a volume that is made and deleted with the pod", volumes("ephemeral"), {}, ReasonCode.LOCAL_STORAGE),
+    ("somebody debugs it", patched("Pod", debugging(True), web()), {}, ReasonCode.DEBUGGED),
+    ("somebody has debugged it", patched("Pod", debugging(False), web()), {}, None),
+    (
+        "debugged, and its own word",
+        patched("Pod", _ALLOWED, patched("Pod", debugging(True), web())),
+        {},
+        None,
+    ),
     ("a ConfigMap is not storage", volumes("configMap"), {}, None),
     ("an emptyDir, by setting", volumes("emptyDir"), {"evict_local_storage_pods": True}, None),
     ("an emptyDir, the pod asks for it", patched("Pod", _ALLOWED, volumes("emptyDir")), {}, None),

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from rebalancer.model.reason import ReasonCode
-from rebalancer.planner import plan
+from rebalancer.planner import PlanOptions, plan
 from tests.support.build import (
     claim,
+    decoded,
+    deployment,
     node,
     nodes,
+    objects,
     pod,
     replica_set,
     snapshot,
@@ -124,6 +127,29 @@ def test_who_waits_for_a_pods_end_is_not_left_waiting(
 ) -> None:
     del sentence
     assert code(silent("dead"), things) is expected
+
+
+@pytest.mark.parametrize(
+    ("system", "selects", "moves"),
+    [("windows", False, 0), ("linux", False, 2), ("windows", True, 0), ("", False, 2)],
+)
+@pytest.mark.parametrize("certainty", ["certain", "likely"])
+def test_no_move_could_land_where_the_kubelet_rejects_the_pod(
+    system: str, selects: bool, moves: int, certainty: Any
+) -> None:
+    """Pods say that they are for Linux, and the scheduler does not ask."""
+    linux = {"kubernetes.io/os": "linux"}
+    made = objects(nodes(a=1, b=1), deployment("web").spread("zone", 1).placed({"a-0": 4}))
+    for o in made:
+        if o["kind"] == "Node" and (runs := system if o["metadata"]["name"] == "b-0" else "linux"):
+            o["metadata"]["labels"]["kubernetes.io/os"] = runs
+        for spec in (o["spec"], o["spec"].get("template", {}).get("spec", {})) if o["kind"] != "Node" else ():
+            spec |= {"os": {"name": "linux"}} | ({"nodeSelector": linux} if selects else {})
+    found = plan(decoded(made), PlanOptions(certainty=certainty))
+    assert len(found.moves) == moves
+    if system and not moves and not selects:
+        assert {b.reason.code for b in found.blocked} == {ReasonCode.NODE_NOT_READY}
+        assert "operating system" in found.blocked[0].reason.message
 
 
 def test_no_move_is_planned_off_a_silent_node_for_a_stateful_set() -> None:

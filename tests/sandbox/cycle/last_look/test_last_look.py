@@ -30,6 +30,7 @@ from tests.support.sandbox.hung import hang
 from tests.support.servers.api import FakeTime, connected, objects_of
 from tests.support.servers.watching import QUICK, caught_up, watching
 from tests.support.waiting import until
+from tests.unit.policy.test_evictable import debugging
 from tests.unit.policy.test_vertical_autoscalers import vpa
 
 CLUSTER = (
@@ -140,6 +141,11 @@ def test_a_pod_whose_metadata_changed_is_not_the_planned_one(world: World, what:
     assert reason is not None
     assert reason.code is ReasonCode.CHANGED_SINCE_PLAN
     assert reason.message.endswith(what)
+
+
+def test_a_pod_that_somebody_has_begun_to_debug_stays(world: World) -> None:
+    world.patch("Pod", world.pod, debugging(True), status=True)
+    assert world.code() is ReasonCode.CHANGED_SINCE_PLAN
 
 
 def test_a_vertical_autoscaler_that_has_come_is_seen_and_one_that_only_recommends_stops_nothing(
