@@ -1,9 +1,9 @@
 """Compares what the scheduler does with what the engine says, pod by pod as the watch tells of them.
 
 A thread of its own follows the pods in the order in which they changed, and judges each decision some seconds
-later, when what was under way is known. What else it reads changes seldom. Then its state is built anew, and
-what is not judged by then is unclear. Where it would cost too much, pods are left out: it is a check, not a
-need.
+later, when what was under way is known. What else it reads changes seldom. Then its state is built anew some
+seconds later, and what was decided meanwhile is unclear. Where it would cost too much, pods are left out: it
+is a check, not a need.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class AgreementWatch:
         self._monotonic = monotonic
         self._agreement: Agreement | None = None
         self._disagreements: deque[tuple[float, Comparison]] = deque()
-        self._built_from: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] | None = None
+        self._read: tuple[tuple[Node, ...], tuple[object, ...], SchedulerConfig | None] | None = None
+        self._changed_at = self._built_at = 0.0
         self._next_build = 0.0
         self._busy_at = 0.0
 
@@ -101,13 +102,13 @@ class AgreementWatch:
             self._give_up()
         if self._cache.not_ready() is not None:
             return
+        stale = self._stale()
         if self._agreement is None:
             if any(isinstance(pod, Pod) and pod.waits for _, pod, _ in changes):
                 self._build(changes)
             return
-        stale = self._stale()
         self._follow(self._agreement, changes, stale)
-        if stale and self._monotonic() >= self._next_build:
+        if stale and self._monotonic() >= max(self._next_build, self._changed_at + self._settled):
             self._give_up()
             self._build()
         self._rest()
@@ -183,7 +184,7 @@ class AgreementWatch:
             first.setdefault("/".join(identity[:2]), pod if isinstance(pod, Pod) else None)
         before = (p for p in first.values() if p is not None and not p.waits)
         pods = (*(p for p in snapshot.pods if p.key not in first), *before)
-        self._built_from = snapshot.nodes, self._generations(config), config
+        self._built_at = began
         self._agreement = Agreement(replace(snapshot, pods=pods), config)
         self._tell_it(self._agreement, changes)
         if lost or None in first.values():
@@ -193,16 +194,15 @@ class AgreementWatch:
         self._next_build = ended + max(_REBUILD_AFTER, _REBUILD_SHARE * (ended - began))
 
     def _stale(self) -> bool:
-        """Whether what the state was built from has changed since; also if it has changed back."""
-        if self._built_from is None:
-            return True
-        nodes, generations, config = self._built_from
-        current = self._cache.nodes()
-        same = (
-            config is self._config() and generations == self._generations(config) and _alike(nodes, current)
-        )
-        self._built_from = (current, generations, config) if same else None
-        return not same
+        """Whether what the state was built from has changed since, or so shortly before that the scheduler may
+        have decided by what was before; also if it has changed back."""
+        config = self._config()
+        was, self._read = self._read, (self._cache.nodes(), self._generations(config), config)
+        if was is not None and not (
+            config is was[2] and self._read[1] == was[1] and _alike(was[0], self._read[0])
+        ):
+            self._changed_at = self._monotonic()
+        return self._changed_at > self._built_at - self._settled
 
     def _generations(self, config: SchedulerConfig | None) -> tuple[object, ...]:
         hard_defaults = config is not None and any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
@@ -80,3 +81,25 @@ def test_a_node_that_changed_and_changed_back_makes_what_was_decided_unclear() -
     assert [c.result for c in told if c.pod == "first"] == [Result.AGREES]
     assert {c.result for c in told if c.pod == "new"} <= {Result.AGREES, Result.UNCLEAR}
     assert not any(c.branches for c in told if c.pod == "new")
+
+
+@pytest.mark.parametrize("opened", [0.5, 1.0])
+def test_a_state_that_is_built_as_nodes_open_says_nothing_of_what_was_decided_before(opened: float) -> None:
+    """The nodes of a zone come up: the first pods that wait were refused before their taints went."""
+    with_pod = snapshot(node("a").cordoned(), node("z").cordoned(), pod("new"))
+    new = with_pod.pods[0]
+    cache: Any = Cache(replace(with_pod, pods=()))
+    now, told = 0.0, list[Comparison]()
+    watch = AgreementWatch(cache, lambda: None, told.append, now=lambda: now, monotonic=lambda: now)
+    while now < 40:
+        if now == opened:
+            cache.cluster = replace(cache.cluster, nodes=snapshot(node("a"), node("z")).nodes)
+        if now == 1.0:
+            cache.see(new)
+            cache.see(replace(new, unschedulable="0/2 nodes are available: 2 node(s) were unschedulable."))
+        if now == 2.0:
+            cache.see(replace(new, node_name="a"))
+        watch.look()
+        now += 0.5
+    assert told
+    assert {c.result for c in told} <= {Result.AGREES, Result.UNCLEAR}
