@@ -16,7 +16,7 @@ import yaml
 
 Object = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
-LABEL = {"rebalancer.io/e2e": "true"}
+LABEL = {"e2e": "rebalancer"}
 QUICK: dict[str, Any] = {
     "policy": {"minPodAge": "0s"},
     "evictions": {"enabled": True, "stabilization": "0s", "coolDown": "0s", "canary": 0},
@@ -92,7 +92,7 @@ class Kubectl:
 
     def skewed(self, app: str) -> None:
         """A Deployment with three pods in one zone and none elsewhere, as a scale-down leaves it."""
-        self.apply(_deployment(app, 9), _budget(app))
+        self.apply(deployment(app, 9), budget(app))
         self("rollout", "status", f"deployment/{app}", f"--timeout={self.patience:g}s")
         assert self.spread(app) == [3, 3, 3], "the scheduler spreads what is new"
         zones = self.zones()
@@ -123,7 +123,8 @@ class Kubectl:
         )  # fmt: skip
 
 
-def _deployment(app: str, replicas: int) -> Object:
+def deployment(app: str, replicas: int, cpu: str = "10m", **spec: Any) -> Object:
+    """A Deployment that has to be spread over zones; `spec`: more of its pods' spec."""
     labels = {"app": app, **LABEL}
     constraint = {
         "topologyKey": ZONE,
@@ -134,7 +135,7 @@ def _deployment(app: str, replicas: int) -> Object:
     container = {
         "name": "pause",
         "image": "registry.k8s.io/pause:3.10",
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}},
     }
     return {
         "apiVersion": "apps/v1",
@@ -149,12 +150,14 @@ def _deployment(app: str, replicas: int) -> Object:
                     "terminationGracePeriodSeconds": 1,
                     "topologySpreadConstraints": [constraint],
                     "containers": [container],
+                    **spec,
                 },
             },
         },
     }
 
 
-def _budget(app: str) -> Object:
+def budget(app: str) -> Object:
+    """One pod of the app at a time."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}}
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
