@@ -333,11 +333,11 @@ class Processes:
         time.sleep(1)
         assert self.running[name].poll() is None, f"{name} has ended: {log.read_text()[-2000:]}"
 
-    def stop(self, *names: str) -> None:
+    def stop(self, *names: str, how: signal.Signals = signal.SIGTERM) -> None:
         """Ends controllers, those of them that run."""
         for name in names:
             if (process := self.running.pop(name, None)) is not None:
-                process.send_signal(signal.SIGTERM)
+                process.send_signal(how)
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ OURS: Object = {
 }
 if "LWS" in GIVEN:
     OURS["scope"] = {"gangsAllow": ["group"], "ownerKindsAllow": ["LeaderWorkerSet", "Pod"]}
+    OURS["planner"] = {"certainty": "likely"}  # as moves of a group that is opened are
 OURS["evictions"] |= yaml.safe_load(os.environ.get("PEERS_EVICTIONS", "{}"))
 SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
 
@@ -107,8 +109,9 @@ class World:
             self.processes.start("karpenter", GIVEN["KARPENTER"], DISABLE_LEADER_ELECTION="true", **ports)
 
     def _groups(self) -> None:
-        """The provider reads its groups once, so that cluster-autoscaler is started anew."""
-        self.processes.stop("cluster-autoscaler")
+        """The provider reads its groups once, so that cluster-autoscaler is started anew. At the end of a
+        process that may end in peace it removes all nodes."""
+        self.processes.stop("cluster-autoscaler", how=signal.SIGKILL)
         config = {
             "apiVersion": "v1alpha1",
             "readNodesFrom": "configmap",
