@@ -194,8 +194,8 @@ class AgreementWatch:
         self._next_build = ended + max(_REBUILD_AFTER, _REBUILD_SHARE * (ended - began))
 
     def _stale(self) -> bool:
-        """Whether what the state was built from has changed since, or so shortly before that the scheduler may
-        have decided by what was before; also if it has changed back."""
+        """Whether what the state was built from has changed since, or so shortly before that the scheduler
+        may have decided by what was before; also if it has changed back."""
         config = self._config()
         was, self._read = self._read, (self._cache.nodes(), self._generations(config), config)
         if was is not None and not (
