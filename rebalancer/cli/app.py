@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import ModuleType
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from rebalancer import __version__
-from rebalancer.cli.commands import evict as once_command
-from rebalancer.cli.commands import evict as pause_command
-from rebalancer.cli.commands import evict as run_command
-from rebalancer.cli.commands import explain as explain_command
-from rebalancer.cli.commands import explain as history_command
-from rebalancer.cli.commands import files as lint_command
-from rebalancer.cli.commands import files as snapshot_command
-from rebalancer.cli.commands import prevent as fix_command
-from rebalancer.cli.commands import report as version_command
-from rebalancer.cli.commands import what_if as demo_command
-from rebalancer.cli.commands import what_if as drill_command
-from rebalancer.cli.commands import what_if as room_command
-from rebalancer.cli.commands import what_if as simulate_command
-from rebalancer.cli.commands.files import app as config_app
-from rebalancer.cli.commands.prevent import app as prevent_app
-from rebalancer.cli.commands.report import EXAMPLES, report
+from rebalancer.cli.commands import evict, explain, files, prevent, report, what_if
 from rebalancer.cli.options import ActingCommand, KubectlCommand
 
 _EXAMPLES = """\b
@@ -76,29 +60,35 @@ def _common(
     pass
 
 
-def _add(command: Callable[..., None], examples: str = "", cls: type[TyperCommand] = KubectlCommand) -> None:
+def _add(name: str, module: ModuleType) -> None:
     """Lists the command with its whole first sentence, which typer would cut."""
+    command = getattr(module, name)
     summary = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
-    app.command(epilog=examples or None, cls=cls, short_help=summary)(command)
+    examples = getattr(module, f"{name.upper()}_EXAMPLES", None)
+    cls = ActingCommand if name in ("once", "run") else KubectlCommand
+    app.command(epilog=examples, cls=cls, short_help=summary)(command)
 
 
-_add(report, EXAMPLES)
-_add(lint_command.lint, lint_command.LINT_EXAMPLES)
-_add(fix_command.fix, fix_command.EXAMPLES)
-_add(explain_command.explain, explain_command.EXPLAIN_EXAMPLES)
-_add(once_command.once, once_command.ONCE_EXAMPLES, ActingCommand)
-_add(snapshot_command.snapshot, snapshot_command.SNAPSHOT_EXAMPLES)
-_add(simulate_command.simulate, simulate_command.SIMULATE_EXAMPLES)
-_add(drill_command.drill, drill_command.DRILL_EXAMPLES)
-_add(room_command.room, room_command.ROOM_EXAMPLES)
-_add(run_command.run, run_command.RUN_EXAMPLES, ActingCommand)
-_add(pause_command.pause, pause_command.PAUSE_EXAMPLES)
-_add(pause_command.resume, pause_command.RESUME_EXAMPLES)
-_add(pause_command.approve, pause_command.APPROVE_EXAMPLES)
-_add(pause_command.refuse, pause_command.REFUSE_EXAMPLES)
-_add(history_command.history, history_command.HISTORY_EXAMPLES)
-_add(demo_command.demo, demo_command.DEMO_EXAMPLES)
-_add(snapshot_command.bug_report)
-_add(version_command.version)
-app.add_typer(prevent_app, name="prevent")
-app.add_typer(config_app, name="config")
+for _name, _module in (
+    ("report", report),
+    ("lint", files),
+    ("fix", prevent),
+    ("explain", explain),
+    ("once", evict),
+    ("snapshot", files),
+    ("simulate", what_if),
+    ("drill", what_if),
+    ("room", what_if),
+    ("run", evict),
+    ("pause", evict),
+    ("resume", evict),
+    ("approve", evict),
+    ("refuse", evict),
+    ("history", explain),
+    ("demo", what_if),
+    ("bug_report", files),
+    ("version", report),
+):
+    _add(_name, _module)
+app.add_typer(prevent.app, name="prevent")
+app.add_typer(files.app, name="config")

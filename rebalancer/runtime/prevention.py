@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from rebalancer.engine.config import SchedulerConfig
 from rebalancer.kube.election import Elector
 from rebalancer.kube.errors import ForbiddenError, KubeError
 from rebalancer.kube.leases import SCALE_INS
+from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
@@ -39,14 +39,6 @@ DISPUTE = 600.0
 _UNDONE = 3
 _RECENT = 60.0
 """Seconds for which an owner with a new pod comes before others: it is being scaled."""
-
-
-class Writer(Protocol):
-    """Writes one cost (`kube.patches.CostWriter`)."""
-
-    def write(self, change: CostChange, wait: Callable[[], bool]) -> CostOutcome:
-        """What became of it. `wait`: before a second try; True: there is none. Raises ForbiddenError."""
-        ...
 
 
 class SteeringOptions(Struct, frozen=True, kw_only=True):
@@ -119,7 +111,7 @@ class ScaleInSteering:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: CostWriter,
         clock: Clock,
         tell: Callable[[SteeringReport], None],
         may: Callable[[], bool] = lambda: True,

@@ -153,7 +153,7 @@ def off(
 
 # `rebalancer fix`: what keeps spread through rollouts, added to manifests.
 
-EXAMPLES = """\b
+FIX_EXAMPLES = """\b
 Examples:
   # What would be changed
   rebalancer fix deploy/

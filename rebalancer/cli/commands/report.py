@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _TABLES = (Format.TABLE, Format.WIDE)
-EXAMPLES = """\b
+REPORT_EXAMPLES = """\b
 Examples:
   rebalancer report
   rebalancer report deploy/web -n shop

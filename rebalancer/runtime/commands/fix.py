@@ -8,7 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec import Struct
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import ForbiddenError
 from rebalancer.kube.leases import SCALE_INS, find_one
-from rebalancer.kube.patches import CostWriter
+from rebalancer.kube.patches import CostWriter, Deployments
 from rebalancer.kube.reading import Objects
 from rebalancer.manifests.documents import Text, manifests_in
 from rebalancer.manifests.located import Insertion, Located, Unreadable, inserted, insertion, located
@@ -231,18 +231,6 @@ _PATIENCE = 3600.0
 """Seconds that a rollout may take; its controller gives up earlier, after progressDeadlineSeconds."""
 
 
-class Live(Protocol):
-    """Reads and changes Deployments (`kube.patches.Deployments`)."""
-
-    def get(self, namespace: str, name: str) -> Json:
-        """The Deployment now. Raises KubeError."""
-        ...
-
-    def set_constraints(self, seen: Json, constraints: list[Json]) -> Json:
-        """With these constraints. Raises KubeError, ConflictError if it has changed."""
-        ...
-
-
 class Wanted(Struct, frozen=True):
     """What is to be done to a Deployment.
 
@@ -270,7 +258,7 @@ def wanted(seen: Json) -> Wanted:
     return Wanted(seen, tuple(constraints), tuple(added), why_not(seen))
 
 
-def apply(live: Live, found: Wanted, clock: Clock) -> Iterator[str]:
+def apply(live: Deployments, found: Wanted, clock: Clock) -> Iterator[str]:
     """Changes a Deployment and waits until it is rolled out; says what happens, and `ROLLED_OUT` at the end.
 
     Raises KubeError.
