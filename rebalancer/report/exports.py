@@ -19,6 +19,7 @@ from rebalancer.model.reason import Finding
 from rebalancer.planner.plan import ConstraintResult
 from rebalancer.report import text, words
 from rebalancer.report.document import DrillReport, Report
+from rebalancer.report.failing_domains import Risk
 from rebalancer.report.fleet import FleetReport, cells
 from rebalancer.report.fleet import headline as fleet_headline
 from rebalancer.report.formats import Format
@@ -53,54 +54,10 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
         yield escape(skewed)
     violated = text.worst_first(report.constraints)
-    if violated:
-        yield from _heading("Violated constraints")
-        yield from _table(
-            ("workload", "key", "maxSkew", "domains now → planned", "lost with the fullest", "status"),
-            (
-                (
-                    code(text.name_of(c)),
-                    code(text.short_key(c.constraint.topology_key)),
-                    str(c.constraint.max_skew),
-                    code(text.change(c)),
-                    f"{text.percent(c.worst_domain_loss)}, best {text.percent(c.best_domain_loss)}",
-                    c.status,
-                )
-                for c in violated
-            ),
-        )
+    yield from _violated(violated)
     yield from _overview(report)
-    avoidable = [r for r in report.risks if r.lost > r.best]
-    if avoidable:
-        yield from _heading("Lost with the fullest domain")
-        yield from _table(
-            ("workload", "domain", "pods", "lost now", "planned", "at best"),
-            (
-                (
-                    code(f"{r.namespace}/{r.workload}"),
-                    code(f"{text.short_key(r.topology_key)} {r.domain}"),
-                    str(r.pods),
-                    *(text.percent(share) for share in (r.lost, r.planned, r.best)),
-                )
-                for r in avoidable
-            ),
-            _MOST_RISKS,
-        )
-    if report.evictions:
-        yield from _heading(f"Plan: {text.plural(len(report.evictions), 'eviction')}")
-        yield from _table(
-            ("wave", "evict", "from", "to", "why"),
-            (
-                (
-                    str(e.move.wave),
-                    code(e.move.pod.key),
-                    code(e.move.pod.node_name),
-                    code(text.listing(e.move.destinations)) + ("" if e.move.certain else " (likely)"),
-                    escape(e.move.reason),
-                )
-                for e in report.evictions
-            ),
-        )
+    yield from _risks([r for r in report.risks if r.lost > r.best])
+    yield from _evictions(report)
     yield from _stays(report, [c for c in violated if c.reasons])
     groups = text.blocked_groups(report.blocked, 3)
     if groups:
@@ -127,6 +84,64 @@ def _lines(report: Report) -> Iterator[str]:
         if sentences:
             yield from _heading(title)
             yield from (f"- {escape(s)}" for s in sentences)
+
+
+def _violated(violated: Sequence[ConstraintResult]) -> Iterator[str]:
+    if not violated:
+        return
+    yield from _heading("Violated constraints")
+    yield from _table(
+        ("workload", "key", "maxSkew", "domains now → planned", "lost with the fullest", "status"),
+        (
+            (
+                code(text.name_of(c)),
+                code(text.short_key(c.constraint.topology_key)),
+                str(c.constraint.max_skew),
+                code(text.change(c)),
+                f"{text.percent(c.worst_domain_loss)}, best {text.percent(c.best_domain_loss)}",
+                c.status,
+            )
+            for c in violated
+        ),
+    )
+
+
+def _risks(avoidable: Sequence[Risk]) -> Iterator[str]:
+    if not avoidable:
+        return
+    yield from _heading("Lost with the fullest domain")
+    yield from _table(
+        ("workload", "domain", "pods", "lost now", "planned", "at best"),
+        (
+            (
+                code(f"{r.namespace}/{r.workload}"),
+                code(f"{text.short_key(r.topology_key)} {r.domain}"),
+                str(r.pods),
+                *(text.percent(share) for share in (r.lost, r.planned, r.best)),
+            )
+            for r in avoidable
+        ),
+        _MOST_RISKS,
+    )
+
+
+def _evictions(report: Report) -> Iterator[str]:
+    if not report.evictions:
+        return
+    yield from _heading(f"Plan: {text.plural(len(report.evictions), 'eviction')}")
+    yield from _table(
+        ("wave", "evict", "from", "to", "why"),
+        (
+            (
+                str(e.move.wave),
+                code(e.move.pod.key),
+                code(e.move.pod.node_name),
+                code(text.listing(e.move.destinations)) + ("" if e.move.certain else " (likely)"),
+                escape(e.move.reason),
+            )
+            for e in report.evictions
+        ),
+    )
 
 
 def _drill(drill: DrillReport) -> Iterator[str]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
@@ -25,7 +25,6 @@ PHASE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 
 READY_SECONDS = (1, 2.5, 5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 """Bounds of the buckets, seconds: from a small cluster's quick cycle to a large one with many waves."""
 
-_ENDS = (*(end.value for end in End), "error")
 _RESULTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("evicted", "would-evict", "migrating", "forbidden", "throttled", "refused"), ("",)),
     **dict.fromkeys(("released", "held", "failed", "unknown"), ("",)),
@@ -45,8 +44,62 @@ _HELD = (
     *("maintenance-window", "paused-by-annotation", "circuit-breaker", "not-leading", "cycle-time"),
     *("no-brake", "stabilizing", "cluster-unwell", "scheduler-silent"),
 )
-_REJECTED = ("changed-since-plan", "not-needed", "terminating")
 _PREDICTIONS = ("hit", "alternative", "miss")
+
+
+def _each(label: str, values: Iterable[str]) -> list[dict[str, str]]:
+    return [{label: str(value)} for value in values]
+
+
+_COUNTERS: dict[str, tuple[str, str, Sequence[dict[str, str]]]] = {
+    "cycles": ("Cycles by how they ended.", "", _each("end", (*End, "error"))),
+    "evictions": (
+        "Evictions that were due, by result and reason.",
+        "",
+        [{"result": result, "reason": r} for result, reasons in _RESULTS.items() for r in reasons],
+    ),
+    "eviction.retries": ("Requests of evictions that had to be sent again.", "", [{}]),
+    "excess_removed_pods": ("Excess that was gone in the plan after evictions.", "", [{}]),
+    "measured_evictions": ("Evictions whose effect on the excess a later plan has shown.", "", [{}]),
+    "predictions": (
+        "Replacements on the predicted node (hit), on another planned one, elsewhere.",
+        "",
+        _each("prediction", _PREDICTIONS),
+    ),
+    "replacements_failed": ("Replacements that did not become Ready in time.", "", [{}]),
+    "engine_comparisons": (
+        "Decisions of the scheduler compared with the engine's answers, by result.",
+        "",
+        [{"result": r.value, "certain": certain} for r in Result for certain in ("true", "false")],
+    ),
+    "rejected": (
+        "Evictions of a reviewed plan that are not carried out.",
+        "",
+        _each("reason", ("changed-since-plan", "not-needed", "terminating")),
+    ),
+    "held": (
+        "Times that evictions were held back: window, pause, breaker, lease.",
+        "",
+        _each("reason", _HELD),
+    ),
+    "deletion_costs": (
+        "Deletion costs that were to be changed, by what became of it.",
+        "",
+        _each("result", CostResult),
+    ),
+    "read": ("Bytes read from the API server for snapshots.", "By", ()),
+    "read.retries": ("Requests for snapshots that had to be sent again.", "", [{}]),
+}
+"""Each counter: what it counts, its unit, and the series that are there from the start."""
+_SECONDS = {
+    "cycle": ("Duration of cycles.", CYCLE_SECONDS),
+    "phase": ("Duration of the phases of a cycle: snapshot, plan, wave.", PHASE_SECONDS),
+    "replacement.ready": ("Time from an eviction until its replacement was Ready.", READY_SECONDS),
+    "replacement.scheduled": (
+        "Time from an eviction until its replacement was seen on a node.",
+        READY_SECONDS,
+    ),
+}
 
 
 class CycleMetrics(Observer):
@@ -64,55 +117,19 @@ class CycleMetrics(Observer):
         self._after_cycle = after_cycle
         register(meter, self.state)
 
-        def counter(name: str, description: str, unit: str = "") -> Counter:
-            return meter.create_counter(f"rebalancer.{name}", unit=unit, description=description)
-
-        def seconds(name: str, bounds: Sequence[float], description: str) -> Histogram:
-            return meter.create_histogram(
+        self._counters = {
+            name: meter.create_counter(f"rebalancer.{name}", unit=unit, description=says)
+            for name, (says, unit, _) in _COUNTERS.items()
+        }
+        self._seconds = {
+            name: meter.create_histogram(
                 f"rebalancer.{name}.duration",
                 unit="s",
-                description=description,
+                description=says,
                 explicit_bucket_boundaries_advisory=bounds,
             )
-
-        self._cycles = counter("cycles", "Cycles by how they ended.")
-        self._cycle_seconds = seconds("cycle", CYCLE_SECONDS, "Duration of cycles.")
-        self._phase_seconds = seconds(
-            "phase", PHASE_SECONDS, "Duration of the phases of a cycle: snapshot, plan, wave."
-        )
-        self._ready_seconds = seconds(
-            "replacement.ready", READY_SECONDS, "Time from an eviction until its replacement was Ready."
-        )
-        self._scheduled_seconds = seconds(
-            "replacement.scheduled",
-            READY_SECONDS,
-            "Time from an eviction until its replacement was seen on a node.",
-        )
-        self._evictions = counter("evictions", "Evictions that were due, by result and reason.")
-        self._retries = counter("eviction.retries", "Requests of evictions that had to be sent again.")
-        self._excess_removed = counter(
-            "excess_removed_pods", "Excess that was gone in the plan after evictions."
-        )
-        self._measured = counter(
-            "measured_evictions", "Evictions whose effect on the excess a later plan has shown."
-        )
-        self._predictions = counter(
-            "predictions", "Replacements on the predicted node (hit), on another planned one, elsewhere."
-        )
-        self._replacements_failed = counter(
-            "replacements_failed", "Replacements that did not become Ready in time."
-        )
-        self._comparisons = counter(
-            "engine_comparisons",
-            "Decisions of the scheduler compared with the engine's answers, by result.",
-        )
-        self._rejected = counter("rejected", "Evictions of a reviewed plan that are not carried out.")
-        self._held = counter("held", "Times that evictions were held back: window, pause, breaker, lease.")
-        self._deletion_costs = counter(
-            "deletion_costs", "Deletion costs that were to be changed, by what became of it."
-        )
-        self._read_bytes = counter("read", "Bytes read from the API server for snapshots.", "By")
-        self._read_retries = counter("read.retries", "Requests for snapshots that had to be sent again.")
+            for name, (says, bounds) in _SECONDS.items()
+        }
 
         def drops(_: CallbackOptions) -> Iterable[Observation]:
             return [Observation(n, {"reason": reason}) for reason, n in dropped().items()]
@@ -132,39 +149,14 @@ class CycleMetrics(Observer):
             callbacks=[notices],
             description="Messages to webhook and chat by what came of them.",
         )
-        self._from_zero()
+        # A series that begins at its first event shows no increase, and alerts miss it.
+        for name, (_, _, series) in _COUNTERS.items():
+            for labels in series:
+                self._counters[name].add(0, labels)
         self._began = self._mark = 0.0
         self._waves: dict[int, float] = {}
         self._open = False
         self._evicted = 0
-
-    def _from_zero(self) -> None:
-        """Makes each series begin at zero. One that begins at its first event shows no increase, and alerts
-        miss it."""
-        for end in _ENDS:
-            self._cycles.add(0, {"end": end})
-        for result, reasons in _RESULTS.items():
-            for reason in reasons:
-                self._evictions.add(0, {"result": result, "reason": reason})
-        for reason in _HELD:
-            self._held.add(0, {"reason": reason})
-        for reason in _REJECTED:
-            self._rejected.add(0, {"reason": reason})
-        for result in Result:
-            for certain in ("true", "false"):
-                self._comparisons.add(0, {"result": result.value, "certain": certain})
-        for became in CostResult:
-            self._deletion_costs.add(0, {"result": became.value})
-        for hit in _PREDICTIONS:
-            self._predictions.add(0, {"prediction": hit})
-        for counter in (
-            self._retries,
-            self._excess_removed,
-            self._measured,
-            self._replacements_failed,
-            self._read_retries,
-        ):
-            counter.add(0)
 
     def on_cycle(self, number: int) -> None:  # noqa: ARG002
         self._began = time.monotonic()
@@ -177,8 +169,8 @@ class CycleMetrics(Observer):
         self._phase("snapshot")
         self.state.snapshot = snapshot
         for read in snapshot.reads:
-            self._read_bytes.add(read.bytes, {"kind": read.kind})
-            self._read_retries.add(read.retries)
+            self._counters["read"].add(read.bytes, {"kind": read.kind})
+            self._counters["read.retries"].add(read.retries)
 
     def on_plan(self, snapshot: Snapshot, plan: Plan) -> None:  # noqa: ARG002
         """Takes over the plan, and measures what the evictions before it achieved."""
@@ -186,17 +178,17 @@ class CycleMetrics(Observer):
         before, self.state.plan = self.state.plan, plan
         if self._evicted and before is not None:
             removed = max(0, before.excess - plan.excess)
-            self._excess_removed.add(removed)
-            self._measured.add(self._evicted)
+            self._counters["excess_removed_pods"].add(removed)
+            self._counters["measured_evictions"].add(self._evicted)
             self.state.bought = removed / self._evicted
         self._evicted = 0
 
     def on_rejected(self, namespace: str, pod: str, reason: Reason) -> None:  # noqa: ARG002
-        self._rejected.add(1, {"reason": reason.code.value})
+        self._counters["rejected"].add(1, {"reason": reason.code.value})
 
     def on_held(self, reason: Reason) -> None:
         """Counts by reason. That another process opened the circuit breaker is only seen here."""
-        self._held.add(1, {"reason": reason.code.value})
+        self._counters["held"].add(1, {"reason": reason.code.value})
         if reason.code is ReasonCode.CIRCUIT_OPEN:
             self.state.breaker_open = True
 
@@ -206,25 +198,27 @@ class CycleMetrics(Observer):
     def on_eviction(self, move: Move, eviction: Eviction) -> None:  # noqa: ARG002
         """Counts pods that go. All other results are counted when the outcome gives the reason."""
         if eviction.posts > 1:
-            self._retries.add(eviction.posts - 1)
+            self._counters["eviction.retries"].add(eviction.posts - 1)
         if eviction.evicted:
             self._evicted += not eviction.released  # its eviction follows
-            self._evictions.add(1, {"result": "released" if eviction.released else "evicted", "reason": ""})
+            self._counters["evictions"].add(
+                1, {"result": "released" if eviction.released else "evicted", "reason": ""}
+            )
 
     def on_outcome(self, outcome: Outcome) -> None:
         if not outcome.evicted:
             result = outcome.eviction.result if outcome.eviction is not None else outcome.status
             reason = outcome.reason.code.value if outcome.reason is not None else ""
-            self._evictions.add(1, {"result": result.value, "reason": reason})
+            self._counters["evictions"].add(1, {"result": result.value, "reason": reason})
             return
         if (hit := outcome.prediction) in _PREDICTIONS:
-            self._predictions.add(1, {"prediction": hit})
+            self._counters["predictions"].add(1, {"prediction": hit})
         if outcome.scheduled is not None:
-            self._scheduled_seconds.record(outcome.scheduled)
+            self._seconds["replacement.scheduled"].record(outcome.scheduled)
         if outcome.status is Fate.FAILED:
-            self._replacements_failed.add(1)
+            self._counters["replacements_failed"].add(1)
         elif outcome.node:
-            self._ready_seconds.record(outcome.seconds)
+            self._seconds["replacement.ready"].record(outcome.seconds)
 
     def on_wave_end(self, wave: int) -> None:
         """Waves overlap: each has its own beginning."""
@@ -233,8 +227,8 @@ class CycleMetrics(Observer):
 
     def on_report(self, report: CycleReport) -> None:
         self._open = False
-        self._cycles.add(1, {"end": report.end.value})
-        self._cycle_seconds.record(report.seconds)
+        self._counters["cycles"].add(1, {"end": report.end.value})
+        self._seconds["cycle"].record(report.seconds)
         self.state.ended(report)
         self._after_cycle()
 
@@ -242,8 +236,8 @@ class CycleMetrics(Observer):
         if not self._open:
             return
         self._open = False
-        self._cycles.add(1, {"end": "error"})
-        self._cycle_seconds.record(time.monotonic() - self._began)
+        self._counters["cycles"].add(1, {"end": "error"})
+        self._seconds["cycle"].record(time.monotonic() - self._began)
         self.state.ended(None)
         self._after_cycle()
 
@@ -255,20 +249,20 @@ class CycleMetrics(Observer):
 
     def on_comparison(self, comparison: Comparison) -> None:
         certain = "true" if comparison.certain else "false"
-        self._comparisons.add(1, {"result": comparison.result.value, "certain": certain})
+        self._counters["engine_comparisons"].add(1, {"result": comparison.result.value, "certain": certain})
         self.state.compared(comparison)
 
     def on_steering(self, report: SteeringReport) -> None:
         self.state.foreign_costs = report.steering.foreign
         for outcome in report.outcomes:
-            self._deletion_costs.add(1, {"result": outcome.result.value})
+            self._counters["deletion_costs"].add(1, {"result": outcome.result.value})
 
     def on_breaker(self, open_: bool, why: str) -> None:  # noqa: ARG002
         self.state.breaker_open = open_
 
     def _phase(self, name: str) -> None:
         now = time.monotonic()
-        self._phase_seconds.record(now - self._mark, {"phase": name})
+        self._seconds["phase"].record(now - self._mark, {"phase": name})
         self._mark = now
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rebalancer.model.snapshot import Snapshot
     from rebalancer.planner import PlanOptions
+    from rebalancer.planner.pace import Throttle
     from rebalancer.planner.plan import Plan
     from rebalancer.report import Report
     from rebalancer.report.document import DrillReport
@@ -200,12 +201,9 @@ def report_of(
 
     from rebalancer.findings import plan_with_findings
     from rebalancer.month.play import restart_findings
-    from rebalancer.planner.pace import Throttle, pace
-    from rebalancer.policy.options import PolicyOptions
-    from rebalancer.policy.owners import Owners
+    from rebalancer.planner.pace import Throttle
     from rebalancer.report import build_report
-    from rebalancer.report.document import in_namespaces, of_workloads
-    from rebalancer.runtime.commands.explain import parse_selector, pods_of
+    from rebalancer.report.document import in_namespaces
     from rebalancer.runtime.commands.reports import missing_room
     from rebalancer.runtime.commands.source import load_snapshot, with_label_users
     from rebalancer.runtime.cycle.clock import check_namespaces
@@ -245,13 +243,35 @@ def report_of(
         document = in_namespaces(document, only)
     if not (whose or selector):
         return document
+    namespace = named[0] if len(named) == 1 else ""
+    return _part_of(document, loaded.snapshot, planned, throttle, whose, selector, namespace)
+
+
+def _part_of(
+    document: Report,
+    snapshot: Snapshot,
+    planned: Plan,
+    throttle: Throttle,
+    whose: str,
+    selector: str,
+    namespace: str,
+) -> Report:
+    """What the report says of one workload, or of the pods with such labels."""
+    import msgspec
+
+    from rebalancer.planner.pace import pace
+    from rebalancer.policy.options import PolicyOptions
+    from rebalancer.policy.owners import Owners
+    from rebalancer.report.document import of_workloads
+    from rebalancer.runtime.commands.explain import parse_selector, pods_of
+
     wanted = parse_selector(selector)
     found = (
-        pods_of(loaded.snapshot, whose, named[0] if len(named) == 1 else "")
+        pods_of(snapshot, whose, namespace)
         if whose
-        else [p for p in loaded.snapshot.pods if wanted.matches(p.template.labels)]
+        else [p for p in snapshot.pods if wanted.matches(p.template.labels)]
     )
-    owners = Owners(loaded.snapshot, PolicyOptions())
+    owners = Owners(snapshot, PolicyOptions())
     tops = [owners.top(owner) for p in found if (owner := owners.of(p)) is not None]
     workloads = {(w.namespace, f"{w.kind}/{w.name}") for w in tops}
     keys, mine = {p.key for p in found}, {w.key for w in tops}
@@ -260,7 +280,7 @@ def report_of(
         moves=tuple(m for m in planned.moves if m.pod.key in keys),
         demands=tuple(d for d in planned.demands if d.owner in mine),
     )
-    lasts = pace(part, loaded.snapshot, throttle)
+    lasts = pace(part, snapshot, throttle)
     return of_workloads(document, workloads, keys, whose or f"-l {selector}", lasts)
 
 

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -274,32 +275,22 @@ def simulate(
     cycles: list[CycleReport] = []
     with tempfile.TemporaryDirectory(prefix="rebalancer-simulate-") as folder, made as cluster:
         connection = Connection(ClusterOptions(kubeconfig=str(cluster.kubeconfig(Path(folder) / "config"))))
-
         cache = WatchCache(connection).start()
 
-        def read() -> Snapshot:
-            return read_snapshot(connection, now=clock.now, wait=clock.wait)
-
-        def look() -> Standing:
-            return _standing(read(), options)
-
+        read = partial(read_snapshot, connection, now=clock.now, wait=clock.wait)
         try:
             notes = settled(cluster, patience)
             if changes is not None and changes != Changes():
                 tell("making the changes")
                 notes += apply(cluster, changes, read, options, patience=patience)
-            changed = look()
+            changed = _standing(read(), options)
             if changes is not None and changes.restart:
                 notes.append(_compared(before.plan, changed.plan))
             live = LiveOptions(execute=True, planning=options, settle=_LIMITS)
+            around = Surroundings(cache=cache)
             for number in range(1, max_cycles + 1):
                 report = run_once(
-                    connection,
-                    live,
-                    clock=clock,
-                    observers=observers,
-                    number=number,
-                    around=Surroundings(cache=cache),
+                    connection, live, clock=clock, observers=observers, number=number, around=around
                 )
                 cycles.append(report)
                 notes += settled(cluster, patience)
@@ -308,7 +299,7 @@ def simulate(
             # A look is worth it also after an interrupt, which its waits would otherwise end.
             interrupted = stop.is_set()
             stop.clear()
-            after = look()
+            after = _standing(read(), options)
         finally:
             cache.stop()
             connection.close()
