@@ -136,13 +136,16 @@ _STATIC = "kubernetes.io/config.source"
 
 
 class Evictable:
-    """The policy, applied to one snapshot."""
+    """The policy, applied to one snapshot. `replacements`: as they were planned, None: as the snapshot has
+    them made."""
 
-    def __init__(self, snapshot: Snapshot, options: PolicyOptions) -> None:
+    def __init__(
+        self, snapshot: Snapshot, options: PolicyOptions, replacements: Replacements | None = None
+    ) -> None:
         self._snapshot = snapshot
         self._options = options
         self.budgets = Budgets(snapshot)
-        self.replacements = Replacements(snapshot, options.runtime_classes)
+        self.replacements = replacements or Replacements(snapshot, options.runtime_classes)
         self.quotas = Quotas(snapshot, self.replacements)
         self.owners = Owners(snapshot, options)
         self.shares = Shares(snapshot, options, self.owners)
@@ -151,7 +154,7 @@ class Evictable:
         attached = self._single_attach_volumes.attached
         self.replace_first = ReplaceFirst(snapshot, options, self.owners, self.budgets, attached)
         self.by_node = ByNode(snapshot)
-        self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None]] = {}
+        self._for_all_alike: dict[tuple[int, int, int], tuple[Pod, Reason | None, Reason | None]] = {}
         self._own_templates: dict[int, tuple[Pod, bool]] = {}
         self._threshold = options.priority_threshold
         self._threshold_unknown = False
@@ -234,8 +237,9 @@ class Evictable:
             return Reason(ReasonCode.NOT_IN_PLAN, f"is not in {approved.source}")
         return None
 
-    def _by_what_it_shares(self, pod: Pod) -> Reason | None:
-        """Scope and owner, judged once for all pods that share template, annotations and owner.
+    def _by_what_it_shares(self, pod: Pod) -> tuple[Pod, Reason | None, Reason | None]:
+        """What scope and kind say, and else its owner, judged once for all pods that share template,
+        annotations and owner.
 
         The decoder makes equal ones the same object. The first pod is kept, so that no other object can get
         the identity of one of its own.
@@ -243,8 +247,10 @@ class Evictable:
         alike = (id(pod.template), id(pod.annotations), id(pod.owner))
         known = self._for_all_alike.get(alike)
         if known is None:
-            known = self._for_all_alike[alike] = pod, self.scope(pod) or self._by_owner(pod)
-        return known[1]
+            scope = self.scope(pod) or self._by_kind(pod)
+            known = pod, scope, None if scope is not None else self._by_owner(pod)
+            self._for_all_alike[alike] = known
+        return known
 
     def scope(self, pod: Pod) -> Reason | None:
         """Why the scope, or somebody's annotation, holds the pod back; asked of the pod, its owners and its
@@ -299,21 +305,26 @@ class Evictable:
         said = verdict(pod.annotations, self._options.foreign_annotations) if pod.annotations else None
         return said is not None and said[0]
 
-    def _by_owner(self, pod: Pod) -> Reason | None:
+    def _by_kind(self, pod: Pod) -> Reason | None:
+        """Why no pod of its kind of owner goes, or of its group."""
         o = self._options
         if pod.owner is None:
             return Reason(ReasonCode.BARE_POD, "has no owner: nothing would replace it")
-        group = pod.owner.api_version.rpartition("/")[0]
-        if pod.owner.kind == "Job" and group in BUILT_IN:
+        if pod.owner.kind == "Job" and pod.owner.api_version.rpartition("/")[0] in BUILT_IN:
             return Reason(ReasonCode.JOB_POD, "belongs to a Job: its end would count as a failure")
         if (reason := owners.why_not(pod, o.gangs_allow)) is not None and not self._gang_allowed(pod):
-            return reason
-        if (reason := self._queues.why_not(pod)) is not None:
             return reason
         owner = self.owners.of(pod)
         for ref in (pod.owner, owner.owner if owner is not None else None):
             if ref is not None and ref.kind in o.owner_kinds_exclude:
                 return Reason(ReasonCode.OUT_OF_SCOPE, f"owners of kind {ref.kind} are excluded")
+        return None
+
+    def _by_owner(self, pod: Pod) -> Reason | None:
+        """Why its owner would not replace it now."""
+        if (reason := self._queues.why_not(pod)) is not None or pod.owner is None:
+            return reason
+        owner, group = self.owners.of(pod), pod.owner.api_version.rpartition("/")[0]
         if owner is None:
             what = f"{pod.owner.kind} {pod.owner.name}"
             if (reason := owners.of_controller(pod.owner, f"belongs to {what}")) is not None:
@@ -358,7 +369,7 @@ class Evictable:
     def _by_setting(self, pod: Pod) -> Reason | None:
         o, t = self._options, pod.template
         if self._allowed_itself(pod):
-            return self._by_budget(pod)
+            return None
         if not o.evict_system_critical_pods and (
             t.priority >= SYSTEM_CRITICAL or t.priority_class.startswith("system-")
         ):
@@ -419,9 +430,9 @@ class Evictable:
                 f"is {age:.0f} s old, policy.minPodAge is {o.min_pod_age:.0f} s",
                 {"age": int(age)},
             )
-        return self._by_budget(pod)
+        return None
 
-    def _by_budget(self, pod: Pod) -> Reason | None:
+    def by_budget(self, pod: Pod) -> Reason | None:
         """What its budget keeps may go after its replacement has come."""
         kept = self.budgets.why_not(pod)
         how = self.replace_first.of(pod) if kept is not None else None
@@ -457,10 +468,15 @@ PROTECTIONS = (
         Evictable._by_approval,
     ),
     _protection(
-        "scope, annotations and owner",
-        "What scope leaves out or an annotation protects stays, and what its owner would not replace now.",
-        Evictable._by_what_it_shares,
+        "scope and annotations",
+        "What scope leaves out or an annotation protects stays, Jobs, groups, and pods without an owner.",
+        lambda e, pod: e._by_what_it_shares(pod)[1],
         (*(w.key for w in EVICTION_WORDS), PAUSE),
+    ),
+    _protection(
+        "its replacement",
+        "A pod stays that its owner would not replace now, or not as planned.",
+        lambda e, pod: e._by_what_it_shares(pod)[2],
     ),
     _protection(
         "the pod's node",
@@ -472,10 +488,11 @@ PROTECTIONS = (
         "A pod stays on the node of others that use a volume which only one node can attach.",
         lambda e, pod: e._single_attach_volumes.why_not(pod),
     ),
+    _protection("policy", "What policy protects stays.", Evictable._by_setting),
     _protection(
-        "policy and budgets",
-        "What policy protects stays, and what a PodDisruptionBudget does not let go.",
-        Evictable._by_setting,
+        "budgets",
+        "A pod stays that a PodDisruptionBudget does not let go.",
+        Evictable.by_budget,
         (METHOD,),
     ),
     _protection(
@@ -484,13 +501,13 @@ PROTECTIONS = (
         lambda e, pod: e.shares.why_not(pod),
     ),
     _protection(
-        "quotas of the plan",
+        "quotas",
         "A pod stays whose replacement a ResourceQuota would not admit.",
         lambda e, pod: e.quotas.why_not(pod, e.owners.of(pod)),
     ),
 )
-"""Who may not be evicted, in this order. Asked of every pod for a plan, and before a request once more where
-the settings have changed since."""
+"""Who may not be evicted, in this order. Asked of every pod for a plan; and before each request, of the one
+pod with the objects of that moment."""
 
 
 STEERING = (DELETION_COST, *(key for c in PROTECTIONS for key in c.reads))

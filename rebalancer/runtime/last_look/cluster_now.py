@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
-from rebalancer.model.workload import Namespace, VerticalPodAutoscaler
+from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.replacement import VerticalAutoscalers
@@ -48,6 +50,14 @@ class Watched(Protocol):
         """All of them."""
         ...
 
+    def workloads(self, namespace: str) -> Sequence[Workload]:
+        """All of a namespace."""
+        ...
+
+    def services(self, namespace: str) -> Sequence[Service]:
+        """All of a namespace."""
+        ...
+
     def snapshot(self, now: float) -> Snapshot:
         """Everything."""
         ...
@@ -67,8 +77,9 @@ class ClusterNow:
         self._classes: dict[int, Object] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._groups: dict[str, Groups] = {}
-        self._templates: dict[str, dict[int, tuple[PodTemplate, int]]] = {}
+        self._templates: dict[str, dict[int, tuple[PodTemplate, dict[str, Pod]]]] = {}
         self.simulation = self._begin(snapshot)
+        self._at_plan = self._pods
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
@@ -126,11 +137,6 @@ class ClusterNow:
         """What sets the requests of pods that are made in a namespace now."""
         return VerticalAutoscalers(build_snapshot(self._watched.vertical_autoscalers(namespace), now=0.0))
 
-    @property
-    def pods(self) -> Collection[Pod]:
-        """All pods as they are now."""
-        return self._pods.values()
-
     def templates(self, namespace: str) -> list[PodTemplate]:
         """Of the pods of a namespace that may still come again."""
         return [t for t, _ in self._templates[namespace].values()]
@@ -141,6 +147,81 @@ class ClusterNow:
         if found is None:
             found = self._groups[namespace] = Groups(self.simulation.state, self.templates(namespace))
         return found
+
+    def around(
+        self, pod: Pod, read: Sequence[Object], away: Iterable[Pod], *, now: float, release: bool
+    ) -> Snapshot:
+        """All that policy goes by when it judges this one pod: what is near it, as it is now.
+
+        `read`: objects that were read by themselves. `away`: pods that were evicted, and whose replacements
+        have not landed. They count as if they were there, and their replacements do not count yet: the plan
+        has seen to how many are away together. `release`: what asks for a label of the pod counts too.
+        """
+        namespace, planned = pod.namespace, self.simulation.snapshot
+        every = (*self._watched.workloads(namespace), *(o for o in read if isinstance(o, Workload)))
+        workloads = {(w.kind, w.name): w for w in every}
+        own = next((w for w in workloads.values() if pod.owner and w.metadata.uid == pod.owner.uid), None)
+        top = own.owner.uid if own is not None and own.owner is not None else ""
+        of_pod = {pod.owner.uid, top} - {""} if pod.owner is not None else set[str]()
+        related = {
+            key: w
+            for key, w in workloads.items()
+            if release or w.metadata.uid in of_pod or (w.owner is not None and w.owner.uid in of_pod)
+        }
+        owners, pods = related.keys() | ({(pod.owner.kind, pod.owner.name)} if pod.owner else set()), {}
+        group, claims = pod.template.restarts_with, frozenset(pod.template.claims)
+        for template, there in self._templates[namespace].values():
+            gated, owner = bool(template.scheduling_gates), template.controller and template.controller[1:]
+            if gated and owner in workloads:
+                related[owner] = workloads[owner]
+            if (
+                release
+                or gated
+                or owner in owners
+                or (group and template.restarts_with == group)
+                or not claims.isdisjoint(template.claims)
+            ):
+                pods.update(there)
+        pods.update((p.name, p) for p in read if isinstance(p, Pod))
+        self._put_back(pods, [p for p in away if p.namespace == namespace], related.values())
+        others = (
+            next(iter(there.values()))
+            for other in (self._templates if release else ())
+            for template, there in self._templates[other].values()
+            if other != namespace and template.affinity is not None
+        )
+        around = build_snapshot(
+            [*read, *pods.values(), *others, *related.values(), *self._watched.services(namespace)], now=now
+        )
+        return replace(
+            planned,
+            now=now,
+            nodes=tuple(n for n in self.nodes if n.name == pod.node_name),
+            node_claims=planned.node_claims if pod.node_name in planned.going else (),
+            pods=around.pods,
+            workloads=around.workloads,
+            budgets=around.budgets,
+            quotas=around.quotas,
+            services=around.services,
+            namespaces=around.namespaces,
+        )
+
+    def _put_back(self, pods: dict[str, Pod], away: Iterable[Pod], owners: Iterable[Workload]) -> None:
+        """`pods`, by name, as if those that are away had not gone."""
+        by_owner: dict[str, dict[str, Pod]] = defaultdict(dict)
+        for p in away:
+            by_owner[p.owner.uid if p.owner is not None else ""][p.name] = p
+        for uid, gone in by_owner.items():
+            there = [p for p in pods.values() if p.owner and p.owner.uid == uid and p.name not in gone]
+            wanted = next((w.replicas for w in owners if w.metadata.uid == uid), len(there))
+            new = [p for p in there if not self._planned_with(p)]
+            for p in sorted(new, key=lambda p: p.ready)[: max(0, len(there) + len(gone) - wanted)]:
+                del pods[p.name]
+            pods.update(gone)
+
+    def _planned_with(self, pod: Pod) -> bool:
+        known = self._at_plan.get((pod.namespace, pod.name))
+        return known is not None and known.uid == pod.uid
 
     def _begin(self, snapshot: Snapshot) -> Simulation:
         self._pods = {(p.namespace, p.name): p for p in snapshot.pods}
@@ -167,17 +248,22 @@ class ClusterNow:
         self._count(pod, -1)
 
     def _count(self, pod: Pod, by: int) -> None:
-        """Keeps how many pods of each template there are that may still come again."""
+        """Keeps the pods of each template that may still come again."""
         if pod.finished or pod.terminating:
             return
         template, there = pod.template, self._templates[pod.namespace]
-        _, count = there.get(id(template), (template, 0))
-        if count == 0 or count + by == 0:
-            self._groups.pop(pod.namespace, None)
-        if count + by:
-            there[id(template)] = template, count + by
+        _, pods = there.get(id(template)) or (template, dict[str, Pod]())
+        before = len(pods)
+        if by > 0:
+            pods[pod.name] = pod
         else:
-            del there[id(template)]
+            pods.pop(pod.name, None)
+        if not before or not pods:
+            self._groups.pop(pod.namespace, None)
+        if pods:
+            there[id(template)] = template, pods
+        else:
+            there.pop(id(template), None)
 
 
 def _labels(namespaces: Iterable[Namespace]) -> dict[str, dict[str, str]]:

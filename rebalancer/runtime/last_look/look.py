@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rebalancer.kube.errors import PROXY, ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.kube.reading import Named
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.store import as_far
-from rebalancer.model.kinds import BUILT_IN, WORKLOADS
-from rebalancer.model.node import ObjectMeta
-from rebalancer.model.pod import Pod
+from rebalancer.model.kinds import BUILT_IN, WORKLOADS, Object
+from rebalancer.model.node import ObjectMeta, OwnerReference
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Check, Reason, ReasonCode
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import (
@@ -31,12 +32,14 @@ from rebalancer.model.workload import (
 )
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import BEING_EVICTED, paused
-from rebalancer.policy.budgets import Budgets, degraded
-from rebalancer.policy.evictable import Evictable, steering
+from rebalancer.policy.budgets import degraded
+from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import failing, gone, named, queue_of, two_revisions
-from rebalancer.policy.quota import Admission, Quotas, not_as_planned
-from rebalancer.policy.replacement import ADDING, VerticalAutoscalers, edited
+from rebalancer.policy.owners import failing, gone, named, queue_of
+from rebalancer.policy.quota import Admission, not_as_planned
+from rebalancer.policy.release import mark_of
+from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
+from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
@@ -358,26 +361,42 @@ class LastLook(Struct, frozen=True, eq=False):
         return tuple(sorted({*move.destinations, *self.room.destinations(move)}))
 
 
+class _AsPlanned(Replacements):
+    """The replacement of one move."""
+
+    def __init__(self, planned: PodTemplate) -> None:
+        super().__init__()
+        self._planned = planned
+
+    def of(self, template: PodTemplate, owner: Workload) -> PodTemplate:  # noqa: ARG002
+        return self._planned
+
+
 class Looking:
     """One look at one move.
 
-    `in_flight`: how many pods of the same owner this wave has evicted already; so many may be missing.
-    `policies`: by which what was read is judged, whatever the plan knew of it. `beside` is called in a thread
-    of its own while objects are read.
+    `away`: what this plan has evicted already; so many pods of an owner may be missing. `policies`: by which
+    what was read is judged, whatever the plan knew of it. `beside` is called in a thread of its own while
+    objects are read.
     """
 
     def __init__(
         self,
         look: LastLook,
         move: Move,
-        in_flight: int,
+        away: Away,
         policies: Callable[[], Iterable[PolicyOptions]],
         beside: Callable[[], object] = lambda: None,
     ) -> None:
         self.look, self.move = look, move
-        self._in_flight = in_flight
+        self._away, self._in_flight = away, away.beside(move)
         self._policies, self._beside = policies, beside
-        self.planned = self.look.room.owner_of(move.pod.namespace, move.pod.owner)
+        self._owner, self._label = move.pod.owner, dict[str, str]()
+        mark = mark_of(move.pod.annotations, move.pod.uid) if self._owner is None else None
+        if mark is not None:
+            self._owner = OwnerReference("ReplicaSet", "", mark.replica_set, "apps/v1")
+            self._label = {mark.label: mark.value}
+        self.planned = self.look.room.owner_of(move.pod.namespace, self._owner)
         self._before: dict[str, str] = {}
         self._parent = None
         if self.planned is not None:
@@ -424,8 +443,7 @@ class Looking:
         reason = owner_refuses(planned, live)
         if reason is not None or live is None:
             return reason
-        reason = two_revisions(live, [pod] if pod else [], self._in_flight)
-        if (reason := reason or (edited(pod.template, live) if pod else None)) is not None:
+        if pod is not None and (reason := edited(pod.template, live)) is not None:
             return reason
         reason = short_of_pods(planned, live, self._in_flight)
         first = self.move.method is Method.REPLACE_FIRST  # nobody is away then
@@ -433,6 +451,52 @@ class Looking:
             return reason
         owner, limits = self._parent or planned, (p.in_flight_per_owner for p in self._policies())
         return next(filter(None, (short_of_ready(owner, live, self._in_flight, x) for x in limits)), None)
+
+    @cached_property
+    def judges(self) -> tuple[Evictable, ...]:
+        """Each policy in force, of what is around the pod now."""
+        pod, there = self._pod, self.read.namespace.result()
+        assert pod is not None
+        read: list[Object] = [*self.read.budgets.result(), *self.read.quotas.result()]
+        if isinstance(there, ObjectMeta):
+            read.append(Namespace(metadata=there))
+        for planned, live in (
+            (self.planned, self.read.owner.result()),
+            (self._parent, self.read.parent.result()),
+        ):
+            if live is not None:
+                # What is away is not updated for a moment. Where a rollout began, it has another generation.
+                updated = max(
+                    live.updated_replicas + self._in_flight, planned.updated_replicas if planned else 0
+                )
+                read.append(replace(live, updated_replicas=updated))
+        if self.move.pod.owner is not None:
+            read.append(pod)
+        away = [m.pod for m in self._away.flying]
+        now = self.look.room.around(self.move, pod, read, away, self.look.now())
+        return tuple(Evictable(now, p, _AsPlanned(self.move.replacement)) for p in self._policies())
+
+    @cached_property
+    def _pod(self) -> Pod | None:
+        """The pod as it is; one that was released as it was before."""
+        live = self.read.pod.result()
+        if live is None or live.owner is not None or self._owner is None:
+            return live
+        template = replace(live.template, labels=live.template.labels | self._label)
+        return replace(live, template=template, owner=self._owner)
+
+    def protects(self, ask: Callable[[Evictable, Pod], Reason | None]) -> Reason | None:
+        """What a protection says now, by any policy in force."""
+        pod = self._pod
+        if pod is None:
+            return None  # `pod_refuses` says so
+        return next(filter(None, (ask(judged, pod) for judged in self.judges)), None)
+
+    def budgets(self) -> Reason | None:
+        """A budget that allows nothing now lets a released pod go once its replacement is there."""
+        if self.move.method is Method.REPLACE_FIRST and self.move.pod.owner is not None:
+            return self.protects(Evictable.by_budget)
+        return self.protects(lambda judged, pod: judged.budgets.why_not(pod))
 
     def parent(self) -> Reason | None:
         """Why the owner's own owner would not have it made."""
@@ -445,27 +509,7 @@ class Looking:
         there, name = self.read.namespace.result(), self.move.pod.namespace
         if isinstance(there, Reason):
             return there
-        reason = namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
-        if reason is not None or self.planned is None:
-            return reason
-        return not_as_planned(self.move.replacement, self.planned, Admission(namespace=there))
-
-    def people(self) -> Reason | None:
-        """What scope and annotations say of what was read; and a rollout of an owner's owner that the plan
-        did not know."""
-        live, there = self.read.pod.result(), self.read.namespace.result()
-        if live is None:
-            return None
-        parent = self.read.parent.result()
-        named = Namespace(metadata=there) if isinstance(there, ObjectMeta) else None
-        read = [o for o in (self.read.owner.result(), parent, named) if o is not None]
-        nodes = [n for n in self.look.room.nodes if n.name == live.node_name]
-        snapshot = build_snapshot([*read, *nodes], now=self.look.now())
-        every = [Evictable(snapshot, policy) for policy in self._policies()]
-        reason = next(filter(None, (judged.scope(live) for judged in every)), None)
-        reason = reason or every[0].by_node.why_not(live, every[0].owners.of(live))
-        new = parent is not None and self._parent is None and not self._in_flight
-        return reason or (every[0].owners.rollout(parent) if new and parent is not None else None)
+        return namespace_refuses(name, self.look.room.namespace(name), there, self.look.now())
 
     def spot_check(self) -> Reason | None:
         """Whether the watch has what was read: if it has only now, the room question is asked once more."""
@@ -595,30 +639,18 @@ LOOK = (
         cost="read",
     ),
     Check(
-        "budgets",
-        "Every PodDisruptionBudget of the pod has room.",
-        lambda at: Budgets(build_snapshot(at.read.budgets.result(), now=0.0)).why_not(at.move.pod),
-        cost="read",
-    ),
-    Check(
-        "quotas",
-        "A ResourceQuota would admit the replacement.",
-        lambda at: Quotas(build_snapshot(at.read.quotas.result(), now=0.0)).why_not(
-            at.move.pod, at.planned, replacement=at.move.replacement
-        ),
-        cost="read",
-    ),
-    Check(
         "the pod",
         "It is the planned one: it runs, is not being deleted, and nothing that counts has changed.",
         lambda at: pod_refuses(at.move.pod, at.read.pod.result()),
         cost="read",
     ),
-    Check(
-        "scope and annotations",
-        "They let the pod go, by what pod, owners and namespace say now.",
-        Looking.people,
-        cost="read",
+    *(
+        replace(
+            c,
+            ask=Looking.budgets if c.name == "budgets" else partial(lambda ask, at: at.protects(ask), c.ask),
+            cost="read",
+        )
+        for c in PROTECTIONS
     ),
     Check(
         "what the watch has missed",
@@ -628,7 +660,8 @@ LOOK = (
         cost="read",
     ),
 )
-"""Every question of a look, in order: what is answered here, then what has to be read."""
+"""Every question of a look, in order: what is answered here, then what has to be read; then all that protects
+a pod from a plan, asked anew."""
 
 
 def _heads(victim: Pod | None, other: HeadMeta | None) -> list[HeadMeta]:

@@ -10,14 +10,15 @@ engine knows what is elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.storage import claim_volumes
-from rebalancer.model.node import Node, ObjectMeta, OwnerReference
+from rebalancer.model.kinds import Object
+from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
@@ -25,7 +26,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.plan import Certainty, Move, Plan
-from rebalancer.policy.owners import held_now
+from rebalancer.policy.options import Method
 from rebalancer.policy.replacement import VerticalAutoscalers
 from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
 from rebalancer.spread.arrays import Rows
@@ -109,10 +110,15 @@ class Room:
         """Whether the plan was made with all objects of the kind."""
         return kind in self._planned.kinds
 
-    @property
-    def nodes(self) -> Sequence[Node]:
-        """As of the last `why_not`."""
-        return self._cluster.nodes
+    def around(
+        self, move: Move, pod: Pod, read: Sequence[Object], away: Iterable[Pod], now: float
+    ) -> Snapshot:
+        """`ClusterNow.around` this pod, which is the move's; as of the last `why_not`, unless its eviction
+        ends a release: then nobody has asked that."""
+        release = move.method is Method.REPLACE_FIRST
+        if release and move.pod.owner is None:
+            self._cluster.catch_up()
+        return self._cluster.around(pod, read, away, now=now, release=release)
 
     def storage(self, move: Move) -> Iterator[tuple[str, ObjectMeta]]:
         """Kind and metadata of the claims that the replacement mounts and of their volumes, as planned."""
@@ -155,8 +161,6 @@ class Room:
             return _changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
-        if (held := held_now(self._planned, self._cluster.templates(pod.namespace))) is not None:
-            return held
         if _default(self._planned) != _default(simulation.snapshot):
             return _changed("since the plan, new pods without a PriorityClass have another priority")
         sizing = self._cluster.autoscalers(pod.namespace)
@@ -180,10 +184,10 @@ class Room:
             )
         # On a version newer than all known rules every move is likely, and was judged on all nodes even so.
         by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
-        if not move.certain and (by_scores or self._soft(move)):
+        if not move.certain and (by_scores or self.soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
-            if not self._soft(move):
+            if not self.soft(move):
                 # Only a policy that trusts the scores lets them say where the replacement may not go.
                 return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
             elsewhere = sorted({table.names[n] for n in best} - set(move.destinations))
@@ -222,7 +226,7 @@ class Room:
             "recommends more than was planned with"
         )
 
-    def _soft(self, move: Move) -> bool:
+    def soft(self, move: Move) -> bool:
         """Whether the move serves soft constraints only."""
         return bool(move.fixes) and not any(self._plan.constraints[i].constraint.hard for i in move.fixes)
 

@@ -24,8 +24,9 @@ from rebalancer.planner.constraints import policy_for
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.budgets import InFlight
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.evictable import PROTECTIONS, Evictable
+from rebalancer.policy.evictable import PROTECTIONS
 from rebalancer.policy.options import Method, PolicyOptions
+from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import adopter
 from rebalancer.policy.waits import HistoryRules, together
 from rebalancer.policy.windows import outside
@@ -98,8 +99,7 @@ class PlanChecks(FreshLook):
         self.plan = plan
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
-        self._version = ServerVersion.parse(snapshot.server_version)
-        self._judged: tuple[PolicyOptions, Evictable] | None = None
+        self._counted: tuple[PolicyOptions, Owners] | None = None
 
     def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:
         checks = CHECKS
@@ -113,15 +113,23 @@ class PlanChecks(FreshLook):
     def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
         return self.look.room.beside(move, others, unplaced)
 
-    def judged_anew(self) -> Evictable | None:
-        """Who may go by the policy of this moment; None if it is the one that was planned with."""
-        every = [policy_for(self._version, o.planning) for o in self.cycle.in_force()]
-        planned, now = every[0], every[-1]
-        if now == planned:
+    def policies(self) -> list[PolicyOptions]:
+        """Those in force, for the version that the API server has now."""
+        cache = self.cycle.cache
+        version = ServerVersion.parse(
+            (cache.server_version if cache is not None else "") or self.snapshot.server_version
+        )
+        return [policy_for(version, o.planning) for o in self.cycle.in_force()]
+
+    def changed(self) -> tuple[PolicyOptions, Owners] | None:
+        """The policy of this moment, and the owners as they were planned with; None if it is the one that was
+        planned with: the plan has kept its caps."""
+        planned, *more = self.policies()
+        if not more or planned == more[-1]:
             return None
-        if self._judged is None or self._judged[0] != now:
-            self._judged = now, Evictable(self.snapshot, now)
-        return self._judged[1]
+        if self._counted is None or self._counted[0] != more[-1]:
+            self._counted = more[-1], Owners(self.snapshot, more[-1])
+        return self._counted
 
 
 class Asked:
@@ -152,8 +160,8 @@ class AskedOfMove(Asked):
         return Looking(
             self.plan.look,
             self.move,
-            self.away.beside(self.move),
-            lambda: [o.planning.policy for o in cycle.in_force()],
+            self.away,
+            self.plan.policies,
             cycle.begin,
         )
 
@@ -205,32 +213,47 @@ def _out(a: AskedOfMove) -> Reason | None:
     return together({"": reasons.values()})[""] if reasons else None
 
 
-def _anew(ask: Callable[[Evictable, AskedOfMove], Reason | None], a: AskedOfMove) -> Reason | None:
-    """Asked only where the policy is another than the plan was made with: it has kept that."""
-    judged = a.plan.judged_anew()
-    return ask(judged, a) if judged is not None else None
+def _planner(a: AskedOfMove) -> Reason | None:
+    """What a plan by the settings of this moment would not have. Others are in the plan."""
+    move, began = a.move, a.cycle.options.planning
+    for now in (o.planning for o in a.cycle.in_force()[1:]):
+        if now.soft == "ignore" and a.plan.look.room.soft(move):
+            say = f"{move.pod.key} serves soft constraints only, and planner.softConstraints is ignore now"
+            return Reason(ReasonCode.OUT_OF_SCOPE, say)
+        if now.certainty == "certain" != began.certainty and not move.certain:
+            say = f"where {move.pod.key}'s replacement lands is likely, and planner.certainty is certain now"
+            return Reason(ReasonCode.NOT_CERTAIN, say)
+        if move.worth < (least := now.policy.min_worth):
+            say = f"evicting {move.pod.key} saves {move.worth:.2g}, and evictions.minWorth is {least:g} now"
+            return Reason(ReasonCode.NOT_WORTH_IT, say)
+    return None
 
 
-def _caps(judged: Evictable, a: AskedOfMove) -> Reason | None:
-    caps = Caps(replace(judged.options, earlier=a.plan.earlier), a.plan.snapshot, judged.owners)
+def _caps(a: AskedOfMove) -> Reason | None:
+    if (changed := a.plan.changed()) is None:
+        return None
+    policy, owners = changed
+    caps = Caps(replace(policy, earlier=a.plan.earlier), a.plan.snapshot, owners)
     for gone in a.away.gone:
         caps.spend(gone.pod, a.plan.leaves(gone))
     return caps.spend(a.move.pod, a.plan.leaves(a.move))
 
 
-def _share(judged: Evictable, a: AskedOfMove) -> Reason | None:
-    share = InFlight(judged.shares)
-    for flying in a.away.flying:
-        share.spend(flying.pod)
-    if share.fits(a.move.pod):
-        return None
-    most = share.at_most(a.move.pod)
-    return Reason(
-        ReasonCode.REPLACEMENT_NOT_READY,
-        f"as many pods of {a.move.pod.key}'s owner as may be away together by now are on their way ({most})",
-        {"most": most},
-        "it goes on as they land; see evictions.inFlightPerOwner",
-    )
+def _share(a: AskedOfMove) -> Reason | None:
+    for judged in a.looking.judges:
+        share = InFlight(judged.shares)
+        for flying in a.away.flying:
+            share.spend(flying.pod)
+        if not share.fits(a.move.pod):
+            most = share.at_most(a.move.pod)
+            return Reason(
+                ReasonCode.REPLACEMENT_NOT_READY,
+                f"as many pods of {a.move.pod.key}'s owner as may be away together now are on their way "
+                f"({most})",
+                {"most": most},
+                "it goes on as they land; see evictions.inFlightPerOwner",
+            )
+    return None
 
 
 def _approved(a: AskedOfMove) -> Reason | None:
@@ -310,37 +333,27 @@ CHECKS: tuple[Check, ...] = (
         "The scheduler that places the replacement works.",
         lambda a: a.cycle.health and a.cycle.health.silent(a.move.pod),
     ),
-    *(
-        replace(c, ask=partial(_anew, partial(lambda ask, judged, a: ask(judged, a.move.pod), c.ask)))
-        for c in PROTECTIONS
-    ),
-    Check(
-        "caps",
-        "No cap of evictions is reached, by the settings of this moment.",
-        partial(_anew, _caps),
-    ),
+    Check("the planner's settings", "The plan is one that the settings of this moment allow.", _planner),
+    Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),
     Check(
         "pods of one owner",
         "No more of them are away together than evictions.inFlightPerOwner says at this moment.",
-        partial(_anew, _share),
+        _share,
+        cost="read",
     ),
     _LEADS,
     STOP,
 )
-"""In order: what costs nothing, the look, what concerns the whole cycle, then policy if it has changed."""
+"""In order: what costs nothing, the look, what concerns the whole cycle, then what a plan counts."""
 
 REMOVE = tuple(c for c in CHECKS if c.scope == "cycle" and c is not STOP)
 """What is asked before a released pod goes that has ended by itself."""
-_OF_THE_OLD = ("the namespace", "budgets", "the pod", "scope and annotations", "an approval")
+_OF_THE_REPLACEMENT = frozenset({"its replacement", "a shared volume", "others of the owner", "quotas"})
+_PROTECTED = {c.name for c in PROTECTIONS} - _OF_THE_REPLACEMENT
+_OF_THE_OLD = _PROTECTED | {"the namespace", "the pod", "an approval"}
 FINISH = (*(c for c in CHECKS if c.name in _OF_THE_OLD), *REMOVE)
 """What is asked before the old pod of a release is evicted: its replacement is there, so room and owner were
 asked before. A stop lets it finish."""
-
-
-def _released_budgets(a: AskedOfMove) -> Reason | None:
-    """A budget that allows nothing now does when the replacement is there; several never do."""
-    reason: Reason | None = _BUDGETS.ask(a)
-    return reason if reason is not None and reason.code is not ReasonCode.PDB_EXHAUSTED else None
 
 
 def _adopter(a: AskedOfMove) -> Reason | None:
@@ -354,9 +367,8 @@ def _adopter(a: AskedOfMove) -> Reason | None:
     return Reason(ReasonCode.NOT_REPLACED_FIRST, say)
 
 
-_BUDGETS = next(c for c in CHECKS if c.name == "budgets")
 RELEASE = (
-    *(replace(c, ask=_released_budgets) if c is _BUDGETS else c for c in CHECKS),
+    *CHECKS,
     Check(
         "replace first",
         "It has not been turned off by an undo that took a Ready pod.",

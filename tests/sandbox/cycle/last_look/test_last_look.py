@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from rebalancer.model.reason import Moment, Reason, ReasonCode, first_no
 from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
-from rebalancer.runtime.cycle.gates import WatchedLimits
+from rebalancer.runtime.cycle.gates import Away, WatchedLimits
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
 from rebalancer.runtime.last_look.room import Room
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
@@ -93,7 +94,9 @@ class World:
 
     def why_not(self, in_flight: int = 0) -> Reason | None:
         """The first no of the look."""
-        looking = Looking(self.look, self.move, in_flight, lambda: [self.policy])
+        others = (p for p in self.snapshot.pods if p.owner == self.move.pod.owner and p.name != self.pod)
+        away = Away(flying=tuple(replace(self.move, pod=p) for p in islice(others, in_flight)))
+        looking = Looking(self.look, self.move, away, lambda: [self.policy])
         no = first_no(LOOK, Moment.LAST_LOOK, looking)
         return no[1] if no is not None else None
 

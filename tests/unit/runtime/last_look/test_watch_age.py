@@ -10,6 +10,7 @@ import pytest
 
 from rebalancer.kube.lists import HeadMeta
 from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.look import LastLook, Looking
 from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.unit.runtime.cycle.made import move
@@ -133,7 +134,7 @@ def test_what_the_watch_brings_only_now_may_have_closed_the_node_that_was_expect
     check: Any = SimpleNamespace(behind=lambda *_: True, why_not=lambda *_: why_not)
     room: Any = SimpleNamespace(why_not=lambda _: None, destinations=lambda _: left, owner_of=lambda *_: None)
     rest: Any = SimpleNamespace()
-    at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), 0, tuple)
+    at = Looking(LastLook(rest, rest, rest, check, room, lambda: 0.0), move(), Away(), tuple)
     nobody, node = SimpleNamespace(result=lambda: None), SimpleNamespace(result=lambda: NODE)
     at.__dict__["_expected"] = "b-0"
     rest = dict.fromkeys(("pod", "pod_there", "namespace", "owner", "parent"), nobody)
