@@ -53,6 +53,19 @@ class HistoryRules(Struct, frozen=True, kw_only=True):
     after_undone: tuple[float, ...] = (600.0, 1800.0, 7200.0, 21_600.0)
     out_wait: float = 0.0
 
+    def stricter(self, other: HistoryRules) -> HistoryRules:
+        """Of both rules, each time the one that waits longer."""
+        return HistoryRules(
+            cool_down=max(self.cool_down, other.cool_down),
+            retry_after=max(self.retry_after, other.retry_after),
+            max_returns=min(self.max_returns or other.max_returns, other.max_returns or self.max_returns),
+            stabilization=max(self.stabilization, other.stabilization),
+            settle=max(self.settle, other.settle),
+            canary=max(self.canary, other.canary),
+            after_undone=max(self.after_undone, other.after_undone, key=sum),
+            out_wait=max(self.out_wait, other.out_wait),
+        )
+
 
 # A wait, and several of one owner as one.
 

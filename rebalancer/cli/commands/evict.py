@@ -128,7 +128,7 @@ def once(
     places = places_of(settings, connection, wait=stop.wait)
 
     def options_of(settings: Settings) -> LiveOptions:
-        live = live_options(settings, connection, places, ask_server=dry_run == "server")
+        live = live_options(settings, connection, places, ask_server=dry_run == "server", attended=execute)
         planning = live.planning
         if reviewed is not None:  # who hands over a plan approves it
             policy = msgspec.structs.replace(planning.policy, approval=ApprovalRules())

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from math import inf
 
 from msgspec.structs import replace
@@ -506,6 +507,8 @@ class Memory(SharedLedger):
     ) -> None:
         super().__init__(clock, store, writer=writer, read_only=read_only, term=term, silent=silent)
         self.rules = rules
+        self.newest: Callable[[], Iterable[HistoryRules]] = tuple
+        """Those of the settings of this moment, where they are others."""
         self.limits = limits
         self.attended = attended
         self.cycle = ""
@@ -523,6 +526,11 @@ class Memory(SharedLedger):
     ) -> None:
         """Takes over other rules. Called between cycles."""
         self.rules, self.limits, self.read_only, self.silent = rules, limits, read_only, silent
+
+    @property
+    def in_force(self) -> HistoryRules:
+        """The rules of the cycle, and what became stricter since."""
+        return reduce(HistoryRules.stricter, self.newest(), self.rules)
 
     # -- a cycle
 
@@ -572,14 +580,14 @@ class Memory(SharedLedger):
             found = snapshot.workloads_by_name.get((kind, namespace, name))
             return prints.of(found, (entry.node, entry.predicted)) if found is not None else ""
 
-        now, latest = self._clock.now(), self._clock.latest()
-        found = waiting_owners(self.ledger, self.rules, now=now, cycle=self.cycle, cluster=cluster)
+        now, latest, rules = self._clock.now(), self._clock.latest(), self.in_force
+        found = waiting_owners(self.ledger, rules, now=now, cycle=self.cycle, cluster=cluster)
         queues = held_back(self.ledger, now)
         more = [{w.key: queues[w.namespace] for w in snapshot.workloads if w.namespace in queues}]
-        more.append(undone(snapshot, plan, self.ledger, self.rules, now=now))
+        more.append(undone(snapshot, plan, self.ledger, rules, now=now))
         more.append(released_owners(snapshot))
-        if self.rules.stabilization > 0:
-            since, unripe = young(snapshot, plan, self.ledger, self.rules, now=now, latest=latest)
+        if rules.stabilization > 0:
+            since, unripe = young(snapshot, plan, self.ledger, rules, now=now, latest=latest)
             self.ledger = replace(self.ledger, violated=since)
             more.append(unripe)
         for each in more:
@@ -595,7 +603,7 @@ class Memory(SharedLedger):
         now, doors = self._clock.now(), self.ledger.doors
         keys = {d.partition("=")[0] for d in doors}
         seen = doors_of(nodes, keys, doors, self._clock.latest())
-        return out_for(template, nodes, seen, paused, self.rules.out_wait, now)
+        return out_for(template, nodes, seen, paused, self.in_force.out_wait, now)
 
     def earlier(self) -> Earlier:
         """The evictions that caps count already."""
@@ -635,7 +643,7 @@ class Memory(SharedLedger):
     @property
     def canary_left(self) -> int:
         """How many more evictions in a row must go as predicted before more than two may be in flight."""
-        return max(0, self.rules.canary - self.ledger.totals.in_a_row)
+        return max(0, self.in_force.canary - self.ledger.totals.in_a_row)
 
     def listen(self) -> Callable[[Comparison], None]:
         """To be told of the scheduler's decisions beside the engine's answers, from any thread. Without it,
@@ -671,7 +679,7 @@ class Memory(SharedLedger):
 
     def _on_trial(self) -> bool:
         """Whether a scheduler newer than all known rules has still to show that it does as predicted."""
-        if not self._release or not self.rules.canary:
+        if not self._release or not self.in_force.canary:
             return False
         agreed = self._verdicts.counted(self.ledger.agreed.of(self._release))
         if agreed != self.ledger.agreed:
@@ -769,7 +777,7 @@ class Memory(SharedLedger):
     @property
     def most_released(self) -> int | None:
         """How many pods may be released at a time until the first few have gone well; None: no such limit."""
-        return 1 if self.rules.canary and self.ledger.totals.replaced < _RELEASED_ONE_BY_ONE else None
+        return 1 if self.in_force.canary and self.ledger.totals.replaced < _RELEASED_ONE_BY_ONE else None
 
     def landed_on(self) -> list[tuple[str, float]]:
         """The nodes on which replacements of this cycle became Ready, and how many seconds ago."""

@@ -148,7 +148,7 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     closed: Callable[[], Reason | None]
     reviewed: Callable[[str], bool] = lambda _: True
     on: Callable[[Snapshot], bool] = lambda _: True
-    most: int = 5
+    most: Callable[[], int] = lambda: 5
     until: float | None = None
     undo: bool = False
 
@@ -227,7 +227,7 @@ class Releases:
 
     def full(self, move: Move) -> Reason | None:
         """Why no further pod may be released, by the last `look`: as many are as may be in the cluster."""
-        first, most = self._memory.most_released, self._parts.most
+        first, most = self._memory.most_released, self._parts.most()
         most = most if first is None else min(most, first)
         if self._blind or len(self._there) + sum(not o.seen_mark for o in self._open.values()) < most:
             return self._blind

@@ -239,12 +239,15 @@ class Approvals:
         are in force. Raises KubeError."""
         self._read(self._home)
         own = Place(move.pod.namespace, PLAN)
-        if own != self._home and own in self._consents and any(own.namespace in r.namespaces for r in rules):
+        if own != self._home and any(own.namespace in r.namespaces for r in rules):
             try:
                 self._read(own)
             except ForbiddenError as e:
                 say = f"whether {own.namespace} refuses its evictions cannot be seen: {e.message}"
                 return Reason(ReasonCode.NOT_APPROVED, say, {}, e.remedy)
+            if own not in self._shown and REFUSE in self._consents[own].said:
+                say = f"{own} refuses, and shows nothing yet: the namespace has just come to be asked"
+                return Reason(ReasonCode.NOT_APPROVED, say)
         given = self._given(rules)
         if _by(given, _step(move, to)) is not None:
             return None

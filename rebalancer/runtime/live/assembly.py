@@ -117,6 +117,8 @@ def live_parts(
         approvals=approvals,
         pause=pause,
     )
+    if memory is not None:
+        memory.newest = lambda: [o.history for o in checks.in_force()[1:] if o.history is not None]
     watch_age = WatchAge(cache, clock.stopping) if cache is not None else None
 
     def look(snapshot: Snapshot, made: Plan) -> FreshLook:
@@ -156,7 +158,7 @@ def live_parts(
             closed=checks.closed,
             reviewed=reviewed,
             on=lambda snapshot: asked_for(snapshot, options.planning.policy),
-            most=options.planning.policy.max_released,
+            most=lambda: min(o.planning.policy.max_released for o in checks.in_force()),
             until=until,
         )
     # What is only recorded burdens nobody.

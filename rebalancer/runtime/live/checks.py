@@ -8,7 +8,7 @@ what became looser waits for the next cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from rebalancer.policy.evictable import PROTECTIONS
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import adopter
-from rebalancer.policy.waits import HistoryRules, together
+from rebalancer.policy.waits import HistoryRules, end_of, together
 from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock, domains_left, domains_reached
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
@@ -100,6 +100,7 @@ class PlanChecks(FreshLook):
         self.leaves = domains_left(snapshot, plan)
         self.earlier = cycle.memory.earlier()
         self._counted: tuple[PolicyOptions, Owners] | None = None
+        self._waits: tuple[HistoryRules, Mapping[str, Reason]] | None = None
 
     def first_no(self, moment: Moment, move: Move, away: Away) -> tuple[Check, Reason] | None:
         checks = CHECKS
@@ -130,6 +131,16 @@ class PlanChecks(FreshLook):
         if self._counted is None or self._counted[0] != more[-1]:
             self._counted = more[-1], Owners(self.snapshot, more[-1])
         return self._counted
+
+    def waits(self) -> Mapping[str, Reason]:
+        """Owner → what it waits for by rules that became stricter; the plan has kept those that it was made
+        by."""
+        memory = self.cycle.memory
+        if (rules := memory.in_force) == memory.rules:
+            return {}
+        if self._waits is None or self._waits[0] != rules:
+            self._waits = rules, memory.waits(self.snapshot, self.plan, {})
+        return self._waits[1]
 
 
 class Asked:
@@ -227,6 +238,11 @@ def _planner(a: AskedOfMove) -> Reason | None:
             say = f"evicting {move.pod.key} saves {move.worth:.2g}, and evictions.minWorth is {least:g} now"
             return Reason(ReasonCode.NOT_WORTH_IT, say)
     return None
+
+
+def _waits(a: AskedOfMove) -> Reason | None:
+    reason = a.plan.waits().get(a.move.owner.key)
+    return reason if reason is not None and end_of(reason) > a.clock.now() else None
 
 
 def _caps(a: AskedOfMove) -> Reason | None:
@@ -334,6 +350,11 @@ CHECKS: tuple[Check, ...] = (
         lambda a: a.cycle.health and a.cycle.health.silent(a.move.pod),
     ),
     Check("the planner's settings", "The plan is one that the settings of this moment allow.", _planner),
+    Check(
+        "waits",
+        "Its owner waits for nothing because of earlier evictions, by the settings of this moment.",
+        _waits,
+    ),
     Check("caps", "No cap of evictions is reached, by the settings of this moment.", _caps),
     Check(
         "pods of one owner",

@@ -48,7 +48,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     eviction by itself. `windows`, `max_time` (seconds) and `brake` (where people pause evictions; None:
     pauses are not looked at) may forbid evictions. `grace_seconds`: of the evicted pods, None = their own.
     `events`: what is written as events. `beside_descheduler`: evict although a descheduler runs.
-    `must_exist`: namespaces that somebody named.
+    `must_exist`: namespaces that somebody named. `history`: the rules of memory; None: those that it has.
     """
 
     execute: bool = False
@@ -66,15 +66,21 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     beside_descheduler: bool = True
     breaker: CircuitLimits = CircuitLimits()
     must_exist: tuple[str, ...] = ()
+    history: HistoryRules | None = None
 
 
 def live_options(
-    settings: Settings, connection: Connection, places: Places, *, ask_server: bool = False
+    settings: Settings,
+    connection: Connection,
+    places: Places,
+    *,
+    ask_server: bool = False,
+    attended: bool = False,
 ) -> LiveOptions:
     """The options of a cycle. It evicts only with `evictions.enabled`.
 
     In a cluster the tool's own namespace is that of its service account, unless the settings name one.
-    `ask_server`: a dry run that asks the API server for its verdict.
+    `ask_server`: a dry run that asks the API server for its verdict. `attended`: see `memory_rules`.
     """
     planning = plan_options(settings)
     if not planning.policy.own_namespace and connection.context == IN_CLUSTER:
@@ -97,6 +103,7 @@ def live_options(
         events=evictions.events,
         beside_descheduler=evictions.beside_descheduler == "evict",
         breaker=circuit_limits(settings),
+        history=memory_rules(settings, attended=attended),
     )
 
 
