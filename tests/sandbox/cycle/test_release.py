@@ -291,6 +291,30 @@ def test_an_approval_that_ends_after_the_release_keeps_the_old_pod(
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
+@pytest.mark.parametrize("by", ["settings", "annotation"])
+def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tmp_path: Path) -> None:
+    now, no = [SLOW], {"rebalancer.io/evict": "no"}
+
+    def protect() -> None:
+        if by == "settings":
+            stricter = replace(FIRST.policy, priority_threshold=-10)
+            now[0] = replace(SLOW, planning=replace(FIRST, policy=stricter))
+        else:
+            cluster.store.modify(
+                "Deployment", "web", "default", lambda o: o["metadata"].update(annotations=no)
+            )
+
+    with Cluster(objects(*BLOCKED), ready_after=0.2) as cluster:
+        cluster.settle()
+        before = names(cluster)
+        with Ready(cluster) as ready, once_when(lambda: let_go(cluster), protect):
+            report, _ = cycle(cluster, tmp_path, SLOW, newest=lambda: now[0])
+        cluster.settle()
+        assert Fate.DONE not in [o.status for o in report.outcomes]
+        assert (names(cluster) >= before, ready.fewest, marks(cluster)) == (True, 6, [])
+        assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
+
+
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
+from rebalancer.policy.ledger import Entry, Fate, Ledger
 from rebalancer.policy.waits import HistoryRules
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.assembly import Surroundings
 from rebalancer.runtime.live.checks import CycleChecks
-from rebalancer.runtime.live.configured import LiveOptions, Newest, live_options
+from rebalancer.runtime.live.configured import LiveOptions, Newest, live_options, memory_rules
 from rebalancer.runtime.live.places import places_of
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import node, nodes, objects, workload
@@ -35,8 +36,11 @@ def run(
     things: Iterable[Any] = SKEWED,
     flags: dict[str, Any] | None = None,
     look: Callable[[ApiServer], object] = lambda _: None,
+    attended: bool = True,
+    earlier: tuple[Entry, ...] = (),
 ) -> Run:
-    """A cycle whose settings file changes as soon as one pod was evicted. `look`: called again and again."""
+    """A cycle whose settings file changes as soon as one pod was evicted. `look`: called again and again.
+    `earlier`: what an earlier cycle evicted."""
     file = folder / "settings.yaml"
     file.write_text(first)
     time = FakeTime()
@@ -48,7 +52,7 @@ def run(
         places = places_of(load(), connection, wait=threading.Event().wait)
 
         def options(settings: Settings) -> LiveOptions:
-            return replace(live_options(settings, connection, places), backoff=QUICK)
+            return replace(live_options(settings, connection, places, attended=attended), backoff=QUICK)
 
         def change(_: float) -> None:
             look(server)
@@ -57,10 +61,9 @@ def run(
 
         time.during = change
         newest = Newest(file, load, options)
-        around = Surroundings(
-            newest=newest,
-            memory=Memory(time, HistoryRules(), limits=options(load()).breaker),
-        )
+        memory = Memory(time, memory_rules(load(), attended=attended), limits=options(load()).breaker)
+        memory.ledger = Ledger(entries=earlier)
+        around = Surroundings(newest=newest, memory=memory)
         return Run(server, options(load()), time=time, around=around)
 
 
@@ -118,6 +121,100 @@ def test_a_smaller_share_of_an_owner_binds_the_next_eviction(tmp_path: Path) -> 
     r = run(tmp_path, share.format(1), share.format("100%"), things=many, look=look)
     assert r.evictions() == 8
     assert max(away) == 1
+
+
+def other_scheduler() -> Iterator[Any]:
+    """Pods of a scheduler whose rules are not known."""
+    for o in objects(workload("web").spread("zone", 1).placed({"a-0": 6})):
+        pod = o if o["kind"] == "Pod" else o["spec"]["template"]
+        pod["spec"]["schedulerName"] = "other"
+        yield o
+
+
+LIKELY = ON + "planner: {certainty: likely}\n"
+SOFT = ON + "planner: {softConstraints: predicted}\n"
+PLANNED: dict[str, tuple[str, str, list[Any], ReasonCode]] = {
+    "soft constraints": (
+        SOFT,
+        ON,
+        [workload("web").spread("zone", 1, soft=True).placed({"a-0": 6})],
+        ReasonCode.OUT_OF_SCOPE,
+    ),
+    "certain": (LIKELY, ON, [*other_scheduler()], ReasonCode.NOT_CERTAIN),
+    "worth": (
+        ON,
+        "evictions: {enabled: true, minWorth: 1.0}",
+        [workload("web").spread("zone", 1).placed({"a-0": 5, "b-0": 5})],
+        ReasonCode.NOT_WORTH_IT,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PLANNED)
+def test_what_the_planner_would_no_longer_plan_binds_the_next_eviction(what: str, tmp_path: Path) -> None:
+    first, then, pods, code = PLANNED[what]
+    r = run(tmp_path, then, first, things=(*nodes(a=1, b=1, c=1), *pods))
+    assert r.evictions() == 1
+    assert {o.reason.code for o in r.report.outcomes if o.reason} == {code}
+
+
+WAITS = "evictions: {{enabled: true, perSecond: 1, stabilization: {}, coolDown: {}, canary: {}}}"
+NOTHING = WAITS.format("0s", "0s", 0)
+
+
+@pytest.mark.parametrize(
+    ("then", "code"),
+    [
+        (WAITS.format("1h", "0s", 0), ReasonCode.STABILIZING),
+        (WAITS.format("0s", "1h", 0), ReasonCode.COOL_DOWN),
+    ],
+    ids=["stabilization", "coolDown"],
+)
+def test_what_memory_waits_for_longer_binds_the_next_eviction(
+    then: str, code: ReasonCode, tmp_path: Path
+) -> None:
+    before = Entry(
+        at=FakeTime().now() - 60, cycle="before", namespace="default", pod="web-0", uid="gone",
+        owner="ReplicaSet/default/web", node="a-0", predicted="b-0", fate=Fate.DONE,
+    )  # fmt: skip
+    r = run(tmp_path, then, NOTHING, attended=False, earlier=(before,))
+    assert r.evictions() == 1
+    assert {o.reason.code for o in r.report.outcomes if o.reason} == {code}
+
+
+def test_of_two_rules_the_one_that_waits_longer_counts() -> None:
+    one = HistoryRules(
+        cool_down=1,
+        retry_after=9,
+        max_returns=0,
+        stabilization=1,
+        settle=9,
+        canary=0,
+        after_undone=(),
+        out_wait=9,
+    )
+    two = HistoryRules(
+        cool_down=9,
+        retry_after=1,
+        max_returns=3,
+        stabilization=9,
+        settle=1,
+        canary=5,
+        after_undone=(1,),
+        out_wait=1,
+    )
+    both = HistoryRules(
+        cool_down=9,
+        retry_after=9,
+        max_returns=3,
+        stabilization=9,
+        settle=9,
+        canary=5,
+        after_undone=(1,),
+        out_wait=9,
+    )
+    assert one.stricter(two) == two.stricter(one) == both
+    assert both.stricter(replace(both, max_returns=2)).max_returns == 2
 
 
 def test_a_breaker_that_is_set_lower_binds_the_next_eviction(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rebalancer.model.node import Node, NodeClaim
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
-from rebalancer.model.workload import Namespace, VerticalPodAutoscaler
+from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Entry, Fate
 from rebalancer.policy.options import Limit
@@ -48,6 +48,12 @@ class Blind:
 
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         return tuple(v for v in self._cluster.vertical_autoscalers if v.metadata.namespace == namespace)
+
+    def workloads(self, namespace: str) -> tuple[Workload, ...]:
+        return tuple(w for w in self._cluster.workloads if w.namespace == namespace)
+
+    def services(self, namespace: str) -> tuple[Service, ...]:
+        return tuple(s for s in self._cluster.services if s.metadata.namespace == namespace)
 
     def snapshot(self, now: float) -> Snapshot:  # noqa: ARG002
         raise CacheNotReadyError("ReplicaSet: nothing heard for 300 s", kinds=("ReplicaSet",))

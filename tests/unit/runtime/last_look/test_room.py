@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import msgspec
@@ -12,14 +13,17 @@ import pytest
 from rebalancer.engine.config import FILTERS, NO_WITNESS, Profile, SchedulerConfig, Witness
 from rebalancer.engine.framework import PLUGINS
 from rebalancer.engine.plugins.plugin import Filter, Plugin, StaticFilter
+from rebalancer.model.kinds import Object
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import PlanOptions, plan
 from rebalancer.planner.plan import Certainty, Move
+from rebalancer.policy.evictable import Evictable
+from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
-from tests.support.build import decoded, node, node_claim, nodes, objects, snapshot, workload
+from tests.support.build import decoded, deployment, node, node_claim, nodes, objects, snapshot, workload
 from tests.support.build.base import Builder
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -42,6 +46,8 @@ class World:
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             node_claims=lambda: self.cluster.node_claims,
             namespaces=lambda: self.cluster.namespaces.values(),
+            workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
+            services=lambda _: self.cluster.services,
             classes=lambda: [
                 *self.cluster.storage_classes.values(),
                 *self.cluster.csi_nodes.values(),
@@ -59,6 +65,7 @@ class World:
             certainty,
             lambda: self.witness,
         )
+        self.now = ClusterNow(cluster, None, self.watch)
 
     def by_name(self) -> dict[tuple[str, str], Pod]:
         """The pods as they are."""
@@ -96,6 +103,19 @@ class World:
         changes = {"template": move.replacement, "node_name": move.predicted}
         self.add(move.pod, f"{move.pod.name}-again", **changes)
 
+    def judged(self, pod: Pod, away: Sequence[Move] = (), *, release: bool = False) -> ReasonCode | None:
+        """What policy says of a pod by what is around it."""
+        self.now.catch_up()
+        read: list[Object] = [
+            *(b for b in self.cluster.budgets if b.metadata.namespace == pod.namespace),
+            *(q for q in self.cluster.quotas if q.metadata.namespace == pod.namespace),
+            *(n for n in self.cluster.namespaces.values() if n.metadata.name == pod.namespace),
+        ]
+        gone = [m.pod for m in away]
+        around = self.now.around(pod, read, gone, now=self.cluster.now, release=release)
+        reason = Evictable(around, PolicyOptions()).why_not(pod)
+        return reason.code if reason is not None else None
+
     def code(self, move: Move) -> ReasonCode | None:
         """What the look says."""
         reason = self.look.why_not(move)
@@ -123,19 +143,56 @@ def test_every_move_of_every_scenario_still_holds_at_its_turn(name: str, order: 
     rng = random.Random(7)
     w = World(decoded(scenario(name)))
     for wave in w.plan.waves:
-        moves, flying = list(wave), []
+        moves, flying = list(wave), list[Move]()
         if order == "reversed":
             moves.reverse()
         elif order == "shuffled":
             rng.shuffle(moves)
         for move in moves:
             assert w.look.why_not(move) is None
+            assert w.judged(move.pod, flying) is None
             w.evict(move)
             flying.append(move)
             if order == "shuffled" and rng.random() < 0.5:
                 w.land(flying.pop(rng.randrange(len(flying))))
         for move in flying:
             w.land(move)
+
+
+@pytest.mark.parametrize("release", [False, True])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_is_around_a_pod_says_the_same_of_it_as_the_whole_cluster(name: str, release: bool) -> None:
+    """Whatever a protection reads: one that looks further shows here."""
+    w = World(decoded(scenario(name)))
+    whole = Evictable(w.cluster, PolicyOptions())
+    for pod in random.Random(7).sample(w.cluster.pods, min(100, len(w.cluster.pods))):
+        reason = whole.why_not(pod)
+        assert w.judged(pod, release=release) == (reason.code if reason is not None else None)
+
+
+def test_what_is_away_counts_as_there_and_what_others_took_does_not() -> None:
+    """Of twelve pods two may be unavailable."""
+    made = objects(deployment("web").spread("zone", 1).placed({"a-0": 12}))
+    for o in made:
+        if o["kind"] == "Deployment":
+            o["spec"]["strategy"] = {"rollingUpdate": {"maxUnavailable": 2}}
+    w = World(snapshot(*nodes(a=1, b=1), *made))
+    first, second, third = w.plan.moves[:3]
+    for evicted in (first, second):
+        w.evict(evicted)
+        assert w.judged(third.pod, [first, second][: 1 if evicted is first else 2]) is None
+    assert w.judged(third.pod, [first]) is ReasonCode.OWNER_SCALING, "somebody else has evicted one"
+    w.add(first.pod, "new", ready=False, created=w.cluster.now)
+    assert w.judged(third.pod, [first, second]) is None, "a replacement that is still to be Ready"
+    w.add(first.pod, "newer", ready=False, created=w.cluster.now)
+    assert w.judged(third.pod, [first, second]) is None
+    assert w.judged(third.pod, [first]) is ReasonCode.REPLACEMENT_NOT_READY
+    other = next(p for p in w.cluster.pods if p.uid not in {m.pod.uid for m in (first, second, third)})
+    w.change(other, ready=False)
+    assert w.judged(third.pod, [first, second]) is None
+    two = next(p for p in reversed(w.cluster.pods) if p.uid not in {other.uid, third.pod.uid})
+    w.change(two, ready=False)
+    assert w.judged(third.pod, [first, second]) is ReasonCode.OWNER_DEGRADED
 
 
 def test_two_moves_are_planned_and_hold() -> None:
