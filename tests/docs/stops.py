@@ -13,8 +13,8 @@ _HEAD = """\
 Every check that can say no; the first no counts. *Plan*: asked of every pod. *Start*: when a
 plan is begun. *Request*: before each request that can evict, the first and every further one, within a second.
 
-What became stricter in the settings binds the next request; then what a plan asked is asked again. Checks marked *
-read from the API server.
+What became stricter in the settings binds the next request. What a plan asks of a pod is asked again, of what is
+there at that moment. Checks marked * read from the API server.
 
 """
 _TAIL = """

@@ -54,6 +54,7 @@ class Team:
         self.time = FakeTime()
         self.options = with_rules(replace(EXECUTE, limits=CycleLimits(per_second=1.0)), rules)
         self.meanwhile: Callable[[], object] = lambda: None
+        self.newest: LiveOptions | None = None
         self.restart()
         self.told: list[Proposal] = []
 
@@ -67,7 +68,9 @@ class Team:
             self.connection, Place("default", "rebalancer-ledger"), writer="me", wait=self.time.wait
         )
         memory = Memory(self.time, HistoryRules(retry_after=0.0), store=store, writer="me")
-        around = Surroundings(approvals=self.approvals, memory=memory)
+        around = Surroundings(
+            approvals=self.approvals, memory=memory, newest=lambda: self.newest or self.options
+        )
         self.time.during = lambda _: self.meanwhile()
         run = Run(self.server, self.options, time=self.time, around=around, **more)
         self.told += run.story.proposals
@@ -338,6 +341,22 @@ def test_a_team_approves_in_its_own_namespace_and_others_need_no_approval() -> N
         assert "data/etl" not in shown["plan"]
         t.annotate("shop", approve=shown["revision"])
         assert t.cycle().evicted == 4
+
+
+def test_a_namespace_that_comes_to_be_asked_in_mid_cycle_can_refuse() -> None:
+    no = {"name": "rebalancer-plan", "namespace": "shop", "annotations": {REFUSE: "not now"}}
+    with team() as t:
+        t.cycle()
+        t.annotate(approve=t.shown()["revision"])
+
+        def change() -> None:
+            t.server.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": no})
+            t.newest = with_rules(t.options, ApprovalRules(required=True, namespaces=("shop",)))
+
+        t.once_evicted(change)
+        t.cycle()
+        assert 0 < len(t.gone()) < 6
+        assert not any(name.startswith("web") for name in t.gone()[1:])
 
 
 def test_where_the_namespace_refuses_the_display_the_whole_one_has_to_do() -> None:
