@@ -243,9 +243,11 @@ class Approvals:
             try:
                 self._read(own)
             except ForbiddenError as e:
-                say = f"whether {own.namespace} refuses its evictions cannot be seen: {e.message}"
-                return Reason(ReasonCode.NOT_APPROVED, say, {}, e.remedy)
-            if own not in self._shown and REFUSE in self._consents[own].said:
+                if own in self._consents:  # else the whole display has to do
+                    say = f"whether {own.namespace} refuses its evictions cannot be seen: {e.message}"
+                    return Reason(ReasonCode.NOT_APPROVED, say, {}, e.remedy)
+            consent = self._consents.get(own)
+            if own not in self._shown and consent is not None and REFUSE in consent.said:
                 say = f"{own} refuses, and shows nothing yet: the namespace has just come to be asked"
                 return Reason(ReasonCode.NOT_APPROVED, say)
         given = self._given(rules)
