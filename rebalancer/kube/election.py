@@ -242,7 +242,7 @@ class Elector:
                 pass
         lease = client.get(self._timeout())
         if lease is None:
-            if not self._stop.is_set() and not self._held_by_another(held):
+            if not self._stop.is_set() and not self._held_by_another(held) and not self._claimed_by_another():
                 spec = self._spec(None)
                 self._take(lambda timeout: client.create(spec, timeout, self._annotations()))
             return
@@ -262,6 +262,14 @@ class Elector:
             return False
         patience = max(self._options.duration, float(spec.lease_duration_seconds))
         return self._monotonic() - self._changed < patience
+
+    def _claimed_by_another(self) -> bool:
+        """Whether somebody whose lease was deleted before this process saw it may still act, by the ledger: a
+        process that ends withdraws its claim."""
+        if self._lease is not None or self._claimed() < 0:
+            return False
+        self._changed = self._changed or self._monotonic()
+        return self._monotonic() - self._changed < self._options.duration
 
     def _update(self, client: LeaseClient, lease: Lease) -> None:
         if not self._stop.is_set():

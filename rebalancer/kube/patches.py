@@ -120,9 +120,12 @@ class ReleasePatches:
         if all(r["uid"] != owner.uid for r in references):
             self._patch(pod, {"ownerReferences": [*references, _reference(owner)]}, fresh)
 
-    def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
-        """Takes all of it back; whose controller the pod has stays as it is."""
-        references = [r for r in self._references(pod) if r.get("controller") or r["kind"] not in _REFERRED]
+    def give_back(self, pod: Pod, mark: Mark, deployment: str, fresh: Callable[[], bool]) -> None:
+        """Takes all of it back; its controller and the owners that others gave it stay. `deployment`: of
+        whom it got a reference."""
+        references = [
+            r for r in self._references(pod) if r.get("controller") or not _ours(r, mark, deployment)
+        ]
         change: Json = {"labels": {mark.label: mark.value}, "annotations": {MARK: None}}
         self._patch(pod, {**change, "ownerReferences": references}, fresh)
 
@@ -153,8 +156,9 @@ class ReleasePatches:
         )
 
 
-_REFERRED = ("Deployment", "ReplicaSet")
-"""Kinds of owners of which a released pod gets a reference."""
+def _ours(reference: Json, mark: Mark, deployment: str) -> bool:
+    named = reference["kind"], reference["name"]
+    return bool(reference["uid"] == mark.replica_set or named == ("Deployment", deployment))
 
 
 def _reference(owner: OwnerReference) -> Json:

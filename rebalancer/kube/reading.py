@@ -519,11 +519,13 @@ def _versions(connection: Connection, group: str, wait: Wait, backoff: Backoff) 
 
     there: dict[str, str] = {}
     try:
-        for version in discovered(f"/apis/{group}").versions:
+        try:
+            versions = discovered(f"/apis/{group}").versions
+        except NotFoundError:
+            return {}
+        for version in versions:
             for one in discovered(f"/apis/{group}/{version['version']}").resources:
                 there.setdefault(one.name, version["version"])
-    except NotFoundError:
-        return {}
     except (KubeError, *MALFORMED) as e:
         return e
     return there

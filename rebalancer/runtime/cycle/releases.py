@@ -126,7 +126,7 @@ class Patches(Protocol):
         """Has it go with its ReplicaSet."""
         ...
 
-    def give_back(self, pod: Pod, mark: Mark, fresh: Callable[[], bool]) -> None:
+    def give_back(self, pod: Pod, mark: Mark, deployment: str, fresh: Callable[[], bool]) -> None:
         """Takes it all back."""
         ...
 
@@ -137,15 +137,17 @@ class Patches(Protocol):
 
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
-    whatever it is about. `reviewed`: whether an earlier process's pod (uid) may be evicted. `on`: whether
-    settings or a workload ask for the method. `most`: how many pods may be released in the cluster. `until`:
-    when the cycle's time is over (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
+    whatever it is about. `leading`: whether this process leads, asked before each undoing patch. `reviewed`:
+    whether an earlier process's pod (uid) may be evicted. `on`: whether settings or a workload ask for the
+    method. `most`: how many pods may be released in the cluster. `until`: when the cycle's time is over
+    (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
 
     reads: LiveReads
     watched: Watched
     patches: Patches
     by: str
     closed: Callable[[], Reason | None]
+    leading: Callable[[], bool] = lambda: True
     reviewed: Callable[[str], bool] = lambda _: True
     on: Callable[[Snapshot], bool] = lambda _: True
     most: Callable[[], int] = lambda: 5
@@ -323,7 +325,7 @@ class Releases:
         if left and on:
             self._ask(self._clock.monotonic())
             if self.closed is None or self.closed.code not in _NOT_OURS:
-                restore(left, self._parts.patches)
+                restore(left, self._parts.patches, self._parts.leading)
         if not marked:
             return
         look = looks(Plan(constraints=(), moves=(), blocked=()))
@@ -419,7 +421,12 @@ class Releases:
             return None  # the watch is behind, or ahead by now
         self._say(o, asked)
         try:
-            return self._do(o, (live, pod), asked, lambda: self._clock.monotonic() - began <= FRESH)
+            return self._do(
+                o,
+                (live, pod),
+                asked,
+                lambda: self._clock.monotonic() - began <= FRESH and self._parts.leading(),
+            )
         except ConflictError:
             return None  # it has changed since it was read: the next look judges it anew
         except KubeError as e:
@@ -458,7 +465,7 @@ class Releases:
                 if next_.takes_ready:
                     say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
                     self._memory.doubt_release(say)
-                self._parts.patches.give_back(pod, seen.mark, fresh)
+                self._parts.patches.give_back(pod, seen.mark, o.deployment, fresh)
                 o.back, o.back_at = next_, self._clock.monotonic()
                 o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
         return None
@@ -538,7 +545,7 @@ class Releases:
             gone = not adopted and self._parts.reads.pod(o.move.pod.namespace, o.move.pod.name) is None
             if not gone:
                 return None
-        restore(own, self._parts.patches)
+        restore(own, self._parts.patches, self._parts.leading)
         why = f"its label was given back: {o.back.why if o.back is not None else ''}"
         astray = o.landed is not None and o.landed.expected is False
         return self._ended(o, Fate.FAILED if o.at_fault and not astray else Fate.UNDONE, why)
@@ -706,7 +713,7 @@ class _Glance:
         return self._spaces[namespace]
 
 
-def restore(pods: Iterable[Pod], patches: Patches) -> None:
+def restore(pods: Iterable[Pod], patches: Patches, leading: Callable[[], bool]) -> None:
     """Deletion costs that an undo has replaced are as they were, unless somebody has changed them since.
     Never raises."""
     for pod in pods:
@@ -715,7 +722,7 @@ def restore(pods: Iterable[Pod], patches: Patches) -> None:
             ours = pod.annotations.get(DELETION_COST) == given
             try:
                 cost = {DELETION_COST: before or None} if ours else {}
-                patches.annotate(pod, {**cost, COST_BEFORE: None}, lambda: True)
+                patches.annotate(pod, {**cost, COST_BEFORE: None}, leading)
             except KubeError as e:
                 log.warning("the deletion cost of %s is not as it was: %s", pod.key, e.message)
 

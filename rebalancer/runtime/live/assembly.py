@@ -156,6 +156,7 @@ def live_parts(
             patches=ReleasePatches(connection),
             by=memory.installation,
             closed=checks.closed,
+            leading=checks.leading,
             reviewed=reviewed,
             on=lambda snapshot: asked_for(snapshot, options.planning.policy),
             most=lambda: min(o.planning.policy.max_released for o in checks.in_force()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -213,9 +215,15 @@ def names(cluster: Cluster) -> set[str]:
 
 def test_a_replacement_that_does_not_become_ready_is_given_back_for(tmp_path: Path) -> None:
     options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
-    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+    other = objects(deployment("gate").replicas(0))
+    with Cluster([*objects(*BLOCKED), *other], ready_after=never) as cluster:
         cluster.settle()
         before = names(cluster)
+        gate = cluster.store.get("Deployment", "gate", "default")["metadata"]["uid"]
+        theirs = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gate", "uid": gate}
+        for name in before:
+            refer = partial(lambda o, r: o["metadata"]["ownerReferences"].append(dict(r)), r=theirs)
+            cluster.store.modify("Pod", name, "default", refer)
         with Ready(cluster) as ready:
             report, _ = cycle(cluster, tmp_path, options)
         cluster.settle()
@@ -224,7 +232,24 @@ def test_a_replacement_that_does_not_become_ready_is_given_back_for(tmp_path: Pa
         assert (names(cluster), ready.fewest, marks(cluster)) == (before, 6, [])
         assert report.evicted == 0
         owners = [p["metadata"]["ownerReferences"] for p in pods(cluster)]
-        assert all([r["kind"] for r in own] == ["ReplicaSet"] for own in owners), "ours is gone"
+        kept = [("Deployment", "gate"), ("ReplicaSet", owners[0][0]["name"])]
+        assert all(sorted((r["kind"], r["name"]) for r in own) == kept for own in owners), "ours is gone"
+
+
+def test_who_leads_no_more_undoes_nothing(tmp_path: Path) -> None:
+    """Its successor does. Whether evictions may go on is asked every two seconds."""
+    options, until = replace(OPTIONS, settle=replace(LIMITS, ready=0.8)), [math.inf]
+
+    def leading() -> bool:
+        until[0] = min(until[0], time.monotonic() + 0.4) if let_go(cluster) else math.inf
+        return time.monotonic() < until[0]
+
+    with Cluster(objects(*BLOCKED), ready_after=never) as cluster:
+        cluster.settle()
+        cycle(cluster, tmp_path, options, leading=leading)
+        cluster.settle()
+        (left,) = marks(cluster)
+        assert HASH not in cluster.store.get("Pod", left, "default")["metadata"]["labels"]
 
 
 def test_a_controller_that_does_not_let_go_gets_the_label_back(tmp_path: Path) -> None:

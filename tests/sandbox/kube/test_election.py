@@ -178,6 +178,19 @@ def test_a_lease_that_a_person_took_from_the_leader_is_not_taken_at_once(
     assert referee.both == 0
 
 
+def test_who_comes_while_the_lease_is_gone_waits_for_whom_the_ledger_names(server: ApiServer) -> None:
+    slow = ElectionOptions(duration=1.0, renew_deadline=0.7, retry=0.5)
+    with running(server, "a", options=slow) as (a,):
+        until(a.still_leading)
+        server.store.delete("Lease", "rebalancer", "default")
+        with running(server, "b", claimed=lambda: 0) as (b,), Referee(a, b) as referee:
+            until(lambda: b.status().holder == "a")
+        assert referee.both == 0
+    server.store.delete("Lease", "rebalancer", "default")
+    with running(server, "c", claimed=lambda: 0) as (c,):
+        assert until(c.still_leading) > 0.9, "who was killed left a claim: it is waited for once"
+
+
 def test_the_records_times_are_not_believed(server: ApiServer) -> None:
     """A holder whose clock is a day behind looks expired to whoever compares times."""
     with running(server, "a", now=lambda: time.time() - 86400) as (a,):

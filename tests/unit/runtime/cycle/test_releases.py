@@ -46,7 +46,9 @@ def test_a_cost_is_as_it_was_unless_somebody_has_changed_it_since(now: str, expe
     there = {COST_BEFORE: "-8 7", **({DELETION_COST: now} if now else {})}
     (pod, *_) = snapshot(nodes(a=1), deployment("web").placed({"a-0": 1})).pods
     patches = Recorded()
-    restore([cast("Pod", SimpleNamespace(annotations=there, key=pod.key))], cast("Any", patches))
+    restore(
+        [cast("Pod", SimpleNamespace(annotations=there, key=pod.key))], cast("Any", patches), lambda: True
+    )
     assert patches.changes == [expected]
 
 
