@@ -23,7 +23,7 @@ from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
 from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore, version_of
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
-from rebalancer.model.node import Node, NodeClaim, ObjectMeta
+from rebalancer.model.node import Node, NodeClaim, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, KindRead, Snapshot, assemble, unclear
 from rebalancer.model.storage import CSIDriver, CSINode, StorageClass
@@ -439,6 +439,10 @@ class WatchCache:
     def node_claims(self) -> tuple[NodeClaim, ...]:
         """All of Karpenter's claims; none where they may not be read."""
         return self._every(NodeClaim)
+
+    def node_pools(self) -> tuple[NodePool, ...]:
+        """All of Karpenter's pools; none where they may not be read."""
+        return self._every(NodePool)
 
     def namespaces(self) -> tuple[Namespace, ...]:
         """All namespaces; none where they may not be read."""

@@ -7,14 +7,14 @@ pods, when a node says something else than before to anything that was asked of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node, NodeClaim
+from rebalancer.model.node import Node, NodeClaim, NodePool
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
 from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
@@ -42,6 +42,10 @@ class Watched(Protocol):
         """All of Karpenter's."""
         ...
 
+    def node_pools(self) -> tuple[NodePool, ...]:
+        """All of Karpenter's."""
+        ...
+
     def classes(self) -> Collection[Object]:
         """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses."""
         ...
@@ -64,15 +68,22 @@ class Watched(Protocol):
 
 
 class ClusterNow:
-    """Begins as `snapshot`. `config`: the scheduler's, None for its defaults."""
+    """Begins as `snapshot`. `config`: the scheduler's, None for its defaults. `now`: in seconds of the epoch,
+    None for always that of the snapshot."""
 
-    def __init__(self, snapshot: Snapshot, config: SchedulerConfig | None, watched: Watched) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        config: SchedulerConfig | None,
+        watched: Watched,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self._config = config
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
         self.nodes = snapshot.nodes
-        self._claims = snapshot.node_claims
-        self._now = snapshot.now
+        self._karpenter = snapshot.node_claims, snapshot.node_pools
+        self._now = now or (lambda: snapshot.now)
         self._pods: Mapping[Identity, Pod] = {}
         self._classes: dict[int, Object] = {}
         self._labels: dict[str, dict[str, str]] = {}
@@ -83,17 +94,20 @@ class ClusterNow:
 
     def catch_up(self) -> None:
         """Takes over what has changed since the last time. Raises CacheNotReadyError."""
-        nodes, claims = self._watched.nodes(), self._watched.node_claims()
-        renewed = claims != self._claims and self._renewed(nodes, claims)
+        nodes, now = self._watched.nodes(), self._now()
+        if (karpenter := (self._watched.node_claims(), self._watched.node_pools())) != self._karpenter:
+            self._karpenter = karpenter
+            self._outgoing = to_be_replaced(*karpenter, nodes, self._watched.pods().values())
+        # Time alone has nodes replaced, too.
+        renewed = going(self._outgoing, now) != self.simulation.snapshot.going
         renewed = renewed or {id(o) for o in self._watched.classes()} != self._classes.keys()
         # Affinity may mean pods of the namespaces that have certain labels.
         renewed = renewed or _labels(self._watched.namespaces()) != self._labels
         if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
             if renewed or not self.simulation.state.table.follow(nodes):
-                self.simulation = self._begin(self._watched.snapshot(self._now))
+                self.simulation = self._begin(self._watched.snapshot(now))
             self.nodes = nodes
-        self._claims = claims
         live = self._watched.pods()
         known = self._pods
         for key in known.keys() - live.keys():
@@ -105,12 +119,6 @@ class ClusterNow:
                     self._take(before)
                 self._put(pod)
         self._pods = live
-
-    def _renewed(self, nodes: Iterable[Node], claims: Collection[NodeClaim]) -> bool:
-        """Whether other nodes than before are about to be replaced."""
-        planned = self.simulation.snapshot
-        now = to_be_replaced(claims, planned.node_pools, nodes, self._watched.pods().values())
-        return going(now, self._now) != planned.going
 
     def pod(self, planned: Pod) -> Pod | None:
         """The pod as it is now; None if it is gone, or no longer on a node."""
@@ -231,6 +239,7 @@ class ClusterNow:
             snapshot.csi_drivers,
             snapshot.priority_classes,
         )
+        self._outgoing = snapshot.outgoing
         self._labels = _labels(snapshot.namespaces.values())
         self._classes = {id(o): o for objects in by_class for o in objects.values()}
         self._groups = {}

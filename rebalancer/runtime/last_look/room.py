@@ -78,7 +78,8 @@ class Room:
     """Answers for the moves of one plan, made from `snapshot`.
 
     `config`: the scheduler's, None for its defaults. `certainty`: the plan's. `witness`: what the
-    scheduler's own decisions have put in doubt by now.
+    scheduler's own decisions have put in doubt by now. `now`: in seconds of the epoch, None for always that
+    of the snapshot.
     """
 
     def __init__(
@@ -89,12 +90,13 @@ class Room:
         watched: Watched,
         certainty: Certainty = "certain",
         witness: Callable[[], Witness] = lambda: NO_WITNESS,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._planned = snapshot
         self._plan = plan
         self._certainty = certainty
         self._witness = witness
-        self._cluster = ClusterNow(snapshot, config, watched)
+        self._cluster = ClusterNow(snapshot, config, watched, now)
         self._destinations: dict[str, tuple[str, ...]] = {}
 
     def owner_of(self, namespace: str, reference: OwnerReference | None) -> Workload | None:

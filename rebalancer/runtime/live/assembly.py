@@ -130,7 +130,7 @@ def live_parts(
         if cache is None or watch_age is None:
             raise ValueError("nothing is evicted without a watch cache")
         planning = options.planning
-        room = Room(snapshot, made, planning.scheduler, cache, planning.certainty, witness)
+        room = Room(snapshot, made, planning.scheduler, cache, planning.certainty, witness, clock.now)
         spot_check = SpotCheck(
             objects, cache, clock.stopping, server=snapshot.server_version, pods=len(snapshot.pods)
         )

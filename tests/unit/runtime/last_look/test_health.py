@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node, NodeClaim
+from rebalancer.model.node import Node, NodeClaim, NodePool
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
@@ -45,6 +45,9 @@ class Blind:
 
     def node_claims(self) -> tuple[NodeClaim, ...]:
         return self._cluster.node_claims
+
+    def node_pools(self) -> tuple[NodePool, ...]:
+        return self._cluster.node_pools
 
     def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
         return tuple(v for v in self._cluster.vertical_autoscalers if v.metadata.namespace == namespace)

@@ -23,7 +23,17 @@ from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.runtime.last_look.room import Room
-from tests.support.build import decoded, deployment, node, node_claim, nodes, objects, snapshot, workload
+from tests.support.build import (
+    decoded,
+    deployment,
+    node,
+    node_claim,
+    node_pool,
+    nodes,
+    objects,
+    snapshot,
+    workload,
+)
 from tests.support.build.base import Builder
 from tests.support.clusters.scenarios import SCENARIOS, scenario
 from tests.support.scheduler.plain import Json
@@ -45,6 +55,7 @@ class World:
             pods=self.by_name,
             vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
             node_claims=lambda: self.cluster.node_claims,
+            node_pools=lambda: self.cluster.node_pools,
             namespaces=lambda: self.cluster.namespaces.values(),
             workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
             services=lambda _: self.cluster.services,
@@ -56,7 +67,7 @@ class World:
             ],
             snapshot=self.snapshot,
         )
-        self.witness = NO_WITNESS
+        self.witness, self.later = NO_WITNESS, 0
         self.look = Room(
             cluster,
             self.plan,
@@ -64,6 +75,7 @@ class World:
             self.watch,
             certainty,
             lambda: self.witness,
+            lambda: cluster.now + self.later,
         )
         self.now = ClusterNow(cluster, None, self.watch)
 
@@ -247,6 +259,23 @@ def test_a_node_that_karpenter_has_come_to_replace_takes_no_replacement(
     for _ in range(2):
         assert (w.code(move) is not None) is goes
         assert w.built == goes, "built again only if it changes which nodes go"
+
+
+def test_a_node_that_karpenter_replaces_by_now_takes_none_whatever_the_watch_brings() -> None:
+    """Its time has come; or a budget that kept it is gone."""
+    w = web(node_claim("c", "b-0", age=3600, expireAfter="3h"))
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    w.later = 5400
+    assert w.code(move) is not None
+    pool = node_pool("default")
+    pool.object["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}
+    claims = node_claim("c", "b-0", age=86_400, drifted=7200), node_claim("new", age=600)
+    w = web(*claims, pool)
+    move = w.plan.moves[0]
+    assert w.code(move) is None
+    w.cluster = msgspec.structs.replace(w.cluster, node_pools=snapshot(node_pool("default")).node_pools)
+    assert w.code(move) is not None
 
 
 @pytest.mark.parametrize("version", ["1.36.2", "1.99.0"])
