@@ -18,7 +18,7 @@ from rebalancer.engine.version import ServerVersion
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike, Snapshot, alike, among
-from rebalancer.planner.cluster.components import Component, components, concerned
+from rebalancer.planner.cluster.components import Component, components
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -162,13 +162,12 @@ class HardConstraints(Constraints):
 
     def __init__(self, view: View, options: PlanOptions, order: Callable[[Pod], Order]) -> None:
         super().__init__(view, options, order, soft=False)
-        live = told(view.live, options.on_progress, _MANY)
-        self.classes = Classes(view.simulation, self.groups, view.evictable, live, order)
-        excess = {g.index for g, b in zip(self.own, self.before(), strict=True) if g.excess(b)}
+        self.classes = Classes(view.simulation, self.groups, view.evictable, view.live, order)
+        excess = [g for g, b in zip(self.own, self.before(), strict=True) if g.excess(b)]
         self.violated = [
             (groups, classes)
-            for groups, classes in components(self.own, concerned(self.classes.all, excess))
-            if not excess.isdisjoint(g.index for g in groups)
+            for groups, classes in components(self.own, self.classes.coupled(excess))
+            if not set(excess).isdisjoint(groups)
         ]
         self.solved: Mapping[int, Solved] = {}
         self._components: dict[int, Component] = {}

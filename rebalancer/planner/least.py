@@ -17,7 +17,7 @@ from rebalancer.planner.bounds.one_key import ClosedForm, NodeBuckets, ceilings,
 from rebalancer.planner.bounds.program import AdmittedProgram, LeastExcess, Program, least_excess
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.cluster.groups import Group
-from rebalancer.planner.cluster.pod_classes import PodClass, add_yields
+from rebalancer.planner.cluster.pod_classes import Classes, PodClass, add_yields
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.objective import Effort
 from rebalancer.planner.plan import Between, Cause
@@ -55,18 +55,19 @@ class Least(Struct, frozen=True, eq=False):
 def least(
     simulation: Simulation,
     stays: Sequence[Stays],
-    every: Sequence[PodClass],
+    classes: Classes,
     groups: Sequence[Group],
     in_view: Collection[int],
     left: int,
     effort: Effort,
 ) -> Least:
-    """The bound over all components that keep an excess, in the state before any move. `every`: all classes
-    of pods that carry a hard constraint; `groups`: all of these constraints; `in_view`: the indices of those
+    """The bound over all components that keep an excess, in the state before any move. `classes`: of all
+    pods that carry a hard constraint; `groups`: all of these constraints; `in_view`: the indices of those
     whose excess counts; `left`: what the plan leaves of it. What is beyond the effort is not asked."""
     if not stays:
         return Least()
     asked: dict[str, Ints] = {}
+    every = classes.all
     add_yields(asked, (c for c in every if c.carried), simulation)
     found = [_of(simulation, s, asked, effort) for s in stays]
     excess, exact = sum(f.excess for f in found), all(f.exact for f in found)

@@ -94,7 +94,8 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     order = victim_order(view.snapshot, view.evictable.budgets)
     soft = SoftConstraints(view, options, order) if options.soft == "predicted" else None
     hard = HardConstraints(view, options, order)
-    unsettled = settle(view.simulation, view.pending, hard.classes.highest_priority)
+    highest = hard.classes.highest_priority if view.pending else 0
+    unsettled = settle(view.simulation, view.pending, highest)
     waiting = Waiting(view.simulation, hard.groups, unsettled)
 
     with ExitStack() as made:
@@ -113,7 +114,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
     bound = least(
         view.simulation,
         _stays(view, hard, results[0]),
-        hard.classes.all,
+        hard.classes,
         hard.groups.all,
         {g.index for g in hard.own if view.evictable.in_view(g.constraint.namespace)},
         sum(c.residual_excess for c in constraints if c.in_scope),

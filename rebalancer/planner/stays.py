@@ -103,7 +103,7 @@ class Explainer:
 
     def _protected(self, group: Group, counts: Ints) -> Iterator[Refusal]:
         """Counted pods of the overfull domains that policy keeps where they are."""
-        for _, _, pod in self._overfull(group, counts, self._classes.counted_by[group.index]):
+        for _, _, pod in self._overfull(group, counts, self._classes.counted_by(group)):
             kept = self._classes.why_not(pod)
             if kept is not None:
                 yield Refusal(pod, kept)

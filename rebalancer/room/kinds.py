@@ -25,7 +25,7 @@ from rebalancer.model.node import (
 )
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.components import Component, components, concerned
+from rebalancer.planner.cluster.components import Component, components
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.pod_classes import Classes, PodClass
 from rebalancer.planner.cluster.simulation import Simulation
@@ -234,11 +234,11 @@ class Posed:
         groups = Groups(view.simulation.state, (alike.template for alike in self.snapshot.live))
         order = victim_order(self.snapshot, view.evictable.budgets)
         classes = Classes(view.simulation, groups, view.evictable, view.live, order)
-        wanted = {g.index for g in groups.all if g.constraint in keep}
+        wanted = {g for g in groups.all if g.constraint in keep}
         parts = [
             part
-            for part in components(groups.all, concerned(classes.all, wanted))
-            if part[1] and not wanted.isdisjoint(g.index for g in part[0])
+            for part in components(groups.all, classes.coupled(wanted))
+            if part[1] and not wanted.isdisjoint(part[0])
         ]
         self.component = Component(
             tuple(g for own, _ in parts for g in own),

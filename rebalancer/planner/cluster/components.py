@@ -8,7 +8,7 @@ ports, inter-pod affinity, budgets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import cached_property
 from weakref import ref
@@ -204,24 +204,6 @@ class Component:
 
     def _known(self, placed: Ints) -> GroupCounts | None:
         return next((found for known, found in self._tallied if known is placed), None)
-
-
-def concerned(classes: Iterable[PodClass], groups: Collection[int]) -> list[PodClass]:
-    """The classes that these groups (indices) count or bind, and those that further groups of theirs do, and
-    so on. Whether their pods may move is not asked, so that it need not be found out for all the others.
-    """
-    carriers = [pod_class for pod_class in classes if pod_class.carried]
-    by_group: dict[int, list[PodClass]] = {}
-    for pod_class in carriers:
-        for group in {*pod_class.counted, *pod_class.carried}:
-            by_group.setdefault(group, []).append(pod_class)
-    reached, todo = set(groups), list(groups)
-    while todo:
-        for pod_class in by_group.pop(todo.pop(), ()):
-            more = {*pod_class.counted, *pod_class.carried} - reached
-            reached |= more
-            todo += more
-    return [pod_class for pod_class in carriers if not reached.isdisjoint(pod_class.carried)]
 
 
 def components(

@@ -7,7 +7,7 @@ them is evicted is decided by `moves.Victims`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,12 +19,16 @@ from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Alike
 from rebalancer.model.workload import Workload
-from rebalancer.planner.cluster.groups import Groups
+from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.effort import told
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.replace_first import Release
 from rebalancer.policy.replacement import edited
 from rebalancer.spread.arrays import Bools, Ints
+
+_MANY = 100
+"""Things that take a millisecond together, or less."""
 
 
 @dataclass(eq=False)
@@ -144,7 +148,8 @@ class _SinglePods:
 
 
 class Classes:
-    """All classes of a cluster, and why which of their pods stays."""
+    """The classes of a cluster, and why which of their pods stays. Most constraints hold, and nobody asks
+    about their pods: a class is made when somebody does."""
 
     def __init__(
         self,
@@ -154,48 +159,91 @@ class Classes:
         pods: Iterable[Alike],
         order: Callable[[Pod], object],
     ) -> None:
-        self.all: list[PodClass] = []
-        self._replacements = evictable.replacements
+        self._replacements, self._owners = evictable.replacements, evictable.owners
         self._budgets, self._replace_first = evictable.budgets, evictable.replace_first
         self._index: dict[tuple[object, ...], PodClass] = {}
         self._simulation, self._groups = simulation, groups
         self._single = _SinglePods(simulation, groups, evictable, order)
-        for group in pods:
-            found = self._class(group.template, evictable.owners.of(group.one))
-            if found is not None:
-                found.pods += group.pods
-                if beyond := self._beyond(group.template, found.replacement):
-                    found.beyond[id(group.template)] = beyond
+        self._pods = list(pods)
+        self._made: dict[int, PodClass] = {}
+        self._in: dict[str, list[int]] = defaultdict(list)
+        for place, group in enumerate(self._pods):
+            self._in[group.template.namespace].append(place)
 
-    @cached_property
-    def counted_by(self) -> Mapping[int, Sequence[PodClass]]:
-        """The classes that a group counts, by the group's index."""
-        found: dict[int, list[PodClass]] = defaultdict(list)
-        for pod_class in self.all:
-            for group in pod_class.counted:
-                found[group].append(pod_class)
-        return found
+    @property
+    def all(self) -> list[PodClass]:
+        """Every class."""
+        return self._of(place for place in range(len(self._pods)) if self._touched(place))
+
+    def counted_by(self, group: Group) -> list[PodClass]:
+        """The classes that a group counts."""
+        return self._of(place for place in self._near((group,)) if group.index in self._touched(place))
+
+    def coupled(self, groups: Collection[Group]) -> list[PodClass]:
+        """The classes that these groups count or bind, and those that further groups of theirs do, and so on:
+        those with constraints of their own. Whether their pods may move is not asked.
+        """
+        carriers = [place for place in self._near(groups) if self._groups.carried(self._pods[place].template)]
+        by_group: dict[int, list[int]] = defaultdict(list)
+        for place in carriers:
+            for group in self._touched(place):
+                by_group[group].append(place)
+        reached = {group.index for group in groups}
+        todo = list(reached)
+        while todo:
+            for place in by_group.pop(todo.pop(), ()):
+                more = self._touched(place) - reached
+                reached |= more
+                todo += more
+        return self._of(place for place in carriers if not reached.isdisjoint(self._touched(place)))
 
     @property
     def highest_priority(self) -> int:
         """The highest that a replacement can have."""
-        return max((c.replacement.priority for c in self.all), default=0)
+        every = (group for place, group in enumerate(self._pods) if self._touched(place))
+        return max((self._replacement(group)[1].priority for group in every), default=0)
 
-    def _class(self, template: PodTemplate, owner: Workload | None) -> PodClass | None:
-        """The class of pods of this template and owner; None where no constraint counts or binds them."""
-        carried = self._groups.carried(template)
-        counted = self._groups.counted(template)
-        if not carried and not counted:
-            return None
-        replacement = self._replacements.of(template, owner) if owner is not None else template
+    def _near(self, groups: Collection[Group]) -> Iterator[int]:
+        """Pods of their namespaces, by place: no constraint counts others."""
+        for namespace in {group.constraint.namespace for group in groups}:
+            yield from self._in.get(namespace, ())
+
+    def _touched(self, place: int) -> set[int]:
+        template = self._pods[place].template
+        return {*self._groups.carried(template), *self._groups.counted(template)}
+
+    def _of(self, places: Iterable[int]) -> list[PodClass]:
+        """The classes of these pods, each once, in their order."""
+        wanted = sorted(places)
+        for place in told(wanted, self._simulation.on_progress, _MANY):
+            if place not in self._made:
+                self._make(place)
+        return list({id(self._made[place]): self._made[place] for place in wanted}.values())
+
+    def _make(self, place: int) -> None:
+        group = self._pods[place]
+        found = self._made[place] = self._class(place)
+        found.pods += group.pods
+        if beyond := self._beyond(group.template, found.replacement):
+            found.beyond[id(group.template)] = beyond
+
+    def _replacement(self, group: Alike) -> tuple[Workload | None, PodTemplate]:
+        owner = self._owners.of(group.one)
+        return owner, self._replacements.of(group.template, owner) if owner is not None else group.template
+
+    def _class(self, place: int) -> PodClass:
+        """The class of pods of this place."""
+        template = self._pods[place].template
+        carried, counted = self._groups.carried(template), self._groups.counted(template)
+        owner, replacement = self._replacement(self._pods[place])
         signature = (
             owner.key if owner else "",
             *self._signature(template, replacement, carried, counted),
         )
         found = self._index.get(signature)
         if found is None:
-            found = PodClass(
-                len(self.all),
+            found = self._index[signature] = PodClass(
+                place,
                 owner,
                 template,
                 replacement,
@@ -205,8 +253,6 @@ class Classes:
                 self._single.why_not,
                 self._single.by_node,
             )
-            self._index[signature] = found
-            self.all.append(found)
         return found
 
     def _beyond(self, template: PodTemplate, replacement: PodTemplate) -> Amounts:

@@ -39,7 +39,7 @@ CUT_SHORT = {
 LOOPS = {
     "planner/bounds/one_key.py:_let_in": "each turn lowers a ceiling",
     "planner/bounds/one_key.py:least_excess": "halves a range",
-    "planner/cluster/components.py:concerned": "each group is gone through once",
+    "planner/cluster/pod_classes.py:coupled": "each group is gone through once",
     "planner/cluster/components.py:root": "up a tree",
     "planner/cluster/simulation.py:_back_to": "each turn undoes a move",
     "planner/cluster/waiting.py:_again": "each turn follows a placement",
