@@ -174,12 +174,15 @@ def _trim() -> Callable[[int], object]:
 
 _NOT_PLANNED_FROM = frozenset({"now", "reads", "warnings"})
 _RESTS_ON = tuple(f for f in Snapshot.__struct_fields__ if f not in _NOT_PLANNED_FROM)
+_FEW, _SHARE = 10, 20
+"""Objects that may be new, and one more for so many pods: with more, the cluster was listed again, and is
+planned anew."""
 _MOST = 4
 """A cycle makes a second plan if the first touches violations that are too young, and each once more within
 what is approved."""
 
 
-class _Made(Struct, frozen=True, eq=False):
+class _Made(Struct, eq=False):
     snapshot: Snapshot
     options: PlanOptions
     plan: Plan
@@ -190,7 +193,8 @@ class LastPlan:
     """Plans as `make` does, unless it planned the same cluster under the same options just before.
 
     That is the common case of a daemon on a quiet cluster, and planning is what its cycle costs. Two
-    snapshots are the same cluster if their fields are the same objects, as the watch cache hands them out.
+    snapshots are the same cluster if they have the same objects, as the watch cache hands them out, or others
+    that differ in their version only: most of what is written into objects is nothing that is read here.
     """
 
     def __init__(self, make: Callable[[Snapshot, PlanOptions], Plan] = plan_with_findings) -> None:
@@ -199,7 +203,9 @@ class LastPlan:
 
     def __call__(self, snapshot: Snapshot, options: PlanOptions) -> Plan:
         """The plan."""
-        self._made = [m for m in self._made if snapshot.now < m.until and _same(m.snapshot, snapshot)]
+        self._made = [m for m in self._made if snapshot.now < m.until and _holds(m, snapshot)]
+        for made in self._made:
+            made.snapshot = snapshot
         for made in self._made:
             if made.options == options:
                 return made.plan
@@ -210,5 +216,32 @@ class LastPlan:
         return plan
 
 
-def _same(one: Snapshot, other: Snapshot) -> bool:
-    return all(getattr(one, f) is getattr(other, f) for f in _RESTS_ON)
+def _holds(made: _Made, snapshot: Snapshot) -> bool:
+    """Whether the plan is that of this snapshot, too, and speaks of none of the objects that are new."""
+    before, plan = made.snapshot, made.plan
+    new = [pair for f in _RESTS_ON for pair in _new(getattr(before, f), getattr(snapshot, f))]
+    if len(new) > _FEW + len(snapshot.pods) // _SHARE:
+        return False
+    told = {id(o) for m in plan.moves for o in (m.pod, m.owner)} | {id(b.pod) for b in plan.blocked}
+    return all(id(was) not in told and _same(was, now) for was, now in new)
+
+
+def _new(before: object, now: object) -> list[tuple[object, object]]:
+    """(what it was, what it is) where a field of a snapshot does not have the same object as before."""
+    if isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys():
+        return [(o, now[key]) for key, o in before.items() if now[key] is not o]
+    if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now):
+        return [pair for pair in zip(before, now, strict=True) if pair[0] is not pair[1]]
+    return [] if before == now else [(before, now)]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal but for the versions of objects."""
+    if one is other:
+        return True
+    if isinstance(one, Struct) and type(one) is type(other):
+        fields = (f for f in one.__struct_fields__ if f != "resource_version")
+        return all(_same(getattr(one, f), getattr(other, f)) for f in fields)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.model.node import ObjectMeta
+from rebalancer.model.pod import Pod
+from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.model.workload import Namespace
 from rebalancer.planner import PlanOptions
-from rebalancer.planner.plan import Plan
+from rebalancer.planner.plan import Plan, Refusal
 from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
@@ -57,7 +61,7 @@ def test_the_same_cluster_under_the_same_options_is_planned_once() -> None:
     [
         {"pods": ()},
         {"nodes": ()},
-        {"namespaces": {}},
+        {"namespaces": {"new": Namespace(ObjectMeta("new"))}},
         {"kinds": frozenset({"Pod"})},
         {"server_version": "9.9"},
     ],
@@ -69,6 +73,41 @@ def test_a_cluster_of_which_anything_is_new_is_planned_again(changed: dict[str, 
     last(one, OPTIONS)
     last(replace(one, **changed), OPTIONS)
     assert make.plans == 2
+
+
+def in_another_version(o: Any) -> Any:
+    """The object as after a write of what nothing reads."""
+    if isinstance(o, Pod):
+        return replace(o, resource_version="9")
+    return replace(o, metadata=replace(o.metadata, resource_version="9"))
+
+
+MANY = snapshot(node("a"), node("b"), *(pod(f"web-{i}").on("a") for i in range(40)))
+MOVED = MANY.pods[7]
+
+
+@pytest.mark.parametrize(
+    ("pods", "plans"),
+    [
+        ((in_another_version(MANY.pods[0]), *MANY.pods[1:]), 1),
+        ((replace(MANY.pods[0], ready=not MANY.pods[0].ready), *MANY.pods[1:]), 2),
+        (tuple(in_another_version(p) if p is MOVED else p for p in MANY.pods), 2),
+        (tuple(map(in_another_version, MANY.pods)), 2),
+    ],
+    ids=["nothing that is read", "something that is read", "a pod that the plan names", "listed again"],
+)
+def test_pods_in_another_version_are_mostly_the_same_cluster(pods: tuple[Pod, ...], plans: int) -> None:
+    class Naming(Counting):
+        def __call__(self, snapshot: Snapshot, options: PlanOptions) -> Plan:
+            blocked = Refusal(MOVED, Reason(ReasonCode.BARE_POD, "alone"))
+            return replace(super().__call__(snapshot, options), blocked=(blocked,))
+
+    make = Naming()
+    last = LastPlan(make)
+    last(MANY, OPTIONS)
+    nodes = (in_another_version(MANY.nodes[0]), *MANY.nodes[1:])
+    last(replace(MANY, nodes=nodes, pods=pods), OPTIONS)
+    assert make.plans == plans
 
 
 def test_other_options_are_planned_for_and_four_of_them_are_kept() -> None:
