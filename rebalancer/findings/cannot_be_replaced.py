@@ -29,6 +29,7 @@ from rebalancer.policy.evictable import Evictable
 from rebalancer.spread.arrays import Bools, Ints, Rows
 from rebalancer.spread.constraint import Constraint, resolve
 from rebalancer.spread.nodes import FILTERED_EFFECTS, ByIdentity, NodeTable, tolerated
+from rebalancer.spread.tally import Measure
 
 # Pods that an owner keeps running and that are alike: one owner, one template, by node.
 
@@ -232,7 +233,7 @@ class BackAgain:
         nodes, held = self._state.tally.nodes(own), dict(self._state.holds(own))
         return (
             not self._nominated
-            and not self.minds_others(new)
+            and not self._repelled(kept, nodes).any()
             and not set(new.host_ports) - set(own.host_ports)
             and bool(self._usable(new)[nodes].all())
             and all(
@@ -248,7 +249,8 @@ class BackAgain:
         fits = self._usable(new)[rows]
         if self._nominated:
             fits = fits & ~np.isin(rows, list(self._nominated))
-        if self.minds_others(new) or set(new.host_ports) - set(kept.template.host_ports):
+        fits = fits & ~self._repelled(kept, rows)
+        if set(new.host_ports) - set(kept.template.host_ports):
             fits = np.zeros(len(rows), dtype=np.bool_)
         held = dict(state.holds(kept.template))
         for resource, amount in state.asks(new):
@@ -289,14 +291,23 @@ class BackAgain:
         counted = constraint.counts(kept.template.namespace, kept.template.labels)
         return bool((admitted | (counts == 0)).all() if counted else admitted.all())
 
-    def minds_others(self, template: PodTemplate) -> bool:
-        """Whether required (anti-)affinity has a say in where the pod goes: its own, or that of others."""
-        terms = self._state.terms.of(template)
-        return bool(
-            terms.required
-            or terms.required_anti
-            or next(self._state.terms.selecting(template, "required anti", 0), None)
-        )
+    def _repelled(self, kept: Kept, rows: Rows) -> Bools:
+        """bool[R]: nodes that required (anti-)affinity, the replacement's own or others', may close to it,
+        the pod gone that was there."""
+        state, new = self._state, kept.replacement
+        own, found = state.terms.of(new), np.zeros(len(rows), dtype=np.bool_)
+        if own.required:
+            return ~found
+        measures: list[tuple[str, Measure]] = [
+            (term.topology_key, state.terms.selects(term)) for term, _ in own.required_anti
+        ]
+        measures += ((c.term.topology_key, c) for c in state.terms.selecting(new, "required anti", 0))
+        for key, measure in measures:
+            domains = state.table.domains(key)
+            there, ids = domains.sum(state.tally.once(measure), state.table.every), domains.ids[rows]
+            inside = ids >= 0
+            found[inside] |= there[ids[inside]] > measure.weigh(kept.template)
+        return found
 
     def _spread(self, constraint: Constraint, kept: Kept, rows: Rows) -> tuple[Bools, Bools]:
         """(whether it takes the replacement where its pod was, whether that pod's end lowers the minimum)"""

@@ -217,19 +217,17 @@ def check_annotations(survey: Survey, evictable: Evictable) -> Iterator[Finding]
     all pods of a workload."""
     foreign, owners = evictable.options.foreign_annotations, evictable.owners
     counts: Counter[tuple[str, Words, str]] = Counter()
-    on_pods: dict[int, tuple[Mapping[str, str], tuple[tuple[Words, str], ...]]] = {}
-    for group in survey.snapshot.live:
+    # The decoder makes equal annotations one object.
+    each = {id(p.annotations): p.annotations for group in survey.snapshot.live for p in group.pods}
+    on_pods = {i: tuple(unclear(annotations, foreign)) for i, annotations in each.items() if annotations}
+    said = {i for i, found in on_pods.items() if found}
+    for group in survey.snapshot.live if said else ():
         if evictable.outside(group.one.namespace) is not None:
             continue
         owner = owners.of(group.one)
         top = owners.top(owner) if owner is not None else None
         for pod in group.pods:
-            # The decoder makes equal annotations one object, which is kept so that its identity is its own.
-            known = on_pods.get(id(pod.annotations))
-            if known is None:
-                known = pod.annotations, tuple(unclear(pod.annotations, foreign))
-                on_pods[id(pod.annotations)] = known
-            for words, value in known[1]:
+            for words, value in on_pods[id(pod.annotations)] if id(pod.annotations) in said else ():
                 of = f"{top.kind}/{pod.namespace}/{top.name}" if top else f"Pod/{pod.namespace}/{pod.name}"
                 counts[of, words, value] += 1
     for (of, words, value), pods in counts.items():

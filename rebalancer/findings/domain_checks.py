@@ -15,8 +15,6 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.spread.arrays import Bools, Ints
 
 _EXAMPLES = 3
-_SOME = 50
-"""Nodes that are asked first."""
 
 
 def check_domains(subject: Subject, survey: Survey) -> Iterator[Proposed]:
@@ -54,13 +52,13 @@ def _constraint(subject: Subject, survey: Survey, template: PodTemplate, c: Writ
 
 
 def _with_room(survey: Survey, template: PodTemplate, group: Group, asked: Bools) -> Bools:
-    """bool[D]: which of these domains have a node with room for another pod. Some nodes mostly tell."""
+    """bool[D]: which of these domains have a node with room for another pod. One of each mostly tells."""
     found = np.zeros(group.size, dtype=np.bool_)
-    rows = np.flatnonzero(asked[group.domain_of] & (group.domain_of >= 0))
-    for some in (rows[:_SOME], rows[_SOME:]):
-        found[group.domain_of[some[survey.simulation.has_room(template, some)]]] = True
-        if found[asked].all():
-            break
+    roomiest = survey.roomiest(group)[asked]
+    found[group.domain_of[roomiest[survey.simulation.has_room(template, roomiest)]]] = True
+    if not found[asked].all():
+        rows = np.flatnonzero((asked & ~found)[group.domain_of] & (group.domain_of >= 0))
+        found[group.domain_of[rows[survey.simulation.has_room(template, rows)]]] = True
     return found
 
 

@@ -15,7 +15,7 @@ from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.owners import Owners
-from rebalancer.spread.arrays import Bools, frozen
+from rebalancer.spread.arrays import Bools, Rows, frozen
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import ByIdentity
 
@@ -249,6 +249,7 @@ class Survey:
         self._reachable: ByIdentity[Bools] = ByIdentity()
         self._domains: ByIdentity[Bools] = ByIdentity()
         self._nested: ByIdentity[tuple[int, ...]] = ByIdentity()
+        self._roomiest: ByIdentity[Rows] = ByIdentity()
 
     def constraints(self, template: PodTemplate) -> tuple[Written, ...]:
         """The template's own constraints; defaults of the scheduler profile are not the workload's."""
@@ -312,6 +313,18 @@ class Survey:
             found[rows[rows >= 0]] = True
             frozen(found)
             self._domains.put(found, group.layout, nodes)
+        return found
+
+    def roomiest(self, group: Group) -> Rows:
+        """intp[D]: of each domain a node with the most cpu left."""
+        found = self._roomiest.get(group.layout)
+        if found is None:
+            left = self.state.allocatable("cpu") - self.state.requested["cpu"]
+            order = np.argsort(left, kind="stable")
+            order = order[group.domain_of[order] >= 0]
+            found = np.zeros(group.size, dtype=np.intp)
+            found[group.domain_of[order]] = order  # the last one stays
+            self._roomiest.put(found, group.layout)
         return found
 
     def nested(self, fine: Group, coarse: Group, usable: Bools) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -72,13 +72,17 @@ def alike(pods: Iterable[Pod]) -> tuple[Alike, ...]:
     return tuple(found.values())
 
 
+_ON = attrgetter("node_name")
+
+
 def among(groups: Iterable[Alike], nodes: Iterable[str]) -> Iterator[Alike]:
     """The groups, with the pods on these nodes only; those without any are left out."""
     known = nodes if isinstance(nodes, dict) else frozenset(nodes)
     for group in groups:
-        there = [p for p in group.pods if p.node_name in known]
-        if there:
-            yield group if len(there) == len(group.pods) else Alike(group.template, group.owner, there)
+        if all(map(known.__contains__, map(_ON, group.pods))):
+            yield group
+        elif there := [p for p in group.pods if p.node_name in known]:
+            yield Alike(group.template, group.owner, there)
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 
 from rebalancer.findings.codes import FindingCode
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
@@ -78,8 +79,7 @@ def descheduler_pod(pods: Collection[Pod]) -> Pod | None:
 
 def _of_program(pods: Collection[Pod], what: str) -> list[Pod]:
     """The pods that run a program, or have just run it."""
-    templates = {id(p.template): p.template for p in pods}
-    such = {key for key, template in templates.items() if _runs(template, what)}
+    such = {id(template) for template in set(map(attrgetter("template"), pods)) if _runs(template, what)}
     return [p for p in pods if id(p.template) in such and not _over(p)] if such else []
 
 
