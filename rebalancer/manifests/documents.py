@@ -166,12 +166,13 @@ class Item(Struct, frozen=True, eq=False, gc=False):
 class Document(Struct, frozen=True, eq=False):
     """One document: a single object or a List. `name` and `index` (from 1) say where it stands.
 
-    `list_kind` is "" for a single object. `annotations` are those of the List.
+    `items` are handed out once, so that what was read can go. `list_kind` is "" for a single object.
+    `annotations` are those of the List.
     """
 
     name: str
     index: int
-    items: tuple[Item, ...]
+    items: Iterator[Item]
     list_kind: str = ""
     annotations: dict[str, str] = {}
 
@@ -242,20 +243,23 @@ def _document(name: str, index: int, data: memoryview | bytes) -> Document:
         # Neither a valid List nor a valid object. Its items, or the object itself, are judged one by one.
         raw = _decode_raw(data)
         if bytes(memoryview(raw)[:1]) == b"[":
-            return Document(
-                name, index, tuple(Item(r) for r in msgspec.json.decode(raw, type=list[Raw])), "List"
-            )
-        return Document(name, index, (Item(raw),))
+            return Document(name, index, _each(msgspec.json.decode(raw, type=list[Raw])), "List")
+        return Document(name, index, _each([raw]))
     kind = wire.kind or ""
     if wire.items is None or (kind and not kind.endswith("List")):
         if kind.endswith("List"):
-            return Document(name, index, (), kind, _annotations(wire.metadata))
-        return Document(name, index, (Item(_decode_raw(data)),))
-    if kind in ("", "List"):
-        items = tuple(map(Item, wire.items))
-    else:
-        items = tuple(Item(r, kind.removesuffix("List"), wire.api_version or "") for r in wire.items)
+            return Document(name, index, _each([]), kind, _annotations(wire.metadata))
+        return Document(name, index, _each([_decode_raw(data)]))
+    typed = kind.removesuffix("List")
+    items = _each(wire.items, typed, wire.api_version or "") if typed else _each(wire.items)
     return Document(name, index, items, kind or "List", _annotations(wire.metadata))
+
+
+def _each(raws: list[Raw], kind: str = "", api_version: str = "") -> Iterator[Item]:
+    """The items in their order; the list is empty afterwards."""
+    raws.reverse()
+    while raws:
+        yield Item(raws.pop(), kind, api_version)
 
 
 def _annotations(metadata: Raw) -> dict[str, str]:

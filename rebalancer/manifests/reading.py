@@ -34,11 +34,13 @@ from rebalancer.manifests.documents import (
 )
 from rebalancer.model.decode import MALFORMED, Decoder
 from rebalancer.model.kinds import KINDS, Object
-from rebalancer.model.node import Node
+from rebalancer.model.node import Node, ObjectMeta
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import KindRead, Snapshot, build_snapshot, unclear
 
 Paths = Iterable[str | os.PathLike[str]]
+_Key = tuple[str, str, str]
+"""(kind, namespace, name)."""
 _ONE_BY_ONE = (
     "name the files of one cluster only, and look at each cluster by itself, or at all with `report --fleet`"
 )
@@ -89,7 +91,7 @@ class _Reading:
     def __init__(self) -> None:
         self.names: list[str] = []
         self._decoder = Decoder()
-        self._objects: dict[tuple[str, str, str], tuple[str, Object]] = {}
+        self._objects: dict[_Key, Object] = {}
         self._kinds: set[str] = set()
         self._refused: set[str] = set()
         self._unused: Counter[str] = Counter()
@@ -97,8 +99,10 @@ class _Reading:
         self._lost: Counter[str] = Counter()
         self._strangers: Counter[str] = Counter()
         self._repeated = 0
-        self._uids: dict[str, tuple[tuple[str, str, str], str]] = {}
-        self._lasting: dict[tuple[str, str, str], tuple[str, str]] = {}
+        # A cluster has a million objects: what is said of each of them here is in objects that it has anyway.
+        self._uids: dict[str, _Key] = {}
+        self._further: dict[_Key, str] = {}
+        self._lasting: dict[_Key, tuple[str, str]] = {}
         self._newest: datetime | None = None
         self._captured: datetime | None = None
         self._version = ""
@@ -135,30 +139,37 @@ class _Reading:
             return
         if not namespace and kind not in CLUSTER_SCOPED:
             namespace, raw = "default", _in_namespace(raw, "default")
-        self._one_cluster(document, kind, namespace, name, meta.uid)
-        known = self._objects.get((kind, namespace, name))
-        if known is not None:
-            self._repeated += 1
-            if _older(meta.resource_version, known[0]):
-                return
         try:
             value = self._decoder.decode(kind, raw)
         except MALFORMED as e:
+            self._one_cluster(document, (kind, namespace, name), meta.uid)
             self._lose(kind, f"{_qualified(namespace, name)}: {field_error(e)}")
             return
-        self._objects[kind, namespace, name] = (meta.resource_version, value)
+        now = _meta(value)
+        this = (kind, now.namespace, now.name)
+        self._one_cluster(document, this, now.uid)
+        known = self._objects.get(this)
+        if known is not None:
+            self._repeated += 1
+            if _older(now.resource_version, _meta(known).resource_version):
+                return
+        self._objects[this] = value
 
-    def _one_cluster(self, document: Document, kind: str, namespace: str, name: str, uid: str) -> None:
+    def _one_cluster(self, document: Document, this: _Key, uid: str) -> None:
         """Raises ManifestError where a uid tells that the documents are of several clusters, or made up."""
         if not uid:
             return
-        this = (kind, namespace, name)
-        other, there = self._uids.setdefault(uid, (this, document.name))
-        what = f"{kind} {_qualified(namespace, name)}"
+        first = self.names[0]
+        if document.name != first and this not in self._objects:
+            self._further.setdefault(this, document.name)
+        other = self._uids.setdefault(uid, this)
+        kind = this[0]
+        what = f"{kind} {_qualified(*this[1:])}"
         if other != this:
-            where, first = _both(there, document.name), f"{other[0]} {_qualified(*other[1:])}"
+            there = self._further.get(other, first)
+            where, before = _both(there, document.name), f"{other[0]} {_qualified(*other[1:])}"
             raise ManifestError(
-                f"{where}: {first} and {what} have the same uid {uid}, which no cluster has",
+                f"{where}: {before} and {what} have the same uid {uid}, which no cluster has",
                 _ONE_BY_ONE if there != document.name else _PUT_TOGETHER,
             )
         if kind in ("Node", "Namespace") or this == ("Service", "default", "kubernetes"):
@@ -236,7 +247,8 @@ class _Reading:
                 continue
             found = ", ".join(sorted(self._kinds)) or "no Kubernetes object that is read"
             raise ManifestError(f"{source}: no {kind} in it ({found})", f"run: {KUBECTL}")
-        objects = [value for _, value in self._objects.values()]
+        self._uids.clear()
+        objects = list(self._objects.values())
         nodes = [o for o in objects if isinstance(o, Node)]
         if not nodes:
             trouble = f": {self._malformed[0]}" if self._malformed else ""
@@ -284,6 +296,10 @@ class _Reading:
                 f"pods run on nodes that are not in the snapshot: {', '.join(lost[:_LISTED])}{more}; "
                 "was it taken in pieces, or filtered?"
             )
+
+
+def _meta(o: Object) -> Pod | ObjectMeta:
+    return o if isinstance(o, Pod | ObjectMeta) else o.metadata
 
 
 def _older(version: str, than: str) -> bool:

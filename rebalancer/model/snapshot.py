@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -229,7 +229,7 @@ def build_snapshot(
     for o in objects:
         by.setdefault(type(o), {})[identity(o)] = o
     return assemble(
-        {type_: dict(sorted(found.items(), key=itemgetter(0))) for type_, found in by.items()},
+        {type_: {key: found[key] for key in sorted(found)} for type_, found in by.items()},
         now=now,
         source=source,
         server_version=server_version,
