@@ -222,7 +222,7 @@ class BackAgain:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group, Ints]] = {}
+        self._groups: dict[tuple[Constraint, int], tuple[Bools, Group]] = {}
         self._nodes: ByIdentity[Bools] = ByIdentity()
         self._over: dict[str, bool] = {}
         self._nominated = {placed.row for placed in state.nominated.values()}
@@ -337,9 +337,8 @@ class BackAgain:
         key = constraint, id(eligible)
         found = self._groups.get(key)
         if found is None:
-            group = Group(-1, constraint, eligible, self._state)
-            found = self._groups[key] = eligible, group, group.counts_once(self._state)
-        return found[1], found[2]
+            found = self._groups[key] = eligible, Group(-1, constraint, eligible, self._state)
+        return found[1], found[1].counts_once(self._state)
 
 
 # Pods whose replacement would find no node at all, the pod itself gone.

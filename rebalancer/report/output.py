@@ -48,10 +48,17 @@ def json_pieces(document: Struct) -> Iterator[bytes]:
 
 def _members(document: Struct, columns: int) -> Iterator[bytes]:
     between, margin = b"{", b"\n" + b" " * columns
+    before, said = None, [b""]
     for key, value in _said(document):
         yield between + margin + b"  " + msgspec.json.encode(key) + b": "
         between = b","
-        yield from _value(value, columns + 2)
+        # Thousands of constraints have the same counts of thousands of nodes before the plan and after it.
+        if not isinstance(value, PerDomain):
+            yield from _value(value, columns + 2)
+            continue
+        if value is not before:
+            before, said = value, [*_value(value, columns + 2)]
+        yield from said
     yield margin + b"}"
 
 
@@ -79,8 +86,11 @@ def _value(value: object, columns: int) -> Iterator[bytes]:
             yield from _value(element, columns + 2)
         yield margin + b"]"
         return
-    text = msgspec.json.encode(_plain(value), enc_hook=_counts)
-    if len(text) > _LARGE and isinstance(value, Struct):
+    named = [v for _, v in _said(value) if isinstance(v, PerDomain)] if isinstance(value, Struct) else []
+    text = (
+        b"" if any(len(v) > _LARGE for v in named) else msgspec.json.encode(_plain(value), enc_hook=_counts)
+    )
+    if isinstance(value, Struct) and (not text or len(text) > _LARGE):
         yield from _members(value, columns)
         return
     if len(text) <= _LARGE:

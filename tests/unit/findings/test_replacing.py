@@ -78,6 +78,26 @@ CASES: dict[str, tuple[list[Any], int, str, str]] = {
         "node(s) were unschedulable",
         "",
     ),
+    "one pod a host, and somebody has put another of them beside it since": (
+        [
+            node("a-0").zone("a").room(pods=5),
+            workload("web").labels(app="web").away_from("hostname", app="web").placed({"a-0": 1}),
+            pod("twin").labels(app="web").on("a-0"),
+        ],
+        1,
+        "node(s) didn't match pod anti-affinity rules",
+        "# one more node like a-0",
+    ),
+    "a pod that came since wants none of them on its host": (
+        [
+            node("a-0").zone("a").room(pods=5),
+            workload("web").labels(app="web").placed({"a-0": 1}),
+            pod("alone").away_from("hostname", app="web").on("a-0"),
+        ],
+        1,
+        "node(s) didn't satisfy existing pods anti-affinity rules",
+        "# one more node like a-0",
+    ),
     "the owner's template asks for more room than any node has left": (
         [node("a-0").zone("a").room(cpu="1", pods=2), workload("big").requests(cpu="2").placed({"a-0": 1})],
         1,
@@ -101,6 +121,10 @@ SOUND: dict[str, list[Any]] = {
     "a pod goes back to where it was": [
         nodes(a=1, b=1),
         deployment("web").spread("zone", 1).placed({"a-0": 1}),
+    ],
+    "of one pod a host each can go back to its own": [
+        nodes(a=1, b=1),
+        workload("web").labels(app="web").away_from("hostname", app="web").placed({"a-0": 1, "b-0": 1}),
     ],
     "its room is its own": [node("a-0").zone("a").pods(1), workload("web").placed({"a-0": 1})],
     "a bare pod is replaced by nobody": [node("a-0").zone("a").cordoned(), pod("one").on("a-0")],

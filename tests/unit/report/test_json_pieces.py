@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec import Struct
 
 from rebalancer.report.output import json_pieces, to_json
+from rebalancer.spread.arrays import Layout
+from rebalancer.spread.skew import PerDomain
 
 
 class Inner(Struct, frozen=True, rename="camel"):
@@ -17,10 +20,15 @@ class Inner(Struct, frozen=True, rename="camel"):
     list_of: tuple[str, ...] = ()
 
 
+class Counted(Struct, frozen=True):
+    domains: PerDomain
+    after: PerDomain
+
+
 class Document(Struct, frozen=True, rename="camel"):
     first_field: str = "a\nb"
     nothing: None = None
-    many: tuple[Inner, ...] = ()
+    many: tuple[Inner | Counted, ...] = ()
     plain: dict[str, list[int]] = {}
     one: Inner = Inner()
 
@@ -52,3 +60,16 @@ def test_long_lists_of_names_and_figures_are_one_line_and_the_rest_is_indented()
     assert json.loads(text) == json.loads(msgspec.json.encode(document))
     assert len(text) < 1.1 * len(msgspec.json.encode(document))
     assert '      "numbers": {\n        "a": 1\n      },\n      "listOf": ["node-00000","node-00001"' in text
+
+
+def test_counts_of_many_domains_are_written_as_they_are_before_the_plan_and_after() -> None:
+    names = [f"node-{i:05d}" for i in range(5000)]
+    eligible = np.ones(len(names), dtype=np.bool_)
+    layout = Layout(np.arange(len(names), dtype=np.int32), tuple(names), np.arange(len(names)), eligible)
+    before, after = (PerDomain(layout, np.full(len(names), n)) for n in (1, 2))
+    for pair in ((before, before), (before, after)):
+        said = json.loads(to_json(Document(many=(Counted(*pair), Counted(*reversed(pair))))))["many"]
+        assert [tuple(s.values()) for s in said] == [
+            tuple(dict(p) for p in pair),
+            tuple(dict(p) for p in reversed(pair)),
+        ]
