@@ -21,7 +21,7 @@ from rebalancer.model.snapshot import Alike
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group, Groups
 from rebalancer.planner.cluster.simulation import Simulation
-from rebalancer.planner.effort import told
+from rebalancer.planner.objective import told
 from rebalancer.policy.evictable import Evictable
 from rebalancer.policy.replace_first import Release
 from rebalancer.policy.replacement import edited
