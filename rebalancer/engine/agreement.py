@@ -25,7 +25,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_of
+from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_in, plugin_of
 from rebalancer.engine.certainty import older, uncertainties
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.engine.explain import summary
@@ -80,6 +80,10 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     `NAMED`; `plugins`: those that the engine, or the scheduler, says decide. `branches`: what the decision is
     evidence for, or against if it disagrees, under the `profile` and server `version`; none where it says
     nothing, because too much happened around it.
+
+    `shown`: what the decision proves, as it could hardly have been as predicted by chance: the engine had
+    named this one node, or one that the scheduler would have preferred to it. `missed`: the branches of the
+    one that was named, where the pod went to another. `scheduler`: whose decision it is, "" if not known.
     """
 
     namespace: str
@@ -93,6 +97,9 @@ class Comparison(Struct, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     branches: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    scheduler: str = ""
     message: str = ""
 
 
@@ -192,7 +199,9 @@ class Agreement:
                 found = None if self._open(pod).any() else self._reasons(pod)
                 if found is not None:
                     new = frozenset(found.branches) - waits.shown
-                    found, waits.shown = replace(found, branches=tuple(sorted(new))), waits.shown | new
+                    shown = found.shown if new else ()
+                    found = replace(found, branches=tuple(sorted(new)), shown=shown)
+                    waits.shown |= new
                 self._decisions.append(_Decision(pod, waits.since, self._number, now, found=found))
         self._put(pod, waits.since if waits is not None else None)
         if not pod.waits or not self.state.config.places(pod.template.scheduler_name):
@@ -276,11 +285,12 @@ class Agreement:
         here, rows = first_seen[0], np.array([row])
         unclear = self._unclear(decision)
         if not all(orders):
-            sure = decision.fits and not any(orders)
-            touched = here.takes(rows) | self._tested(decision, around, here, row) if sure else ()
-            return self._compared(
-                pod, Result.AGREES, branches=(b for b in touched if b.partition(" ")[0] not in unclear)
-            )
+            if not decision.fits or any(orders):
+                return self._compared(pod, Result.AGREES)
+            tested, proves, missed = self._tested(decision, around, here, row)
+            touched = (b for b in here.takes(rows) | tested if plugin_in(b) not in unclear)
+            agrees = self._compared(pod, Result.AGREES, branches=touched)
+            return replace(agrees, shown=tuple(sorted(proves)), missed=tuple(sorted(missed)))
         shown = [q for q in frozenset.intersection(*orders) if q[0] not in unclear]
         if not shown or decision.fits:
             return self._compared(pod, Result.AGREES if decision.fits else Result.UNCLEAR)
@@ -302,30 +312,37 @@ class Agreement:
             return found
         return replace(found, certain=True, branches=tuple(sorted(here.rejects(rows, plain))))
 
-    def _tested(self, decision: _Decision, around: _Around, here: Touched, row: int) -> set[str]:
+    def _tested(
+        self, decision: _Decision, around: _Around, here: Touched, row: int
+    ) -> tuple[set[str], set[str], set[str]]:
         """The branches that kept the pod from a node which the scheduler would have preferred, by the scores
-        that the engine knows: a pod that was put elsewhere says nothing of a node that had no chance."""
+        that the engine knows: a pod that was put elsewhere says nothing of a node that had no chance. And
+        what the decision shows, and where it missed the only node that was predicted."""
         pod, state = decision.pod, self.state
         framework = self._frameworks.of(pod.template)
         if framework.profile.nodes_to_find(state.table.size) < state.table.size or state.nominated:
-            return set()
+            return set(), set(), set()
         first = self._number - len(self._events)
         since = islice(self._events, max(0, decision.since - first), None)
         if any(e.key != pod.key for e in since) or self._others_wait(decision):
-            return set()
-        found = set()
+            return set(), set(), set()
+        found: set[str] = set()
         with self._as(around, lambda _: False, pod):
             open_ = framework.feasible(pod.template)
             totals = framework.score(pod.template, open_).totals
-            if totals[row] < totals[open_].max():
-                return set()
+            best = np.flatnonzero(open_ & (totals == totals[open_].max()))
+            if row not in best:
+                return set(), set(), here.takes(best)
+            # Of several that are as good any may have been taken: the others are not shown to be open.
+            shown = here.shown(row, "takes") if len(best) == 1 else set()
             for which, rows in here.kept_out().items():
                 with_them = open_.copy()
                 with_them[rows] = True
                 totals = framework.score(pod.template, with_them).totals
                 if totals[rows].max() > totals[open_].max():
                     found.add(which)
-        return found
+                    shown |= here.shown(int(rows[totals[rows].argmax()]), "rejects", [plugin_in(which)])
+        return found, shown, set()
 
     def _plain(self, pod: Pod) -> tuple[str, ...]:
         """The plugins whose rejection holds, whatever else the engine is unsure of."""
@@ -413,11 +430,19 @@ class Agreement:
         framework = self._frameworks.of(pod.template)
         with self.state.unhindered(pod.key):
             diagnosis = framework.diagnose(pod.template)
-            kept_out = Touched(framework, pod.template).kept_out()
+            here = Touched(framework, pod.template)
+            kept_out = here.kept_out()
+            shown = {
+                s
+                for which, rows in kept_out.items()
+                for row in rows[:NAMED].tolist()
+                for s in here.shown(row, "rejects", [plugin_in(which)])
+            }
         ours = summary(diagnosis, self.state.table.size)
         said, known = _counts(pod.unschedulable), _counts(ours)
         if said == known:
-            return self._compared(pod, Result.AGREES, branches=kept_out)
+            agrees = self._compared(pod, Result.AGREES, branches=kept_out)
+            return replace(agrees, shown=tuple(sorted(shown)))
         message = (
             f"both refuse it; the scheduler says: {_reasons_of(pod.unschedulable)}, the engine: "
             f"{_reasons_of(ours)}"

@@ -2,14 +2,15 @@
 
 A branch is a plugin, its verdict, and what it read of the pod, of the pods that are there, and of the nodes:
 "NodeResourcesFit takes: overhead, beside resized pods". A verdict on a pod touches what took a node, and what
-alone keeps it from another. Decisions of the scheduler that were as the engine said are counted by branch,
-and make nothing certain; where one was not, nothing that touches the branch is certain.
+alone keeps it from another. Decisions of the scheduler that were as the engine said are counted by branch.
+Where one was not, nothing that touches the branch is certain. Where enough were, and the engine had named the
+node, a verdict is certain that rests on nothing else, though the scheduler's version is not known.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.engine.template_rules import BESIDE, WAITING_RESIZES, is_scalar, peculiarities
 from rebalancer.engine.version import GATED_NOMINATIONS, SIDECAR_PORTS
 from rebalancer.model.pod import PodTemplate
-from rebalancer.spread.arrays import Bools, Rows
+from rebalancer.spread.arrays import Bools, Ints, Rows
 
 
 class Question(Protocol):
@@ -43,6 +44,8 @@ class Framework(Protocol):
 
     def questions(self, template: PodTemplate) -> Sequence[Question]: ...
 
+    def close(self, plugin: str, template: PodTemplate, row: int) -> bool: ...
+
 
 Verdict = Literal["takes", "rejects"]
 UNKNOWN = "unknown"
@@ -54,17 +57,39 @@ def plugin_of(reason: str) -> str:
     return next((p.name for p in PLUGINS if any(w in reason for w in p.words)), UNKNOWN)
 
 
+def plugin_in(which: str) -> str:
+    """The plugin of a branch."""
+    return which.partition(" ")[0]
+
+
 def branch(plugin: str, verdict: Verdict, features: Iterable[str] = ()) -> str:
     """Its name, by which it is remembered."""
     read = ", ".join(sorted(set(features)))
     return f"{plugin} {verdict}: {read}" if read else f"{plugin} {verdict}"
 
 
+PLAIN: Mapping[str, frozenset[str]] = {
+    "NodeUnschedulable": frozenset(),
+    "NodeName": frozenset(),
+    "TaintToleration": frozenset({"", "Equal", "Exists"}),
+    "NodeAffinity": frozenset({"nodeSelector", "In", "NotIn", "Exists", "DoesNotExist"}),
+    "NodeResourcesFit": frozenset(),
+    "PodTopologySpread": frozenset({"In", "several keys", "matchLabelKeys"}),
+}
+"""What decisions can show of each plugin, and of what it reads: that which decides wherever it is read.
+
+Where something has no part in the engine's verdict, a decision that agrees does not show that it has none in
+the scheduler's: pods with an empty selector land on the emptiest nodes, whether others count for it or not.
+"""
+EIGHTHS, FULLEST = 8, 16
+"""How full a node would be is told in steps of an eighth, up to twice of what it has."""
+
+
 class Touched:
     """The branches that the verdict on a pod touches, in the cluster as it is now."""
 
     def __init__(self, framework: Framework, template: PodTemplate) -> None:
-        self._state = framework.state
+        self._state, self._framework, self._template = framework.state, framework, template
         self._read = features(framework, template)
         self._by_plugin: dict[str, Bools] = {}
         for question in framework.questions(template):
@@ -91,6 +116,66 @@ class Touched:
             for b, rows in self._named(plugin, "rejects", np.flatnonzero(~passed & (self._failed == 1)))
         }
 
+    def shown(self, row: int, verdict: Verdict, plugins: Iterable[str] | None = None) -> set[str]:
+        """What a decision shows that turned on these plugins' verdict on this node: nothing where the verdict
+        was an easy one. What is shown of a full node is shown of emptier ones."""
+        found: set[str] = set()
+        for plugin in self._by_plugin if plugins is None else plugins:
+            here = [(name, full) for name, full, rows in self._provable(plugin, verdict) if row in rows]
+            if (verdict == "rejects" and len(here) > 1) or not here:
+                continue
+            if self._framework.close(plugin, self._template, row):
+                for name, full in here:
+                    easier = range(1, full + 1) if verdict == "takes" else range(full, FULLEST + 1)
+                    found.update(_filled(name, n) for n in (easier if full else [0]))
+        return found
+
+    def covered(self, by: Collection[tuple[str, str]]) -> bool:
+        """Whether enough was shown (names of profile and branch) of every node's verdict: of each plugin that
+        has to take the pod there, else of one that keeps it out."""
+        taken, kept = self._state.table.every.copy(), self._state.table.none.copy()
+        for plugin, passed in self._by_plugin.items():
+            some, every = self._covered(plugin, "takes", by)
+            taken &= passed & some & every
+            kept |= ~passed & self._covered(plugin, "rejects", by)[0]
+        return bool((taken | kept).all()) and not self._state.nominated
+
+    def _covered(self, plugin: str, verdict: Verdict, by: Collection[tuple[str, str]]) -> tuple[Bools, Bools]:
+        """bool[N]: nodes of which something that the verdict rests on was shown; of which nothing was not."""
+        some, every = self._state.table.none.copy(), self._state.table.every.copy()
+        for name, full, rows in self._provable(plugin, verdict):
+            if (self._framework.profile.known_as, _filled(name, full)) in by:
+                some[rows] = True
+            else:
+                every[rows] = False
+        return some, every
+
+    def _provable(self, plugin: str, verdict: Verdict) -> Iterator[tuple[str, int, Rows]]:
+        """What would have to be shown for such verdicts of the plugin: the branch, how full the nodes are, 0
+        where that does not matter, and the nodes. Of the others nothing can be shown."""
+        if plugin not in PLAIN:
+            return
+        passed = self._by_plugin[plugin]
+        for which, rows in self._named(plugin, verdict, np.flatnonzero(passed == (verdict == "takes"))):
+            if not _parts(which)[1] <= PLAIN[plugin]:
+                continue
+            if plugin == "PodTopologySpread":
+                keys = [c.topology_key for c in self._state.constraints(self._template, hard=True)]
+                yield which, 0, rows[self._state.table.having(keys)[rows]]
+            elif plugin != "NodeResourcesFit":
+                yield which, 0, rows
+            else:
+                for resource, amount in self._state.asks(self._template):
+                    full = self._full(resource, amount)[rows]
+                    for step in np.unique(full[(full > EIGHTHS) == (verdict == "rejects")]).tolist():
+                        yield f"{which}, {resource}", step, rows[full == step]
+
+    def _full(self, resource: str, amount: int) -> Ints:
+        """int64[N]: how full each node would be with so much more of a resource, in eighths, rounded up."""
+        there = np.maximum(self._state.allocatable(resource), 0)
+        parts = -(-EIGHTHS * (self._state.requested[resource] + amount) // np.maximum(there, 1))
+        return np.where(there > 0, np.minimum(parts, FULLEST), FULLEST)
+
     def _named(self, plugin: str, verdict: Verdict, rows: Rows) -> Iterator[tuple[str, Rows]]:
         own = self._read.get(plugin, ())
         if plugin == "TaintToleration" and own:
@@ -101,6 +186,10 @@ class Touched:
             rows = rows[tainted]
         for there, some in _beside(self._state, plugin, rows):
             yield branch(plugin, verdict, (*own, *there)), some
+
+
+def _filled(name: str, full: int) -> str:
+    return f"{name} {full}/{EIGHTHS}" if full else name
 
 
 def _beside(state: ClusterState, plugin: str, rows: Rows) -> list[tuple[tuple[str, ...], Rows]]:
@@ -256,7 +345,7 @@ def doubts(framework: Framework, template: PodTemplate, witness: Witness | None 
 def _parts(which: str) -> tuple[str, frozenset[str]]:
     """The plugin of a branch, and what it reads."""
     head, _, read = which.partition(": ")
-    return head.split(" ")[0], frozenset(read.split(", ") if read else ())
+    return plugin_in(head), frozenset(read.split(", ") if read else ())
 
 
 def blamed(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:

@@ -107,7 +107,8 @@ def newer(version: ServerVersion) -> str:
         return ""
     return (
         f"server version {version.text} is newer than {version.followed}, the last whose rules are known: "
-        "what has changed since is not known, so that no move is certain"
+        "what has changed since is not known, so that a move is certain only where the scheduler's own "
+        "decisions have shown all that it rests on"
     )
 
 

@@ -157,10 +157,12 @@ DEFAULT_CONFIG = SchedulerConfig()
 
 
 class Witness(Struct, frozen=True):
-    """What the scheduler's own decisions have shown to be in doubt. `doubted`: the name of the profile and a
-    branch (`engine/branches.py`) in which one was not as the engine said, with a sentence on it."""
+    """What the scheduler's own decisions have shown, by the name of the profile and a branch
+    (`engine/branches.py`). `doubted`: one was not as the engine said, with a sentence on it; `covered`:
+    enough of those that show the branch were."""
 
     doubted: Mapping[tuple[str, str], str] = {}
+    covered: frozenset[tuple[str, str]] = frozenset()
 
 
 NO_WITNESS = Witness()

@@ -287,6 +287,11 @@ class Framework:
                 found += (Question(name, words, mask, _reasons(f)) for words, mask in f.questions())
         return tuple(found)
 
+    def close(self, plugin: str, template: PodTemplate, row: int) -> bool:
+        """Whether the node only just passes, or only just does not; see `Filter.close`."""
+        f = self._templates.of(template, "").filters.get(plugin)
+        return f is None or f.skipped or f.close(row)
+
     def diagnose_node(self, template: PodTemplate, row: int, node_name: str = "") -> Rejection | None:
         """The verdict on one node; None = it takes the pod."""
         known = self._templates.of(template, node_name)

@@ -35,8 +35,8 @@ from rebalancer.spread.arrays import Ints, narrow
 
 # What is planned where the scheduler is newer than all rules that are known.
 #
-# The last known rules are taken, however many releases ahead it is, and no move counts as certain, unless
-# policy refuses.
+# The last known rules are taken, however many releases ahead it is, unless policy refuses. A move counts as
+# certain only where the scheduler's own decisions have shown all that it rests on.
 
 
 def policy_for(version: ServerVersion, options: PlanOptions) -> PolicyOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
-from rebalancer.planner.cluster.simulation import key_of
+from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Waiting, settle
 from rebalancer.planner.constraints import HardConstraints, Results, SoftConstraints, View
 from rebalancer.planner.hard import TURNS, Planned
@@ -211,10 +212,36 @@ def _moves(view: View, options: PlanOptions, waves: list[Wave], results: list[Re
     numbered = [(number, move) for number, wave in enumerate(waves, 1) for move in wave]
     caps = Caps(options.policy, view.snapshot, owners)
     waits = waiting_moves(caps, owners, (move for _, move in numbered))
+    known = _known_rules(view.simulation, [move for _, move in numbered])
     return tuple(
-        shown_move(view.simulation, owners, move, number, position, waits.get(i), first.of(move.pod))
+        shown_move(
+            view.simulation,
+            owners,
+            move,
+            number,
+            position,
+            waits.get(i),
+            first.of(move.pod),
+            certain=known[i],
+        )
         for i, (number, move) in enumerate(numbered)
     )
+
+
+def _known_rules(simulation: Simulation, moves: Sequence[JudgedMove]) -> list[bool]:
+    """Whether the rules that each move rests on at its turn are known: those of the version, or what the
+    scheduler's own decisions have shown of them."""
+    if not simulation.state.version.newer_by:
+        return [True] * len(moves)
+    found = []
+    with ExitStack() as made:
+        for m in moves:
+            shown = simulation.covered(
+                m.pod, m.replacement, simulation.state.witness, after_gone=m.late, release=m.release
+            )
+            found.append(shown)
+            made.enter_context(simulation.after([m]))
+    return found
 
 
 def _blocked(moves: list[JudgedMove], results: list[Results]) -> tuple[Refusal, ...]:

@@ -328,9 +328,12 @@ def shown_move(
     position: Mapping[int, int],
     waits: Reason | None,
     first: Release | Reason | None,
+    *,
+    certain: bool,
 ) -> Move:
     """One move, with what it does for each constraint. `position`: of each group, by `id`, in the plan.
-    `waits`: why it is left to a later cycle. `first`: what is said of replacing the pod first."""
+    `waits`: why it is left to a later cycle. `first`: what is said of replacing the pod first. `certain`:
+    nothing is unknown of the scheduler's rules."""
     table, node = simulation.state.table, move.candidate.node
     owner = move.candidate.members.owner
     assert owner is not None, "a pod without an owner is never evicted"
@@ -357,7 +360,7 @@ def shown_move(
         replacement=move.replacement,
         destinations=simulation.named(move.destinations),
         predicted=table.names[move.landed],
-        certain=move.certain and not simulation.state.version.newer_by,
+        certain=move.certain and certain,
         wave=wave,
         fixes=tuple(position[id(g)] for g in move.fixes),
         reason=reason,

@@ -171,8 +171,8 @@ class Agreed(Struct, frozen=True, omit_defaults=True):
 # What the scheduler's decisions have shown of its rules, branch by branch (engine/branches.py).
 
 COVERED = 459
-"""Decisions as predicted in a row after which a branch is in doubt no more: were one in a hundred otherwise,
-so many would go well with less than one percent: 0.99 ** 459 < 0.01."""
+"""Decisions as predicted in a row after which a branch is in doubt no more, or is known on a version that is
+not: were one in a hundred otherwise, so many would go well with less than one percent: 0.99 ** 459 < 0.01."""
 MOST_SHOWN = 300
 """Branches that are kept: those with a disagreement, and then those that changed last."""
 _LONGEST = 300
@@ -200,9 +200,9 @@ class Shown(Struct, frozen=True, omit_defaults=True):
         )
 
 
-def shown_key(version: str, profile: str, branch: str) -> str:
-    """The name under which a branch is remembered."""
-    return f"{version}|{profile}|{branch}"[:_LONGEST]
+def shown_key(version: str, profile: str, branch: str, scheduler: str = "") -> str:
+    """The name under which a branch is remembered; with what this scheduler has shown of it."""
+    return "|".join((version, profile, branch, *([scheduler] if scheduler else [])))[:_LONGEST]
 
 
 VERSION = 1

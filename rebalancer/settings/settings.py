@@ -490,9 +490,9 @@ class Planner(Group):
     newer_versions: NewerVersions = "likely"
     """What is done on a cluster newer than the last release whose scheduler rules are known.
 
-    likely: moves are planned by the last known rules and marked likely, and the canary lasts until a hundred
-    decisions of the scheduler in a row were as predicted. refuse: no pod is evicted. likely, because most
-    releases change little of the scheduler.
+    likely: moves are planned by the last known rules and marked likely, unless the scheduler's own decisions
+    have shown them, and the canary lasts until a hundred decisions in a row were as predicted. refuse: no pod
+    is evicted. likely, because most releases change little of the scheduler.
     """
     scheduler_config: str = ""
     """File with the KubeSchedulerConfiguration of the cluster's scheduler: profiles, plugins, weights,

@@ -64,6 +64,10 @@ class Filter:
         """What it asks, in words, each with the nodes that pass; without words where its reasons say it."""
         return (("", self.mask()),)
 
+    def close(self, row: int) -> bool:  # noqa: ARG002
+        """Whether a node only just passes, or only just does not, where that is a matter of a number."""
+        return True
+
 
 class NodeFilter(Filter):
     """A filter that keeps its verdict on every node, and asks again about nodes that changed."""

@@ -56,10 +56,15 @@ class _Counted:
 
     def fits(self) -> Bools:
         """bool[D]: domains that may take the pod."""
+        counts, most = self.judged()
+        return counts <= most
+
+    def judged(self) -> tuple[Ints, int]:
+        """int64[D]: the pods of each domain, and with how many of them it still takes the pod."""
         counts = self.by_domain.counts
         if self._empty_selector and self._state.guests is not None:
             counts = self._with_guests(*self._state.guests)
-        return counts <= self._margin + minimum(counts, self._min_domains, self._eligible)
+        return counts, self._margin + minimum(counts, self._min_domains, self._eligible)
 
     def _with_guests(self, row: int, guests: tuple[PodTemplate, ...]) -> Ints:
         """Upstream counts nominated pods (``updateWithPod``) for an empty selector, though no others."""
@@ -100,6 +105,12 @@ class _Filter(Filter):
             if not counted.fits()[domain]:
                 break
         return UNSCHEDULABLE, (NOT_MATCHED,)
+
+    def close(self, row: int) -> bool:
+        over = {
+            int(counts[c.domains.ids[row]]) - most for c in self._counted for counts, most in [c.judged()]
+        }
+        return over == {0} or max(over) == 1
 
 
 class _Soft:

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.connection import Connection, steady
 from rebalancer.kube.errors import CacheNotReadyError
 from rebalancer.kube.reading import server_version
 from rebalancer.kube.resources import RESOURCES, Resource, kinds_within
 from rebalancer.kube.watch.reflector import Offer, Reflector, Turns, WatchOptions
 from rebalancer.kube.watch.store import Change, Feed, KindStatus, KindStore, version_of
+from rebalancer.model.decode import LOOKED_INTO
 from rebalancer.model.kinds import PLAIN, WORKLOADS, Object
 from rebalancer.model.node import Node, NodeClaim, NodePool, ObjectMeta
 from rebalancer.model.pod import Pod
@@ -270,7 +272,7 @@ class WatchCache:
         self._namespaces = tuple(sorted(namespaces))
         watched = kinds & kinds_within(namespaces)
         self._stores = {k: self._store(r) for k, r in RESOURCES.items() if k in watched}
-        self._version = ""
+        self._version, self._newer = "", False
         self._snapshots = Snapshots(self._stores, lambda: f"cluster {connection.who}", self._namespaces)
         self._nodes: tuple[int, tuple[Node, ...]] = (-1, ())
         self._reading = threading.Lock()
@@ -283,6 +285,7 @@ class WatchCache:
 
         def version() -> None:
             self._version = server_version(connection, wait=self._stop.wait, backoff=self._options.backoff)
+            self._newer = ServerVersion.parse(self._version).newer_by > 0
 
         # Pods, the longest list, last: the others need not wait for it.
         for kind, store in sorted(self._parts(), key=lambda part: part[0] == "Pod"):
@@ -297,6 +300,7 @@ class WatchCache:
                 rng=random.Random(rng.random()),
                 # Asked anew with every watch of the nodes, as a control plane is upgraded under way.
                 before=version if kind == "Node" else (lambda: None),
+                newer=lambda: self._newer,
             )
             self._reflectors.setdefault(kind, []).append(reflector)
             thread = threading.Thread(target=reflector.run, name=f"watch-{kind}", daemon=True)
@@ -481,6 +485,12 @@ class WatchCache:
     def server_version(self) -> str:
         """The server's, as it said when nodes were watched last."""
         return self._version
+
+    def unknown_field(self) -> str:
+        """A field of a pod or a node that no known version has, or that none was searched for; "" if there
+        has been none since the start."""
+        found = (r.unknown_field for kind in LOOKED_INTO for r in self._reflectors.get(kind, ()))
+        return next((f for f in found if f), "")
 
     def generation(self, kind: str) -> int:
         """A number that differs whenever the objects of the kind do."""

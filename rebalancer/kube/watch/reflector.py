@@ -39,7 +39,7 @@ from rebalancer.kube.errors import (
 from rebalancer.kube.lists import ADD_ON_PATIENCE, HeadMeta, head, malformed, pages, with_discovery
 from rebalancer.kube.resources import Resource
 from rebalancer.kube.watch.store import Change, KindStore, Watch, WatchEvent, initial_end, version_known
-from rebalancer.model.decode import MALFORMED, Decoder
+from rebalancer.model.decode import LOOKED_INTO, MALFORMED, Decoder, unknown_field
 from rebalancer.model.kinds import WORKLOADS, Object
 from rebalancer.model.snapshot import Identity, identity
 
@@ -50,15 +50,23 @@ _SWEEP_AFTER = 5000
 
 
 class Changes:
-    """Decodes for one store; not for several threads."""
+    """Decodes for one store; not for several threads.
 
-    def __init__(self, kind: str) -> None:
+    `newer`: whether the server is newer than all known versions. `unknown`: a field of one of the objects so
+    far that no known version has, or that they were not searched for one; "" if there is none.
+    """
+
+    def __init__(self, kind: str, newer: Callable[[], bool] = lambda: False) -> None:
         self._kind = kind
+        self._newer = newer
+        self.unknown = ""
         self._decoder = Decoder()
         self._sweep_at = _SWEEP_AFTER
 
     def listed(self, raw: bytes | Raw) -> Change:
         """An object as it is now; one that cannot be read is a change to nothing, with the reason."""
+        if not self.unknown and self._kind in LOOKED_INTO:
+            self.unknown = unknown_field(self._kind, raw) if self._newer() else "read as of a known version"
         try:
             value = self._decoder.decode(self._kind, raw)
         except MALFORMED as e:
@@ -304,6 +312,7 @@ class Reflector:
         monotonic: Callable[[], float],
         rng: random.Random,
         before: Callable[[], object] = lambda: None,
+        newer: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = connection
         self._store = store
@@ -315,7 +324,7 @@ class Reflector:
         self._monotonic = monotonic
         self._rng = rng
         self._before = before
-        self._changes = Changes(store.resource.kind)
+        self._changes = Changes(store.resource.kind, newer)
         self._version = ""
         self._failures = 0
         self._began = 0.0
@@ -324,6 +333,11 @@ class Reflector:
         self._attention = Attention(monotonic)
         self._confirmed = self._orderly = False
         """Of the session before: the server has just shown its history; it ended as it should, but soon."""
+
+    @property
+    def unknown_field(self) -> str:
+        """See `Changes.unknown`."""
+        return self._changes.unknown
 
     def follow_closely(self, seconds: float) -> None:
         """For so long, confirm the store every few seconds (`KindStore.confirmed`). From any thread."""

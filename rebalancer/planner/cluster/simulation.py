@@ -17,7 +17,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.branches import Touched
+from rebalancer.engine.config import SchedulerConfig, Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.model.node import is_failing, is_leaving, is_starting
@@ -363,6 +364,29 @@ class Simulation:
     def uncertainties(self, template: PodTemplate) -> tuple[str, ...]:
         """Why a prediction for such a pod cannot be certain, in sentences; empty if it can."""
         return self.framework(template).uncertainties(template)
+
+    def covered(
+        self,
+        victim: Pod,
+        replacement: PodTemplate,
+        witness: Witness,
+        *,
+        after_gone: bool,
+        release: Release | None = None,
+    ) -> bool:
+        """Whether the scheduler's own decisions have shown enough of all that `landing` rests on."""
+        if not witness.covered:
+            return False
+
+        def shown() -> bool:
+            return Touched(self.framework(replacement), replacement).covered(witness.covered)
+
+        with self.without(victim, release=release) as leaving:
+            if not after_gone and not shown():
+                return False
+            if release is None:
+                leaving.let_go()
+            return shown()
 
     def assumptions(self) -> tuple[str, ...]:
         """What every prediction rests on, in sentences, over all scheduler profiles."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import inf
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
+from rebalancer.engine.branches import UNKNOWN, plugin_in
 from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
@@ -431,8 +432,9 @@ class Verdicts:
         self._new: deque[bool] = deque(maxlen=2 * ENOUGH)
         self._listening = False
         self._lock = threading.Lock()
-        self._shown: dict[tuple[str, str, str], tuple[int, str]] = {}
-        self._counted = set[tuple[tuple[str, str, str], str]]()
+        self._shown: dict[tuple[str, ...], tuple[int, str]] = {}
+        self._missed: dict[tuple[str, ...], None] = {}
+        self._counted = set[tuple[tuple[str, ...], str]]()
         self._counted_at = 0.0
 
     def listen(self) -> Callable[[Comparison], None]:
@@ -452,10 +454,10 @@ class Verdicts:
             agreed = agreed.after(agrees=self._new.popleft())
         return agreed
 
-    def shown(self, now: float) -> dict[tuple[str, str, str], tuple[int, str]]:
+    def shown(self, now: float) -> dict[tuple[str, ...], tuple[int, str]]:
         """By version, profile and branch: how many decisions were as predicted since the last time; and which
-        was not, then how many since that one. Pods of one owner are no evidence apart: of those of a minute
-        one counts."""
+        was not, then how many since that one. By whose decisions they are, too: how many show the branch.
+        Pods of one owner are no evidence apart: of those of a minute one counts."""
         with self._lock:
             found, self._shown = self._shown, {}
             if now - self._counted_at >= _APART:
@@ -463,20 +465,46 @@ class Verdicts:
                 self._counted_at = now
         return found
 
+    def missed(self) -> Collection[tuple[str, ...]]:
+        """By version, profile and branch: of what nothing is shown any more that was before."""
+        with self._lock:
+            found, self._missed = self._missed, {}
+        return found
+
     def _compared(self, comparison: Comparison) -> None:
         c, agrees = comparison, _TOLD.get(comparison.result)
-        if agrees is None or not c.certain:
+        if agrees is None:
             return
-        self._new.append(agrees)
         with self._lock:
+            for branch in c.missed if agrees else c.branches:
+                missed = c.version, c.profile, branch
+                self._missed[missed] = None
+                self._shown = {k: s for k, s in self._shown.items() if not _shows(k, missed)}
+            if not c.certain:
+                return
+            self._new.append(agrees)
             for branch in c.branches:
-                key = c.version, c.profile, branch
-                number, why = self._shown.get(key, (0, ""))
+                key: tuple[str, ...] = (c.version, c.profile, branch)
                 if not agrees:
                     self._shown[key] = 0, f"{c.namespace}/{c.pod}: {c.message}"
-                elif not c.owner or (key, c.owner) not in self._counted:
-                    self._counted.add((key, c.owner))
-                    self._shown[key] = number + 1, why
+                else:
+                    self._count(key, c.owner)
+            for branch in c.shown if agrees and c.scheduler else ():
+                self._count((c.version, c.profile, branch, c.scheduler), c.owner)
+
+    def _count(self, key: tuple[str, ...], owner: str) -> None:
+        if not owner or (key, owner) not in self._counted:
+            self._counted.add((key, owner))
+            number, why = self._shown.get(key, (0, ""))
+            self._shown[key] = number + 1, why
+
+
+def _shows(key: Sequence[str], which: tuple[str, ...]) -> bool:
+    """Whether it was shown, by key, of this version, profile and branch, or of one that reads more."""
+    if len(key) != 4 or tuple(key[:2]) != which[:2]:
+        return False
+    more = key[2].startswith((f"{which[2]}, ", f"{which[2]}: "))
+    return more or key[2] == which[2] or plugin_in(which[2]) == UNKNOWN
 
 
 def release_beyond(snapshot: Snapshot) -> str:
@@ -520,6 +548,8 @@ class Memory(SharedLedger):
         self._nodes: Mapping[str, Node] = {}
         """As they were when the cluster was read first in this cycle."""
         self._verdicts = Verdicts()
+        self.scheduler: Callable[[], str] = lambda: ""
+        """Which scheduler decides now, as comparisons name it; "" where none may count as known."""
 
     def reconfigure(
         self, rules: HistoryRules, limits: CircuitLimits | None, *, read_only: bool, silent: float
@@ -652,19 +682,23 @@ class Memory(SharedLedger):
 
     def witness(self, version: str) -> Witness:
         """What the decisions of this version's scheduler have shown so far; it is taken down."""
-        shown = dict(self.ledger.shown)
-        for (of, profile, branch), (agrees, said) in self._verdicts.shown(self._clock.now()).items():
-            key = shown_key(of, profile, branch)
-            shown[key] = shown.get(key, Shown()).after(agrees, said, self._clock.now())
+        now = self._clock.now()
+        missed, new = self._verdicts.missed(), self._verdicts.shown(now)
+        shown = {
+            key: Shown(now) if s.agrees and any(_shows(key.split("|"), which) for which in missed) else s
+            for key, s in self.ledger.shown.items()
+        }
+        for parts, (agrees, said) in new.items():
+            key = shown_key(*parts)
+            shown[key] = shown.get(key, Shown()).after(agrees, said, now)
         if shown != self.ledger.shown:
             self.ledger = replace(self.ledger, shown=shown)
-        own = (
-            (key.split("|"), s)
-            for key, s in shown.items()
-            if key.startswith(f"{version}|") and key.count("|") == 2
-        )
-        here = {(profile, branch): s for (_, profile, branch), s in own}
+        own = [(key.split("|"), s) for key, s in shown.items() if key.startswith(f"{version}|")]
+        here = {(k[1], k[2]): s for k, s in own if len(k) == 3}
+        enough = [k for k, s in own if len(k) == 4 and s.agrees == COVERED]
+        scheduler = self.scheduler() if enough else ""
         return Witness(
+            covered=frozenset((k[1], k[2]) for k in enough if scheduler and k[3] == scheduler),
             doubted={
                 (
                     profile,

@@ -21,6 +21,7 @@ from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.connection import Backoff, Connection, retriable
 from rebalancer.kube.election import Elector
 from rebalancer.kube.errors import KubeError, StatusError, TransportError
+from rebalancer.kube.leases import LeaseClient
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observer, Observers
@@ -31,7 +32,7 @@ from rebalancer.runtime.daemon.early import Early
 from rebalancer.runtime.daemon.health import BeatingClock, HealthServer, Heartbeat, Metrics
 from rebalancer.runtime.daemon.schedule import Daemon, silence_of, trigger_of
 from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
-from rebalancer.runtime.last_look.health import Health
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health, deciding_scheduler
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.approval import Approvals
 from rebalancer.runtime.live.assembly import Surroundings
@@ -229,7 +230,14 @@ class Service:
             silent=silence_of(settings),
         )
         self._count = self.memory.listen()
-        self.agreement = AgreementWatch(self.cache, lambda: self._live.planning.scheduler, self._compared)
+        lease = LeaseClient(connection, *SCHEDULER_LEASE)
+        self.memory.scheduler = lambda: deciding_scheduler(self.cache, lease)
+        self.agreement = AgreementWatch(
+            self.cache,
+            lambda: self._live.planning.scheduler,
+            self._compared,
+            scheduler=self.memory.scheduler,
+        )
         self.spread = SpreadNow(
             self.cache,
             lambda: Spread(self._live.planning.scheduler, self._live.planning.soft == "predicted"),

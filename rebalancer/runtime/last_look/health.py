@@ -9,14 +9,17 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.errors import CacheNotReadyError, ForbiddenError, KubeError
 from rebalancer.kube.leases import Lease, LeaseClient
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Affinity, Pod, PodTemplate
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Identity, Snapshot
@@ -238,6 +241,21 @@ _SKEW = 60.0
 """Seconds that the clocks of scheduler and API server may differ."""
 
 SCHEDULER_LEASE = ("kube-system", "kube-scheduler")
+
+
+def deciding_scheduler(cache: WatchCache, lease: LeaseClient) -> str:
+    """A name for the scheduler at work, another one once it has started anew. "" where it is not known, and
+    where its decisions cannot make its rules known: pods or nodes have fields that no known version has."""
+    if not ServerVersion.parse(cache.server_version).newer_by or cache.unknown_field():
+        return ""
+    try:
+        found = lease.get(_TIMEOUT)
+    except KubeError as e:
+        log.info("whose decisions the scheduler's are is not known: %s", e.message)
+        return ""
+    if found is None or not found.spec.holder_identity:
+        return ""
+    return blake2b(found.spec.holder_identity.encode(), digest_size=8).hexdigest()
 
 
 class Health:

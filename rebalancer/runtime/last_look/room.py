@@ -168,8 +168,9 @@ class Room:
         sizing = self._cluster.autoscalers(pod.namespace)
         if (resized := self.resized(move, sizing)) is not None:
             return resized
-        framework = simulation.framework(move.replacement)
-        if move.certain and (why := next(doubts(framework, move.replacement, self._witness()), "")):
+        # On a version newer than all known rules every move was judged on all nodes, likely or not.
+        by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
+        if why := self._not_known(move, simulation, pod, by_scores=by_scores):
             return _changed(f"since the plan, {why}")
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
@@ -184,8 +185,6 @@ class Room:
                 "been marked for removal, is not set up yet, or is for another operating system",
                 nodes=len(barred),
             )
-        # On a version newer than all known rules every move is likely, and was judged on all nodes even so.
-        by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
         if not move.certain and (by_scores or self.soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
@@ -213,6 +212,24 @@ class Room:
                     nodes=len(back),
                 )
         return self._worse(move, simulation, pod, nodes)
+
+    def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
+        """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and
+        for a move that was planned by scores."""
+        if not move.certain and (by_scores or self.soft(move)):
+            return ""
+        witness = self._witness()
+        why = next(doubts(simulation.framework(move.replacement), move.replacement, witness), "")
+        # What goes on from a former process was not planned here, and lands nowhere any more.
+        if why or not (move.certain and move.destinations and simulation.state.version.newer_by):
+            return why
+        after_gone = move.owner.kind == "StatefulSet"
+        if simulation.covered(pod, move.replacement, witness, after_gone=after_gone, release=move.release):
+            return ""
+        return (
+            f"{pod.key}'s move has come to rest on rules that the scheduler's own decisions have not shown "
+            "often enough"
+        )
 
     def resized(self, move: Move, autoscalers: VerticalAutoscalers) -> Reason | None:
         """Why these make the replacement larger than planned; less than planned is no harm."""

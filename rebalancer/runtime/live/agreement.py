@@ -37,6 +37,8 @@ _REBUILD_SHARE = 30
 """A state is built anew at the earliest after so many times what building the last one took, …"""
 _REBUILD_AFTER = 10.0
 """… and after so many seconds."""
+_ASK = 10.0
+"""Seconds after which it is asked anew which scheduler decides."""
 _IDLE = 600.0
 """Seconds without a waiting pod after which the state is given up, for the memory that it takes."""
 _READ_BY_FILTERS = (
@@ -53,8 +55,9 @@ _READ_BY_FILTERS = (
 class AgreementWatch:
     """Tells of every comparison, in its own thread between `start` and `stop`.
 
-    `config`: the scheduler's as it is set now, None for its defaults. Nothing is compared while the cache is
-    not ready. No eviction depends on it: an error is logged, and it begins anew.
+    `config`: the scheduler's as it is set now, None for its defaults. `scheduler`: which one decides now, ""
+    if that is not known; what another one decided is unclear. Nothing is compared while the cache is not
+    ready. No eviction depends on it: an error is logged, and it begins anew.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class AgreementWatch:
         config: Callable[[], SchedulerConfig | None],
         tell: Callable[[Comparison], None],
         *,
+        scheduler: Callable[[], str] = lambda: "",
         settled: float = SETTLED,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -72,7 +76,9 @@ class AgreementWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agreement", daemon=True)
         self._config = config
-        self._tell = tell
+        self._to = tell
+        self._ask_scheduler = scheduler
+        self._scheduler, self._asked_at = "", float("-inf")
         self._settled = settled
         self._now = now
         self._monotonic = monotonic
@@ -98,7 +104,7 @@ class AgreementWatch:
     def look(self) -> None:
         """Takes in what has happened since the last look, and compares what has settled."""
         changes, lost = self._feed.take()
-        if lost or self._cache.not_ready() is not None:
+        if lost or self._cache.not_ready() is not None or self._changed_hands():
             self._give_up()
         if self._cache.not_ready() is not None:
             return
@@ -112,6 +118,17 @@ class AgreementWatch:
             self._give_up()
             self._build()
         self._rest()
+
+    def _changed_hands(self) -> bool:
+        """Whether another scheduler decides than when it was asked last."""
+        now = self._monotonic()
+        if now - self._asked_at < _ASK:
+            return False
+        before, self._scheduler, self._asked_at = self._scheduler, self._ask_scheduler(), now
+        return self._scheduler != before
+
+    def _tell(self, comparison: Comparison) -> None:
+        self._to(replace(comparison, scheduler=self._scheduler))
 
     @property
     def waiting(self) -> int:

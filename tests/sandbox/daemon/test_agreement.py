@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import Witness, parse_config
 from rebalancer.engine.framework import Framework
 from rebalancer.engine.state.cluster import ClusterState
@@ -32,10 +33,12 @@ from rebalancer.engine.version import (
     Change,
 )
 from rebalancer.kube.connection import Connection
+from rebalancer.kube.leases import LeaseClient
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.pod import Pod, PodTemplate
+from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, deciding_scheduler
 from rebalancer.runtime.live import agreement as live_agreement
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.sandbox.controllers import scheduler
@@ -319,6 +322,8 @@ def test_a_scheduler_of_another_release_is_found_within_five_hundred_pods(change
         p.template for p in state.snapshot.pods if {p.name} & {k.object["metadata"]["name"] for k in kinds}
     ]
     assert all("otherwise" in Framework(state).uncertainties(t) for t in rests)
+    shown = {(c.profile, s) for c in found for s in c.shown}
+    assert not any(Touched(Framework(state), t).covered(shown) for t in rests), "were one enough"
 
 
 def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None:
@@ -335,6 +340,69 @@ def test_a_daemon_tells_of_it_in_its_metrics_and_its_log(tmp_path: Path) -> None
         assert "which the engine rejects: TaintToleration (node(s) had untolerated taint(s))" in d.said()
         assert d.end() == 0
         assert "Traceback" not in d.said()
+
+
+def lease(holder: str) -> Json:
+    namespace, name = SCHEDULER_LEASE
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"holderIdentity": holder},
+    }
+
+
+def test_evidence_is_of_one_scheduler_and_only_where_every_field_is_known() -> None:
+    with (
+        Cluster([node("a-0")], version="1.38.0", without=["Scheduler"]) as cluster,
+        connected(cluster.server) as c,
+        watching_patiently(c) as cache,
+    ):
+        until(lambda: cache.not_ready() is None)
+
+        def decides() -> str:
+            return deciding_scheduler(cache, LeaseClient(c, *SCHEDULER_LEASE))
+
+        assert decides() == "", "it has no lease"
+        cluster.store.create(lease("one"))
+        first = decides()
+        namespace, name = SCHEDULER_LEASE
+        cluster.store.modify("Lease", name, namespace, lambda o: o["spec"].update(holderIdentity="two"))
+        assert "" != first != decides() != ""
+        new = workload("ReplicaSet", 1)
+        new["spec"]["template"]["spec"]["placementPolicy"] = {"name": "x"}
+        cluster.store.create(new)
+        until(lambda: bool(cache.unknown_field()))
+        assert cache.unknown_field() == "Pod: Object contains unknown field `placementPolicy` - at `$.spec`"
+        assert decides() == ""
+
+
+def test_where_another_scheduler_decides_what_waits_to_be_judged_is_unclear() -> None:
+    with Cluster([node("a-0")], version="1.38.0", ready_after=0.02) as cluster:
+        found: list[Comparison] = []
+        now, name = [0.0], ["one"]
+        with connected(cluster.server) as c, watching_patiently(c) as cache:
+            watch = AgreementWatch(
+                cache,
+                lambda: None,
+                found.append,
+                scheduler=lambda: name[0],
+                settled=5.0,
+                monotonic=lambda: now[0],
+            )
+            watch.look()
+            cluster.store.create(workload("ReplicaSet", 1, "first", cpu="700m"))
+            until(lambda: _waits(watch))
+            now[0] += 6.0
+            until(lambda: _looked(watch, found, 1))
+            cluster.store.create(workload("ReplicaSet", 1, "second", cpu="700m"))
+            until(lambda: _waits(watch))
+            name[0], now[0] = "two", now[0] + 6.0
+            until(lambda: _looked(watch, found, 2))
+        assert [(f.result, f.scheduler, bool(f.shown)) for f in found] == [
+            (Result.AGREES, "one", True),
+            (Result.UNCLEAR, "two", False),
+        ]
 
 
 def test_nodes_that_come_are_taken_in_and_heartbeats_are_not_news() -> None:
@@ -358,6 +426,11 @@ def test_nodes_that_come_are_taken_in_and_heartbeats_are_not_news() -> None:
             cluster.store.create(workload("ReplicaSet", 1, "more", cpu="2"))
             until(lambda: _looked(watch, found, 2))
         assert [(c.result, c.node) for c in found] == [(Result.AGREES, "a-0"), (Result.AGREES, "b-0")]
+
+
+def _waits(watch: AgreementWatch) -> bool:
+    watch.look()
+    return bool(watch.waiting)
 
 
 def _looked(watch: AgreementWatch, found: list[Comparison], number: int) -> bool:

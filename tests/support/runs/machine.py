@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rebalancer.kube.ledger_store import KEY, Ledgers, Place
@@ -43,9 +43,11 @@ class Machine:
         options: LiveOptions = EXECUTE,
         *,
         time: FakeTime | None = None,
+        begun: Callable[[Memory], object] = lambda _: None,
         **more: Any,
     ) -> Run:
-        """One process that runs one cycle. It has taken the lease over from the one before."""
+        """One process that runs one cycle. It has taken the lease over from the one before. `begun`: called
+        with its memory first."""
         self.number += 1
         term = self.number
         time = time or FakeTime(at=self.time.at)
@@ -59,6 +61,7 @@ class Machine:
                 term=lambda: term,
                 **more,
             )
+            begun(memory)
             run = Run(self.server, options, hands=self.hands, time=time, around=Surroundings(memory=memory))
         self.time.at = time.at
         return run

@@ -64,7 +64,7 @@ class OutOfOrder:
             self.state = altered
         self._sees, self._seen_as = sees, dict[int, tuple[PodTemplate, PodTemplate]]()
         for pod in snapshot.pods:
-            self.state.put(self._its(pod), pod.key)
+            self.state.put(self.its(pod), pod.key)
         self.agreement = Agreement(snapshot)
         self.found: list[Comparison] = []
         self._frameworks = Frameworks(self.state)
@@ -80,7 +80,7 @@ class OutOfOrder:
     def at(self, when: float, do: Callable[[float], None]) -> None:
         heapq.heappush(self._due, (when, next(self._number), do))
 
-    def _its(self, pod: Pod) -> Pod:
+    def its(self, pod: Pod) -> Pod:
         """The pod as the scheduler sees it."""
         if self._sees is None:
             return pod
@@ -137,7 +137,7 @@ class OutOfOrder:
             return
         self.state.drop(key)
         if pod is not None:
-            self.state.put(self._its(pod), key)
+            self.state.put(self.its(pod), key)
         self._queue += self._refused
         self._refused.clear()
         self._wake(now)
@@ -151,7 +151,7 @@ class OutOfOrder:
         self._deciding = False
         key = self._queue.pop(0)
         pod = self._pods.get(key)
-        pod = self._its(pod) if pod is not None else None
+        pod = self.its(pod) if pod is not None else None
         if pod is not None and pod.waits and key not in self.state.pods:
             framework = self._frameworks.of(pod.template)
             feasible = framework.feasible(pod.template)

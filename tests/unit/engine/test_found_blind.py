@@ -4,7 +4,8 @@ know of it. The scheduler's decisions alone tell, and nothing that rests on it i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.branches import Touched
 from rebalancer.engine.config import Witness
 from rebalancer.engine.framework import Framework, Frameworks
 from rebalancer.engine.state.cluster import ClusterState
@@ -41,15 +43,21 @@ from rebalancer.engine.version import (
     VOLUME_AFFINITY_REASON,
     Change,
 )
-from rebalancer.model.pod import PodTemplate
+from rebalancer.model.node import Toleration
+from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Snapshot
+from rebalancer.policy import ledger
+from rebalancer.policy.waits import HistoryRules
+from rebalancer.runtime.cycle import memory
 from tests.support.build import claim, node, pod, snapshot, volume
 from tests.support.build.base import Builder
 from tests.support.build.pods import PodBuilder
 from tests.support.scheduler.out_of_order import OutOfOrder, pods_like
+from tests.support.servers.api import FakeTime
 
 MOST = 500
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+Then = Callable[[float], None]
 Case = tuple[str, list[Any], list[PodBuilder]]
 """The server's version, what is there, and the pods that come, by their kinds."""
 
@@ -174,25 +182,45 @@ CASES: dict[Change, Callable[[], Case]] = {
 
 def watched(change: Change) -> tuple[Snapshot, list[PodTemplate], list[Comparison]]:
     """Pods come one after the other, and go again, until a decision disagrees."""
-    version, things, kinds = CASES[change]()
+    there, new = started(*CASES[change]())
+    scheduler = of_another_version(there, change)
+    come_and_go(scheduler, new, MOST)
+    found = scheduler.run(until=lambda c: c.result is Result.DISAGREES)
+    return there, [p.template for p in new], found
+
+
+def started(version: str, things: list[Any], kinds: list[PodBuilder]) -> tuple[Snapshot, list[Pod]]:
+    """What is there, and the pods that come."""
     cluster = snapshot(*things, *kinds, server_version=version)
     coming = {k.object["metadata"]["name"] for k in kinds}
     there = replace(cluster, pods=tuple(p for p in cluster.pods if p.name not in coming))
-    new = [p for p in cluster.pods if p.name in coming]
+    return there, [p for p in cluster.pods if p.name in coming]
+
+
+def of_another_version(there: Snapshot, change: Change) -> OutOfOrder:
     sees = without_pod_level if change is POD_LEVEL_RESOURCES else None
-    scheduler = OutOfOrder(there, other=change if sees is None else None, sees=sees, seed=1)
+    return OutOfOrder(there, other=change if sees is None else None, sees=sees, seed=1)
+
+
+def come_and_go(
+    scheduler: OutOfOrder,
+    new: list[Pod],
+    number: int,
+    quiet: Then = lambda _: None,
+    at_a_time: Sequence[int] = (4, 8, 12, 16),
+) -> None:
+    """`quiet` is called when a decision was judged, and nothing is under way."""
     chance = random.Random(1)
     alive: list[str] = []
-    for i in range(MOST):
+    for i in range(number):
         made = pods_like(chance.choice(new), 1)[0]
         made = replace(made, name=f"{made.name}-{i}", uid=f"{i}")
         scheduler.create([made], lambda _, i=i: i * 20.0)  # type: ignore[misc]
         alive.append(made.key)
-        while len(alive) > chance.choice((4, 8, 12, 16)):
+        while len(alive) > chance.choice(at_a_time):
             victim = alive.pop(chance.randrange(len(alive)))
             scheduler.at(i * 20.0 + 10, lambda now, victim=victim: scheduler.delete(victim, now))  # type: ignore[misc]
-    found = scheduler.run(until=lambda c: c.result is Result.DISAGREES)
-    return there, [p.template for p in new], found
+        scheduler.at(i * 20.0 + 19, quiet)
 
 
 def without_pod_level(template: PodTemplate) -> PodTemplate:
@@ -211,6 +239,219 @@ def test_it_is_found_and_nothing_that_rests_on_it_is_certain(change: Change) -> 
     state = ClusterState.of(cluster)
     state.witness = Witness(doubted={(last.profile, b): "otherwise" for b in last.branches})
     assert all("otherwise" in Framework(state).uncertainties(t) for t in templates)
+
+
+class _Everything(frozenset[Any]):
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("change", CASES, ids=[c.source for c in CASES])
+def test_no_number_of_decisions_makes_certain_what_rests_on_it(change: Change) -> None:
+    """Before it is found, too: were everything covered that decisions can show, no verdict would be certain
+    that is another one than the scheduler's."""
+    there, new = started(*CASES[change]())
+    scheduler = of_another_version(there, change)
+    otherwise = Differing(scheduler, new, lambda: _Everything())
+    come_and_go(scheduler, new, 60, otherwise)
+    scheduler.run()
+    assert otherwise.seen, "the verdicts differ at times"
+    assert not +otherwise.certain
+
+
+class Differing:
+    """Where engine and scheduler differ: how often was that seen, and for which pods was it certain?"""
+
+    def __init__(
+        self, scheduler: OutOfOrder, new: list[Pod], covered: Callable[[], Collection[tuple[str, str]]]
+    ) -> None:
+        self._scheduler, self._new, self._covered = scheduler, new, covered
+        self.seen = self.known = 0
+        self.certain = Counter[str]()
+
+    def __call__(self, now: float) -> None:
+        del now
+        s, covered = self._scheduler, self._covered()
+        ours, theirs = Frameworks(s.agreement.state), Frameworks(s.state)
+        for one in self._new:
+            framework, its = ours.of(one.template), s.its(one).template
+            certain = Touched(framework, one.template).covered(covered)
+            self.known += certain
+            if (framework.feasible(one.template) != theirs.of(its).feasible(its)).any():
+                self.seen += 1
+                self.certain[one.name] += certain
+
+
+def skewed(by: int) -> Callable[[PodTemplate], PodTemplate]:
+    def sees(t: PodTemplate) -> PodTemplate:
+        spread = tuple(msgspec.structs.replace(c, max_skew=c.max_skew + by) for c in t.spread)
+        return msgspec.structs.replace(t, spread=tuple(c for c in spread if c.max_skew > 0))
+
+    return sees
+
+
+def asking(share: float) -> Callable[[PodTemplate], PodTemplate]:
+    def sees(t: PodTemplate) -> PodTemplate:
+        return msgspec.structs.replace(t, requests={r: int(n * share) for r, n in t.requests.items()})
+
+    return sees
+
+
+def having(**fields: Any) -> Callable[[PodTemplate], PodTemplate]:
+    return lambda t: msgspec.structs.replace(t, **fields)
+
+
+OF_1_39: dict[str, Callable[[PodTemplate], PodTemplate]] = {
+    "it does not filter by spread": having(spread=()),
+    "it lets the skew be one more": skewed(1),
+    "it does not filter by taints": having(tolerations=(Toleration(operator="Exists"),)),
+    "it knows no tolerations": having(tolerations=()),
+    "it does not filter by selectors": having(node_selector={}),
+    "it wants twice the room": asking(2.0),
+    "it keeps a tenth of the room": asking(1.1),
+    "it wants a tenth less room": asking(0.9),
+    "it wants half the room": asking(0.5),
+}
+"""Changes of plain rules that no version has made; four of them reject fewer nodes, and no others."""
+
+
+def plainly() -> Case:
+    things: list[Any] = [
+        node(f"{z}-{i}").zone(z).room(cpu=2 + 2 * i, pods=20) for z in "abc" for i in range(2)
+    ]
+    tainted = node("t-0").zone("a").room(cpu=8, pods=20)
+    tainted.object["spec"]["taints"] = [{"key": "x", "value": "y", "effect": "NoSchedule"}]
+    kinds = [
+        pod("web").labels(app="web").requests(cpu="500m").spread("zone", 1),
+        pod("api").labels(app="api").requests(cpu="1").spread("hostname", 2),
+        pod("plain").requests(cpu="700m"),
+        spec(pod("chosen").requests(cpu="300m"), nodeSelector={ZONE: "a"}),
+        spec(pod("tolerant").requests(cpu="300m"), tolerations=[{"key": "x", "operator": "Exists"}]),
+    ]
+    return "v1.39.0", [*things, tainted], kinds
+
+
+def witnessed(
+    case: Case,
+    sees: Callable[[PodTemplate], PodTemplate] | None,
+    monkeypatch: pytest.MonkeyPatch,
+    prepare: Callable[[OutOfOrder], None] = lambda _: None,
+    at_a_time: Sequence[int] = (8, 16, 24, 36),
+) -> Differing:
+    """What decisions have shown, ten in a row being enough, and where that is not so."""
+    for module in (ledger, memory):
+        monkeypatch.setattr(module, "COVERED", 10)
+    there, new = started(*case)
+    scheduler, shown = OutOfOrder(there, sees=sees, seed=1), memory.Memory(FakeTime(), HistoryRules())
+    shown.begin()
+    shown.scheduler = lambda: "holder"
+    told, number = shown.listen(), 0
+    prepare(scheduler)
+
+    def covered() -> Collection[tuple[str, str]]:
+        nonlocal number
+        for c in scheduler.found[number:]:
+            told(replace(c, scheduler="holder"))
+        number = len(scheduler.found)
+        return shown.witness(there.server_version).covered
+
+    otherwise = Differing(scheduler, new, covered)
+    come_and_go(scheduler, new, 300, otherwise, at_a_time)
+    scheduler.run()
+    return otherwise
+
+
+@pytest.mark.parametrize("sees", OF_1_39.values(), ids=OF_1_39)
+def test_decisions_cover_no_rule_that_is_another_one(
+    sees: Callable[[PodTemplate], PodTemplate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    otherwise = witnessed(plainly(), sees, monkeypatch)
+    assert otherwise.seen, "the verdicts differ at times"
+    assert not +otherwise.certain
+
+
+def test_decisions_cover_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    otherwise = witnessed(plainly(), None, monkeypatch)
+    assert not otherwise.seen
+    assert otherwise.known > 100
+
+
+def preferring(zone: str, there: int) -> Case:
+    """Pods that like one zone, of which so many are in zone a."""
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    liking = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]
+        }
+    }
+    made = [pod(f"old-{i}").labels(app="web").on("a-0") for i in range(there)]
+    return (
+        "v1.39.0",
+        [*four(cpu=8), *made],
+        [spec(pod("web").labels(app="web").requests(cpu="500m").spread("zone", 1), affinity=liking)],
+    )
+
+
+def not_for_one(t: PodTemplate) -> PodTemplate:
+    return msgspec.structs.replace(t, tolerations=()) if t.labels.get("app") == "other" else t
+
+
+def with_another() -> Case:
+    version, things, kinds = plainly()
+    other = spec(
+        pod("other").labels(app="other").requests(cpu="300m"),
+        tolerations=[{"key": "x", "operator": "Exists"}],
+    )
+    return version, things, [kinds[-1], other]
+
+
+def half_full(node_name: str) -> Case:
+    things = [*four(cpu=8), pod("large").requests(cpu="4").on(node_name)]
+    return "v1.39.0", things, [pod("web").requests(cpu="500m")]
+
+
+def without(node_name: str) -> Callable[[OutOfOrder], None]:
+    """The scheduler leaves a node out for something that is not read here."""
+
+    def prepare(s: OutOfOrder) -> None:
+        full = pod("full").requests(cpu="8", memory="1Gi").on(node_name)
+        s.state.put(snapshot(*four(cpu=8), full).pods[0], "full")
+
+    return prepare
+
+
+def fewer_later(s: OutOfOrder) -> None:
+    for i in range(3):
+        s.at(3000.0 + i, lambda now, i=i: s.delete(f"default/old-{i}", now))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("case", "sees", "prepare", "at_a_time"),
+    [
+        (preferring("b", 2), having(spread=()), lambda _: None, [1]),
+        (preferring("a", 6), skewed(1), fewer_later, [2]),
+        (half_full("b-1"), None, without("b-1"), [8, 16, 24, 36]),
+        (("v1.39.0", four(cpu=8), [pod("web").requests(cpu="1")]), None, without("b-1"), [0]),
+        (with_another(), not_for_one, lambda _: None, [8, 16, 24, 36]),
+    ],
+    ids=[
+        "a rejection of nodes that nothing is drawn to",
+        "a rejection by more than one too many",
+        "nodes that are emptier than the one that is left out",
+        "nodes that are as good as the one that is left out",
+        "the same of other pods",
+    ],
+)
+def test_decisions_that_would_have_been_the_same_show_nothing(
+    case: Case,
+    sees: Callable[[PodTemplate], PodTemplate] | None,
+    prepare: Callable[[OutOfOrder], None],
+    at_a_time: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    otherwise = witnessed(case, sees, monkeypatch, prepare, at_a_time)
+    assert otherwise.seen, "the verdicts differ at times"
+    assert not +otherwise.certain
 
 
 SCORES = "which of the nodes that take a pod gets it is not predicted as certain, so that none disagrees"

@@ -85,6 +85,80 @@ def test_no_number_of_decisions_as_predicted_makes_a_move_certain_on_a_version_t
     assert not any(o.move.certain for o in run.report.outcomes)
 
 
+PLAIN = (
+    "NodeUnschedulable takes",
+    "TaintToleration takes",
+    "PodTopologySpread takes: In",
+    "PodTopologySpread rejects: In",
+    *(f"NodeResourcesFit takes, {r} {n}/8" for r in ("cpu", "memory", "pods") for n in range(1, 9)),
+)
+"""What the moves of `EIGHT` rest on."""
+
+
+def proved(without: str = "") -> Ledger:
+    """As after enough decisions of one scheduler that showed all of it, but for one thing."""
+    keys = (shown_key("1.38.0", "default-scheduler", b, "holder") for b in PLAIN if b != without)
+    return Ledger(shown={k: Shown(1.0, COVERED) for k in keys})
+
+
+@pytest.mark.parametrize(
+    ("without", "scheduler", "certain"),
+    [
+        ("", "holder", True),
+        ("", "another", False),
+        ("", "", False),
+        ("PodTopologySpread rejects: In", "holder", False),
+        ("PodTopologySpread takes: In", "holder", False),
+        ("NodeResourcesFit takes, memory 1/8", "holder", False),
+        ("NodeResourcesFit takes, memory 8/8", "holder", True),
+    ],
+    ids=["all is shown", "by another", "nobody knows whose", "no rejection", "no spread", "no room", "full"],
+)
+def test_what_the_schedulers_own_decisions_have_shown_makes_moves_certain(
+    without: str, scheduler: str, certain: bool
+) -> None:
+    def begun(memory: Memory) -> None:
+        memory.scheduler = lambda: scheduler
+
+    with Machine(EIGHT, version="1.38.0") as m:
+        m.keep(proved(without))
+        run = m.cycle(CANARY, begun=begun)
+    assert run.report.evicted == 8
+    assert {o.move.certain for o in run.report.outcomes} == {certain}
+    assert most_flying(run) == 2, "that is another question"
+
+
+@pytest.mark.parametrize("what", ["a disagreement", "a miss", "another scheduler"])
+def test_what_is_seen_in_the_middle_of_a_cycle_binds_the_next_eviction(what: str) -> None:
+    """A disagreement binds likely moves as well."""
+    name, told = ["holder"], list[Any]()
+    one = replace(comparison(Result.AGREES), version="1.38.0", profile="default-scheduler")
+
+    def begun(memory: Memory) -> None:
+        memory.scheduler = lambda: name[0]
+        told.append(memory.listen())
+
+    def during(_: float) -> None:
+        if sum(a.subresource == "eviction" for a in m.server.accesses) < 1:
+            return
+        if what == "a disagreement":
+            told[0](replace(one, result=Result.DISAGREES, branches=("PodTopologySpread rejects: In",)))
+        elif what == "a miss":
+            told[0](replace(one, missed=("PodTopologySpread takes: In",)))
+        else:
+            name[0] = "another"
+
+    with Machine(EIGHT, version="1.38.0") as m:
+        m.keep(proved())
+        m.time.during = during
+        run = m.cycle(CANARY, begun=begun)
+    certain = [o.move.certain for o in run.report.outcomes if o.status.value == "done"]
+    if what == "a disagreement":
+        assert certain == [True]
+    else:
+        assert certain == [True, *[False] * 7], "the next plan has them as likely"
+
+
 @pytest.mark.parametrize("version", ["1.36.2", "1.38.0"])
 def test_one_decision_that_was_not_as_predicted_stops_what_rests_on_it_on_every_version(version: str) -> None:
     with Machine(EIGHT, version=version) as m:
