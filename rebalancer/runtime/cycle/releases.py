@@ -547,8 +547,8 @@ class Releases:
                 return None
         restore(own, self._parts.patches, self._parts.leading)
         why = f"its label was given back: {o.back.why if o.back is not None else ''}"
-        astray = o.landed is not None and o.landed.expected is False
-        return self._ended(o, Fate.FAILED if o.at_fault and not astray else Fate.UNDONE, why)
+        elsewhere = o.landed is not None and o.landed.expected is False
+        return self._ended(o, Fate.FAILED if o.at_fault and not elsewhere else Fate.UNDONE, why)
 
     # -- what is seen
 
