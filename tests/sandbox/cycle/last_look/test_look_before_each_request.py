@@ -255,8 +255,8 @@ echo '"status": {{"token": "{token}"}}}}'
 
 
 PAIRS = [(a, CHANGES[(n + k) % len(CHANGES)]) for n, a in enumerate(ANSWERS) for k in (0, 3)]
-"""Each answer with two of the changes, each change after four answers at least: what is asked before a request
-does not know why it is sent again."""
+"""Each answer with two of the changes, each change after four answers at least: what is asked before a
+request does not know why it is sent again."""
 
 
 @pytest.mark.parametrize(("answer", "change"), PAIRS, ids=[f"{a}-{c.__name__}" for a, c in PAIRS])
