@@ -23,7 +23,7 @@ from rebalancer.planner.stays import shown_move
 from rebalancer.planner.waves.schedule import demands, waiting_moves
 from rebalancer.planner.waves.wave import wave_limits
 from rebalancer.policy.caps import Caps
-from rebalancer.policy.owners import not_looked_at
+from rebalancer.policy.owners import not_looked_at, unread_annotations
 
 _RESTS_ON_SCORES = (
     "soft constraints (ScheduleAnyway) are in scope: moves for them rest on the scheduler's scores"
@@ -148,6 +148,7 @@ def _planned(view: View, options: PlanOptions) -> Plan:
             *((_RESTS_ON_SCORES,) if soft is not None else ()),
             *((_LABELS_ASKED_FOR,) if _unlooked(options, whole) else ()),
             *not_looked_at(m.owner for m in whole),
+            *unread_annotations([m.owner for m in whole]),
         ),
         components=tuple(s.figures() for s in solved),
         demands=demands(waves, view.evictable, wave_limits(view.simulation, view.evictable)),

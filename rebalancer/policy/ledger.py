@@ -305,7 +305,7 @@ class Circuit(Struct, frozen=True, omit_defaults=True):
 
     `sooner`: the end for clocks by which `until` lies further ahead than any trip can mean. 0: none.
     `opened`: when it tripped last. `closed`: when a cycle that ended well closed it for good. 0: never.
-    `scope`: the namespaces that those who tripped it looked at; () = all.
+    `scope`: the namespaces that those who tripped it looked at (`configured.circuit_limits`); () = all.
     """
 
     until: Time = 0.0

@@ -453,6 +453,13 @@ def not_looked_at(owners: Iterable[Workload]) -> tuple[str, ...]:
     return (say,) if kinds else ()
 
 
+def unread_annotations(owners: Collection[Workload]) -> tuple[str, ...]:
+    """What a plan that moves pods of these owners assumes of owners that are not read, in a sentence."""
+    kinds = sorted({o.kind for x in owners for o in (x, x.owner) if o is not None} - WORKLOADS)
+    say = f"a {' or '.join(kinds)} is not read: an annotation counts on its pods or their namespace only"
+    return (say,) if kinds else ()
+
+
 def topmost(snapshot: Snapshot, pod: Pod) -> Workload | None:
     """The pod's Deployment if there is one, else its controller; None if the snapshot has none of them."""
     owner = snapshot.owner_of(pod.namespace, pod.owner)

@@ -345,7 +345,8 @@ class Scope(Group):
     be evicted one by one. Empty, because evicting one member often restarts all."""
     owner_kinds_allow: tuple[OwnerKind, ...] = ()
     """Kinds of custom controllers that recreate a deleted pod from the pod's own spec, for example CloneSet.
-    Empty, because an unknown controller may do anything."""
+    Empty, because an unknown controller may do anything. They are not read: annotate their pods, or the
+    namespace, to keep evictions away."""
     own_namespace: NamespaceOrEmpty = ""
     """The namespace in which the tool itself runs. Pods there are never evicted. Empty = the namespace of its
     service account, if it runs in a cluster."""

@@ -37,6 +37,7 @@ from rebalancer.runtime.observers.notices import SLACK, WEBHOOK, NoticeObserver
 from rebalancer.runtime.prevention import SteeringOptions
 from rebalancer.settings import Settings, plan_options
 from rebalancer.settings.loading import enabled_in_file
+from rebalancer.settings.settings import Scope
 from rebalancer.telemetry.start import TelemetryOptions
 from rebalancer.telemetry.webhooks import Mailboxes, Receiver
 
@@ -152,8 +153,23 @@ def circuit_limits(settings: Settings) -> CircuitLimits:
         displaced=b.max_displaced,
         late=b.max_late,
         pause=b.pause,
-        scope=settings.scope.namespaces.include or settings.scope.read_namespaces,
+        scope=_looked_at(settings.scope),
     )
+
+
+def _looked_at(scope: Scope) -> tuple[str, ...]:
+    """The namespaces of which a cycle sees violations; () = all. What narrows them further is part of each
+    name: who goes by something else does not look at all that these do."""
+
+    def narrowed(s: Scope) -> str:
+        return repr(
+            (s.mode, s.namespaces.exclude, s.namespace_selector, s.label_selector, s.owner_kinds_exclude)
+        )
+
+    said = narrowed(scope)
+    mark = "" if said == narrowed(Scope()) else f"?{sha256(said.encode()).hexdigest()[:8]}"
+    every = scope.namespaces.include or scope.read_namespaces
+    return tuple(name + mark for name in every) or ((mark,) if mark else ())
 
 
 def memory_of(

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.model.kinds import WORKLOADS
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End, Fate
 from rebalancer.planner import PlanOptions
@@ -140,6 +141,9 @@ def test_where_policy_allows_it_its_pods_are_spread(case: Case) -> None:
     assert run.report.end is End.COMPLETE, run.report.message
     assert run.report.evicted == 2
     assert run.zones() == [2, 2]
+    unread = {case.allow} - WORKLOADS - {""}
+    said = " ".join(run.story.plans[0].assumptions)
+    assert all(f"a {kind} is not read: an annotation counts on its pods" in said for kind in unread)
 
 
 CLOSED = {name: case for name, case in CASES.items() if case.allow}

@@ -531,6 +531,17 @@ def test_who_looks_at_a_part_closes_a_breaker_for_that_part_only(
 def test_who_may_read_some_namespaces_only_looks_at_a_part() -> None:
     settings = Settings.model_validate({"scope": {"readNamespaces": ["quiet"]}})
     assert circuit_limits(settings).scope == ("quiet",)
+    for narrower in (
+        {"mode": "opt-in"},
+        {"namespaces": {"exclude": ["shop"]}},
+        {"labelSelector": {"matchLabels": {"a": "b"}}},
+    ):
+        (looks_at,) = circuit_limits(Settings.model_validate({"scope": narrower})).scope
+        (also,) = circuit_limits(
+            Settings.model_validate({"scope": {**narrower, "readNamespaces": ["quiet"]}})
+        ).scope
+        assert len({looks_at, also, "quiet"}) == 3
+    assert circuit_limits(Settings()).scope == ()
 
 
 def test_a_breaker_that_was_opened_a_year_ahead_is_open_from_now_on_and_not_for_a_year() -> None:
