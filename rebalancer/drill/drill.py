@@ -18,6 +18,7 @@ from rebalancer.model.pod import PodTemplate
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Group, conflicts_at_all
 from rebalancer.planner.cluster.simulation import key_of
+from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.planner.objective import OnProgress, unwatched
 from rebalancer.planner.plan import Plan
 from rebalancer.spread.arrays import Bools, Ints
@@ -37,7 +38,8 @@ def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         else p
         for p in snapshot.pods
     )
-    return replace(snapshot, pods=pods)
+    added = [n for n in plan.new_nodes if any(n.name == m.predicted for m in plan.moves)]
+    return with_nodes(replace(snapshot, pods=pods), added)
 
 
 # Nodes of which each pod is known to find another node, so that no replay is needed.

@@ -25,6 +25,7 @@ from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import Group
 from rebalancer.planner.cluster.simulation import Simulation, key_of
 from rebalancer.planner.cluster.waiting import Placing, Waits, at_rest, by_template
+from rebalancer.planner.new_nodes import cluster_autoscaler
 from rebalancer.planner.objective import Effort, planned
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners
@@ -241,8 +242,7 @@ class Replays:
 
     @cached_property
     def _autoscaled(self) -> bool:
-        templates = (g.template.labels for g in self._survey.snapshot.live)
-        return any("cluster-autoscaler" in labels.get(k, "") for labels in templates for k in _APP)
+        return cluster_autoscaler(self._survey.snapshot)
 
     def _remedy(self, subject: Subject, change: Change, before: _Figures, after: _Figures) -> Remedy:
         return Remedy(
@@ -275,7 +275,6 @@ class Replays:
         return f"{', '.join(fields)}; {holds}"
 
 
-_APP = ("app.kubernetes.io/name", "app", "k8s-app")
 _DEFAULTS = {"nodeTaintsPolicy": "Ignore", "nodeAffinityPolicy": "Honor", "minDomains": 1}
 
 

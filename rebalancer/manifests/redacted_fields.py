@@ -615,7 +615,7 @@ KINDS: dict[str, Rule] = {
             limits=_QUANTITIES,
             replicas=same,
         ),
-        status=fields(resources=_QUANTITIES),
+        status=fields(resources=_QUANTITIES, conditions=_CONDITION_LIST),
     ),
     "NodeClaim": fields(
         metadata=META,

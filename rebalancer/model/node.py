@@ -367,9 +367,14 @@ class NodePoolSpec(Struct, frozen=True, rename="camel", eq=False):
 
 
 class NodePoolStatus(Struct, frozen=True, rename="camel", eq=False):
-    """What its nodes have in all."""
+    """What its nodes have in all, and whether Karpenter can use it."""
 
     resources: dict[str, str | int | float] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+_BY_PROVIDERS = ("kubernetes.io", "karpenter.sh", "k8s.aws", "azure.com", "amazonaws.com", "google.com")
+"""What the domains of labels end in that nodes have without their NodePool."""
 
 
 class NodePool(Struct, frozen=True, rename="camel", eq=False):
@@ -379,11 +384,43 @@ class NodePool(Struct, frozen=True, rename="camel", eq=False):
     spec: NodePoolSpec = NodePoolSpec()
     status: NodePoolStatus = NodePoolStatus()
 
+    @property
+    def works(self) -> bool:
+        """Whether Karpenter, as it says, can add nodes for pods that wait."""
+        said = {c.type: c.status for c in self.status.conditions}
+        there = self.metadata.deletion_timestamp is None and self.spec.replicas is None
+        return there and said.get("Ready") == "True" and said.get("NodeRegistrationHealthy") != "False"
+
+    def names(self, key: str) -> bool:
+        """Whether it says what this label of its nodes is, or may be."""
+        asked = self.spec.template.spec.requirements
+        return key in self.spec.template.metadata.labels or any(r.key == key for r in asked)
+
+    def defines(self, key: str) -> bool:
+        """Whether its nodes have this label: what it does not name itself, a provider sets."""
+        return self.names(key) or key.partition("/")[0].endswith(_BY_PROVIDERS)
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Those that it names for this label; empty: none, or it does not name them."""
+        if (one := self.spec.template.metadata.labels.get(key)) is not None:
+            return (one,)
+        asked = (r for r in self.spec.template.spec.requirements if r.key == key and r.operator == "In")
+        return next((r.values for r in asked), ())
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those that all its nodes have, as far as it says."""
+        keys = {r.key for r in self.spec.template.spec.requirements}
+        single = {k: v[0] for k in keys if len(v := self.values(k)) == 1}
+        return {**self.spec.template.metadata.labels, **single}
+
     def adds(self, labels: Mapping[str, str]) -> bool:
         """Whether it may add a node with these labels."""
         known, asked = self.spec.template.metadata.labels, self.spec.template.spec.requirements
         return self.spec.replicas is None and all(
-            known.get(key, value) == value and all(r.allows(value) for r in asked if r.key == key)
+            self.defines(key)
+            and known.get(key, value) == value
+            and all(r.allows(value) for r in asked if r.key == key)
             for key, value in labels.items()
         )
 

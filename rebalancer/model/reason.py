@@ -78,6 +78,7 @@ class ReasonCode(StrEnum):
     DID_NOT_HELP = "did-not-help"
     EVICTION_LOOP = "eviction-loop"
     NODES_REMOVED = "nodes-removed"
+    NO_NODE_CAME = "no-node-came"
     DOMAIN_OUT = "domain-out"
     # The world is no longer the one that was planned for.
     CHANGED_SINCE_PLAN = "changed-since-plan"

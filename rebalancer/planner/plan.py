@@ -9,6 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
+from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import WOULD_NOT_HELP, Finding, Reason, ReasonCode
 from rebalancer.model.workload import Workload
@@ -30,7 +32,8 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     that leaves the move to a later cycle, None if it may be made in this one. `approved`: by whom, if anybody
     had to. `worth`: how many pods fewer go with the fullest domain, for each eviction of its owner.
     `release_label`: the label whose loss makes the ReplicaSet let go of the pod, "" unless it is replaced
-    first; `released`: as it runs on then.
+    first; `released`: as it runs on then. `awaits`: where (key=value) an autoscaler has to add a node for the
+    replacement, which `destinations` stand for; empty: the node is there.
     """
 
     pod: Pod
@@ -48,11 +51,19 @@ class Move(Struct, frozen=True, eq=False, kw_only=True):
     method: Method = Method.EVICT
     release_label: str = ""
     released: PodTemplate | None = None
+    awaits: tuple[str, ...] = ()
 
     @property
     def release(self) -> Release | None:
         """How the pod is released, if it is replaced first."""
         return Release(self.release_label, self.released) if self.released is not None else None
+
+    def came(self, node: Node) -> bool:
+        """Whether this is such a node as is waited for."""
+        keys = {d.partition("=")[0] for d in self.awaits} - {HOSTNAME}
+        return node.name != self.pod.node_name and all(
+            f"{k}={node.labels.get(k)}" in self.awaits for k in keys
+        )
 
 
 class ConstraintResult(Struct, frozen=True, eq=False, kw_only=True):
@@ -142,7 +153,7 @@ class Cause(StrEnum):
 
     NOT_PLACED = "not-placed"
     FORBIDDEN = "forbidden"
-    NOT_REACHABLE = "not-walkable"
+    NOT_WALKABLE = "not-walkable"
     GAVE_UP = "search-gave-up"
 
     @property
@@ -155,7 +166,7 @@ _WORDS = {
     Cause.NOT_PLACED: "whatever is evicted, the scheduler keeps pods out of where they would have to go, or "
     "another constraint would end worse",
     Cause.FORBIDDEN: "moves are forbidden: not certain, or in favour of Pending pods or leaving nodes",
-    Cause.NOT_REACHABLE: "no order of evictions was found in which none does harm",
+    Cause.NOT_WALKABLE: "no order of evictions was found in which none does harm",
     Cause.GAVE_UP: "the search, or the proof, gave up (planner.effort)",
 }
 
@@ -174,7 +185,8 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     `assumptions`: what the prediction rests on, in sentences. `components`: those with an excess.
     `least_excess`: no placement leaves less excess of hard constraints in scope; `least_exact`: one leaves as
     much. `between`: why more stays. `demands`: why it takes more than one wave. `steps`: what it took
-    (`planner.effort`). `findings` are none of the planner's: `findings.plan_with_findings` joins them.
+    (`planner.effort`). `new_nodes`: those that could be added, of which its move waits for one. `findings`
+    are none of the planner's: `findings.plan_with_findings` joins them.
     """
 
     constraints: tuple[ConstraintResult, ...]
@@ -190,6 +202,7 @@ class Plan(Struct, frozen=True, eq=False, kw_only=True):
     least_exact: bool = True
     between: tuple[Between, ...] = ()
     steps: int = 0
+    new_nodes: tuple[Node, ...] = ()
 
     @property
     def excess(self) -> int:

@@ -17,6 +17,7 @@ from rebalancer.planner.constraints import HardConstraints, Results, SoftConstra
 from rebalancer.planner.hard import TURNS, Planned
 from rebalancer.planner.least import Stays, least
 from rebalancer.planner.moves import JudgedMove, Wave, in_order, victim_order
+from rebalancer.planner.new_nodes import into_new_node
 from rebalancer.planner.objective import for_proof, planned
 from rebalancer.planner.plan import Move, Plan, PlanOptions, Refusal, reason
 from rebalancer.planner.stays import shown_move
@@ -52,11 +53,11 @@ def plan_view(view: View, options: PlanOptions) -> Plan:
 
     Repairs that are not worth their evictions are left out as a whole, so that no chain is half done.
     """
-    made, left_alone = _planned(view, options), dict(options.policy.waiting_owners)
+    made, left_alone = _whole(view, options), dict(options.policy.waiting_owners)
     while (poor := _not_worth_it(made, options.policy.min_worth)) and not poor.keys() <= left_alone.keys():
         left_alone |= poor
         options = replace(options, policy=replace(options.policy, waiting_owners=left_alone))
-        made = _planned(view_of(view.snapshot, options), options)
+        made = _whole(view_of(view.snapshot, options), options)
     worth = {owner: saved / moves for owner, (saved, moves) in _bought(made).items()}
     return replace(made, moves=tuple(replace(m, worth=worth[m.owner.key]) for m in made.moves))
 
@@ -88,6 +89,13 @@ def _not_worth_it(made: Plan, least: float) -> dict[str, Reason]:
         for owner, (saved, moves) in _bought(made).items()
         if saved < least * moves
     }
+
+
+def _whole(view: View, options: PlanOptions) -> Plan:
+    made = _planned(view, options)
+    if made.moves or not options.policy.into_new_nodes:
+        return made
+    return into_new_node(view, options, made, lambda s, o: _planned(view_of(s, o), o))
 
 
 @bulk_work()

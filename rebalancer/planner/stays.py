@@ -203,7 +203,7 @@ class Explainer:
         code = ReasonCode.NEEDS_PREEMPTION if preempts else ReasonCode.NO_FEASIBLE_NODE
         found = reason(code, "its replacement would find no node; " + "; ".join(sentences))
         if more := self._may_be_added(group, replacement, [group.names[int(d)] for d in emptiest]):
-            found = replace(found, message=f"{found.message}; {more}")
+            found = replace(found, message=f"{found.message}; {more}", remedy=_WAIT_FOR_IT)
         return replace(found, numbers=numbers)
 
     def _may_be_added(self, group: Group, replacement: PodTemplate, names: Sequence[str]) -> str:
@@ -239,6 +239,12 @@ class Explainer:
         for p in self._simulation.state.pods.values():
             found[p.row] = min(found[p.row], p.template.priority)
         return found
+
+
+_WAIT_FOR_IT = (
+    "make room, or add a node, in the emptier domains; evictions.intoNewNodes: true lets a pod that is "
+    "replaced first wait for the autoscaler"
+)
 
 
 def _what_is_left(pool: NodePool, replacement: PodTemplate) -> str:

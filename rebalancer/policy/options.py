@@ -124,8 +124,10 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     not its ReplicaSet), and why. `runtime_classes`: those that are known, by name. `held`: why no pod may be
     evicted at all. `approval`: which evictions wait for somebody; `approved`: what may go of them. `method`:
     how pods are moved whose workload says nothing of it; auto: replace first where its budget allows no
-    disruption. `max_released`: how many pods may be
-    released together. `no_release`: why none may be. `label_users`: None where nobody has looked.
+    disruption. `max_released`: how many pods may be released together. `into_new_nodes`: whether a pod that
+    is replaced first may wait for a node that has to be added; `auto_first`: auto replaces first whatever a
+    budget says, as in such a plan. `no_release`: why none may be. `label_users`: None where nobody has
+    looked.
     """
 
     namespaces_include: tuple[str, ...] = ()
@@ -166,6 +168,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     in_flight_per_owner: Limit = Limit(percent=10)
     method: Literal["evict", "replaceFirst", "auto"] = "evict"
     max_released: int = 5
+    into_new_nodes: bool = False
+    auto_first: bool = False
     no_release: Reason | None = None
     label_users: LabelUsers | None = None
     min_worth: float = 0.0

@@ -86,15 +86,15 @@ class ReplaceFirst:
         self._wanted: dict[str, str] = {}
         self._releases: dict[tuple[int, int], tuple[Pod, Release | Reason]] = {}
 
-    def of(self, pod: Pod) -> Release | Reason | None:
+    def of(self, pod: Pod, *, auto_first: bool = False) -> Release | Reason | None:
         """How the pod is released; why it cannot be, though its workload is to be replaced first; None where
-        that is not asked for."""
+        that is not asked for. `auto_first`: see `PolicyOptions`."""
         owner = self._owners.of(pod)
         wanted = self._method(owner) if owner is not None else "evict"
         if owner is None or wanted == "evict":
             return None
-        kept = self._budgets.why_not(pod)
-        if kept.code is not ReasonCode.PDB_EXHAUSTED if kept is not None else wanted == "auto":
+        kept, evicts = self._budgets.why_not(pod), not (auto_first or self._options.auto_first)
+        if kept.code is not ReasonCode.PDB_EXHAUSTED if kept is not None else wanted == "auto" and evicts:
             return None  # the Eviction API would refuse it at the end as well, or takes it as it is
         if (reason := self._as_it_is(pod)) is not None:
             return reason
@@ -103,15 +103,6 @@ class ReplaceFirst:
         if known is None:
             known = self._releases[alike] = pod, self._found(pod, owner)
         return known[1]
-
-    def why_not(self, pod: Pod, label: str) -> Reason | None:
-        """Why the pod is not released now by this label, as it was planned. Whether its budget still asks for
-        that is all one: that changes with each replacement."""
-        owner, how = self._owners.of(pod), self.of(pod)
-        if owner is None or self._method(owner) == "evict":
-            return _no("its workload is not to be replaced first any more")
-        who = next(self._users(label, pod, without_label(pod.template, label)), "")
-        return how if isinstance(how, Reason) else _no(f"{who} {label}") if who else None
 
     def _method(self, owner: Workload) -> str:
         """What the settings say, or the annotation of the topmost owner; an unknown word of it says evict."""

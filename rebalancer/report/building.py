@@ -147,6 +147,11 @@ def _waits_for(plan: Plan) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _awaited(move: Move, key: str) -> tuple[str, ...]:
+    """The domains of this key in which a node has to be added."""
+    return tuple(d.partition("=")[2] for d in move.awaits if d.startswith(f"{key}="))
+
+
 def _eviction(
     move: Move, plan: Plan, domains: _DomainsOfNodes, waits_for: tuple[str, ...], away: int
 ) -> EvictionReport:
@@ -155,7 +160,12 @@ def _eviction(
     return EvictionReport(
         move,
         tuple(
-            Fix(i, key, domains.among((move.pod.node_name,), key)[0], domains.among(landing, key))
+            Fix(
+                i,
+                key,
+                domains.among((move.pod.node_name,), key)[0],
+                _awaited(move, key) or domains.among(landing, key),
+            )
             for i, key in keys
         ),
         waits_for,

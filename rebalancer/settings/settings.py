@@ -432,6 +432,10 @@ class Evictions(Group):
     max_released: int = Field(default=5, ge=1)
     """How many pods may be released by replaceFirst and not yet be evicted, in the whole cluster. 5, because
     each of them runs beside its replacement and takes room."""
+    into_new_nodes: bool = False
+    """Whether a pod that is replaced first may wait for a node that Karpenter has yet to add, where no
+    present node would take its replacement: one pod at a time, for readyTimeout at most. With method auto or
+    replaceFirst. false, because nodes cost money."""
     per_second: float = Field(default=1.0, ge=0)
     """How many pods are evicted per second. 1.0, because people can follow that, and faster gains
     nothing. 0 = as fast as the API server answers."""

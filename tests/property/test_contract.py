@@ -6,22 +6,33 @@ Small clusters are judged through every landing and every order of a wave, large
 from __future__ import annotations
 
 import json
+from collections import Counter
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rebalancer.model.reason import ReasonCode
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner import plan
-from rebalancer.planner.plan import PlanOptions
+from rebalancer.planner.plan import Plan, PlanOptions
 from rebalancer.policy.options import Limit, PolicyOptions
 from tests.perf.clusters.tight import items, small
+from tests.support.build import decoded, node, node_pool, objects
+from tests.support.build.base import KEYS
 from tests.support.clusters.random_clusters import clusters, released
 from tests.support.judge.plans import told
 from tests.support.judge.verdict import Verdict, judge_plan
+from tests.support.scheduler.owners import released as released_pod
+from tests.support.scheduler.owners import replacement
 from tests.support.scheduler.plain import Json
+from tests.support.scheduler.state import State, feasible
 
 NEVER_WORSE = {"raised", "pending", "budget", "protected", "adopted", "exception"}
 HELPS = {"elsewhere", "astray", "returned", "not-kept-out", "aimless"}
@@ -177,3 +188,56 @@ def test_clause_13_replace_first_on_larger_clusters(objects: list[Json]) -> None
 @given(released("tiny", pending=True))
 def test_clause_13_replace_first_with_pods_pending(objects: list[Json]) -> None:
     holds(verdict(objects), NEVER_WORSE | HELPS)
+
+
+@given(released("tiny"), st.sets(st.sampled_from("abcd"), min_size=1))
+def test_clause_13_a_pod_waits_for_a_node_only_where_each_that_could_come_does_no_harm(
+    listed: list[Json], zones: set[str]
+) -> None:
+    """No present node takes its replacement, and by the plain filter each new one alone does as planned."""
+    full = tightened(listed)
+    pools = objects(node_pool("default", zones=sorted(zones)))
+    found = plan(decoded([*full, *pools]), PlanOptions(policy=PolicyOptions(into_new_nodes=True)))
+    if not any(m.awaits for m in found.moves):
+        return
+    ((move,),) = found.waves
+    state = State.of(full)
+    old = released_pod(state.pods[move.pod.key], move.release_label)
+    new = replacement(state, state.pods[move.pod.key])
+    assert feasible(state.with_pods([old]), new) == []
+    assert not any(
+        (p["spec"].get("priority") or 0) < (new["spec"].get("priority") or 0) for p in state.holding()
+    )
+    for zone in sorted(zones):
+        (came,) = objects(node(f"new-{zone}").zone(zone).cpu(64))
+        if takes := feasible(State.of([*full, came]).with_pods([old]), new):
+            assert takes == [f"new-{zone}"]
+            assert f"{KEYS['zone']}={zone}" in move.awaits or KEYS["zone"] not in str(move.awaits)
+            there = replace(move, destinations=tuple(takes), predicted=takes[0], certain=True)
+            alone = partial(planned_before, replace(found, moves=(there,)))
+            judged = judge_plan([*full, came], alone, plays=2, again=False, compare=False, cycles=False)
+            judged.listed = full
+            holds(judged, NEVER_WORSE | HELPS)
+
+
+def planned_before(made: Plan, snapshot: Snapshot) -> Plan:  # noqa: ARG001
+    return made
+
+
+def tightened(listed: list[Json]) -> list[Json]:
+    """The cluster without further room in the zone of the fewest pods."""
+    zone_of = {
+        o["metadata"]["name"]: o["metadata"]["labels"].get(KEYS["zone"], "")
+        for o in listed
+        if o["kind"] == "Node"
+    }
+    there = Counter(o["spec"].get("nodeName") for o in listed if o["kind"] == "Pod")
+    pods = Counter(dict.fromkeys(zone_of.values(), 0))
+    for name, number in there.items():
+        pods[zone_of.get(name, "")] += number
+    fewest = min(sorted(set(zone_of.values())), key=lambda z: pods[z])
+    made = deepcopy(listed)
+    for o in made:
+        if o["kind"] == "Node" and zone_of[o["metadata"]["name"]] == fewest:
+            o["status"]["allocatable"]["pods"] = str(there[o["metadata"]["name"]])
+    return made

@@ -151,6 +151,8 @@ def domains_reached(
 ) -> frozenset[str]:
     """The domains (key=value) of the constraints that the move mends, on these nodes."""
     keys = {plan.constraints[i].constraint.topology_key for i in move.fixes}
+    if move.awaits:
+        return frozenset(d for d in move.awaits if d.partition("=")[0] in keys)
     return frozenset(f"{key}={labels.get(node, {}).get(key, '')}" for key in keys for node in nodes)
 
 

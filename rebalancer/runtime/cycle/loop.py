@@ -134,9 +134,9 @@ def after_plan(
 
 
 def strays(every: Sequence[Outcome]) -> str:
-    """Why no further eviction can be predicted: two replacements of one owner landed elsewhere; else ""."""
-    elsewhere = Counter(o.move.owner.key for o in every if o.expected is False)
-    owner, times = elsewhere.most_common(1)[0] if elsewhere else ("", 0)
+    """Why no further eviction can be predicted: two replacements of one owner were astray; "" if not so."""
+    astray = Counter(o.move.owner.key for o in every if o.expected is False)
+    owner, times = astray.most_common(1)[0] if astray else ("", 0)
     return f"{times} replacements of {owner} landed where the plan did not expect them" if times > 1 else ""
 
 
@@ -198,15 +198,17 @@ class Cycle:
                     snapshot = self._read()
                     if isinstance(snapshot, NextStep):
                         return snapshot
+            waited = self._plan is not None and any(m.awaits for m in self._plan.moves)
             try:
                 plan = self._plan = p.plan(snapshot)
             except StopAskedError:
                 return STOPPED
             self._plans += 1
-            if self._first is None:
-                self._first = plan
+            self._first = self._first or plan
+            if plan is self._first or waited:
+                # The node that was waited for opens what an earlier plan could not have.
                 limit = p.limits.max_evictions
-                self._most = limit if limit is not None else 2 * len(plan.moves)
+                self._most = limit if limit is not None else self._evicted() + 2 * len(plan.moves)
             p.observer.on_plan(snapshot, plan)
             if not plan.moves:
                 return _nothing_left(snapshot, plan)

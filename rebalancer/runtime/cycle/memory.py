@@ -62,16 +62,16 @@ from rebalancer.policy.owners import Owners
 from rebalancer.policy.release import released
 from rebalancer.policy.waits import (
     Account,
+    Doors,
     HistoryRules,
-    Openings,
     Paused,
     account,
     came_back,
+    doors_of,
     held_back,
     marked,
     moment,
     opened_lately,
-    openings_of,
     out_for,
     pairs,
     room_of,
@@ -103,16 +103,16 @@ def fate_of(outcome: Outcome) -> Fate | None:
         return outcome.status
     if outcome.expected is None:
         return Fate.UNSEEN
-    return Fate.DONE if outcome.expected else Fate.ELSEWHERE
+    return Fate.DONE if outcome.expected else Fate.ASTRAY
 
 
 def counted_in(totals: Totals, fate: Fate, method: str = "") -> Totals:
     """The totals with one more eviction that ended so."""
-    done, away, failed = fate is Fate.DONE, fate is Fate.ELSEWHERE, fate is Fate.FAILED
+    done, away, failed = fate is Fate.DONE, fate is Fate.ASTRAY, fate is Fate.FAILED
     return Totals(
         evictions=totals.evictions + 1,
         as_predicted=totals.as_predicted + done,
-        elsewhere=totals.elsewhere + away,
+        astray=totals.astray + away,
         failed=totals.failed + failed,
         in_a_row=0 if away or failed else totals.in_a_row + done,
         replaced=totals.replaced + (done and bool(method)),
@@ -308,7 +308,7 @@ def young(
         if stabilizing(began, rules, now) is not None
         and (
             reason := stabilizing(
-                began, rules, now, _settled(snapshot, results[i], ledger.openings, rules, latest)
+                began, rules, now, _settled(snapshot, results[i], ledger.doors, rules, latest)
             )
         )
     }
@@ -326,7 +326,7 @@ def young(
 
 
 def _settled(
-    snapshot: Snapshot, result: ConstraintResult, openings: Openings, rules: HistoryRules, latest: float
+    snapshot: Snapshot, result: ConstraintResult, doors: Doors, rules: HistoryRules, latest: float
 ) -> float:
     """When all domains with the fewest pods that have come back, or were opened, not long ago have settled;
     never, where one has not: infinity."""
@@ -338,7 +338,7 @@ def _settled(
     settled = (
         min(
             came_back(nodes, rules, latest),
-            opened_lately(nodes, openings.get(f"{key}={domain}", {}), rules, latest),
+            opened_lately(nodes, doors.get(f"{key}={domain}", {}), rules, latest),
         )
         for domain, nodes in lowest.items()
     )
@@ -386,13 +386,17 @@ def undone(
     """Owner → why it is left alone: wherever a replacement of this plan may land, the pair of domains is
     undone_pairs."""
     tired = undone_pairs(ledger, rules, now)
-    if not tired:
+    in_vain = undone_pairs(ledger, rules, now, Fate.UNDONE)
+    if not (tired or in_vain):
         return {}
-    labels = {n.name: n.labels for n in snapshot.nodes}
+    labels = {n.name: n.labels for n in (*snapshot.nodes, *plan.new_nodes)}
     left = domains_left(snapshot, plan)
     found: dict[str, Reason] = {}
     for move in plan.moves:
         leaves = left(move)
+        for pair in pairs(leaves, move.awaits):
+            if pair in in_vain:
+                found.setdefault(move.owner.key, why(pair, in_vain[pair], now, waited=True))
         there = [pairs(leaves, same_keys(leaves, labels.get(d, {}))) for d in move.destinations]
         if there and all(any(p in tired for p in ps) for ps in there):
             pair = next(p for p in there[0] if p in tired)
@@ -593,7 +597,7 @@ class Memory(SharedLedger):
         entries = cut_off(self.ledger.entries, alive, apart)
         self.ledger = replace(
             self.ledger,
-            openings=openings_of(snapshot.nodes, keys, self.ledger.openings, now),
+            doors=doors_of(snapshot.nodes, keys, self.ledger.doors, now),
             entries=marked(ready_late(entries, pods), snapshot.nodes, now),
             counted=recent(self.ledger.counted, now),
         )
@@ -630,9 +634,9 @@ class Memory(SharedLedger):
 
     def out_for(self, template: PodTemplate, nodes: Sequence[Node], paused: Paused) -> dict[str, Reason]:
         """Why no pod of the template moves: domains that it could use and that are out, by these nodes."""
-        now, openings = self._clock.now(), self.ledger.openings
-        keys = {d.partition("=")[0] for d in openings}
-        seen = openings_of(nodes, keys, openings, self._clock.latest())
+        now, doors = self._clock.now(), self.ledger.doors
+        keys = {d.partition("=")[0] for d in doors}
+        seen = doors_of(nodes, keys, doors, self._clock.latest())
         return out_for(template, nodes, seen, paused, self.in_force.out_wait, now)
 
     def earlier(self) -> Earlier:
@@ -741,6 +745,7 @@ class Memory(SharedLedger):
                     constraint_id(plan.constraints[i].constraint): plan.constraints[i].excess for i in m.fixes
                 },
                 leaves=tuple(left),
+                into=m.awaits,
                 cluster=prints.of(m.owner, (m.pod.node_name, m.predicted)),
                 reason=m.reason,
                 approved=m.approved,
@@ -769,7 +774,9 @@ class Memory(SharedLedger):
                 entries.append(replace(e, fate=fate, message=outcome.message))
                 continue
             node = self._nodes.get(outcome.node)
-            into = same_keys(e.leaves, node.labels) if node is not None else ()
+            missed = outcome.reason is not None and outcome.reason.code is ReasonCode.NO_NODE_CAME
+            known = node is not None and not missed
+            into = same_keys(e.leaves, node.labels) if known and node else outcome.move.awaits
             room = room_of(self._nodes.values(), (d.partition("=")[0] for d in into))
             settled = replace(
                 e,
@@ -779,11 +786,12 @@ class Memory(SharedLedger):
                 gates=outcome.gates,
                 into=into,
                 room=tuple(room[d] for d in into),
+                shrank=tuple(self._clock.latest() for _ in into) if missed else e.shrank,
                 message=outcome.message if fate is not Fate.DONE else "",
             )
             entries.append(settled)
             totals = counted_in(totals, fate, e.method)
-            if fate in (Fate.DONE, Fate.ELSEWHERE):
+            if fate in (Fate.DONE, Fate.ASTRAY):
                 self._verdicts.landed(agrees=fate is Fate.DONE)
                 self._landed.append((outcome.node, self._clock.monotonic()))
         self.ledger = replace(self.ledger, entries=tuple(entries), totals=totals)

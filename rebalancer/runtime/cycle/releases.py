@@ -177,6 +177,8 @@ class _Open:
         self.back_at = 0.0
         self.at_fault = False
         """Whether it was undone because of the replacement, not of what others did."""
+        self.unplaced = False
+        """Whether the replacement was on no node then."""
         self.seen_mark = since is None
         self.referred = False
         """Whether it has a reference to a ReplicaSet that nobody owns."""
@@ -348,6 +350,7 @@ class Releases:
                 reason=entry.reason if entry is not None else "",
                 method=Method.REPLACE_FIRST,
                 release_label=mark.label,
+                awaits=entry.into if entry is not None else (),
             )
             deployment = top.name if top is not None and top.kind == "Deployment" else ""
             self._follow(_Open(move, look, owner.name if owner is not None else "", deployment, None))
@@ -465,6 +468,7 @@ class Releases:
                 if next_.takes_ready:
                     say = f"{pod.key} had to be given back, which took a Ready pod: {next_.why}"
                     self._memory.doubt_release(say)
+                o.unplaced = any(not p.node_name for p in self._own(o, _Glance(self._parts.watched)))
                 self._parts.patches.give_back(pod, seen.mark, o.deployment, fresh)
                 o.back, o.back_at = next_, self._clock.monotonic()
                 o.at_fault = not (seen.held or seen.stopping or seen.moved_on) and seen.known
@@ -547,8 +551,11 @@ class Releases:
                 return None
         restore(own, self._parts.patches, self._parts.leading)
         why = f"its label was given back: {o.back.why if o.back is not None else ''}"
-        elsewhere = o.landed is not None and o.landed.expected is False
-        return self._ended(o, Fate.FAILED if o.at_fault and not elsewhere else Fate.UNDONE, why)
+        astray = o.landed is not None and o.landed.expected is False
+        missed = o.at_fault and bool(o.move.awaits) and (astray or o.unplaced)
+        status = Fate.FAILED if o.at_fault and not (astray or missed) else Fate.UNDONE
+        reason = Reason(ReasonCode.NO_NODE_CAME, why) if missed else None
+        return replace(self._ended(o, status, why), reason=reason)
 
     # -- what is seen
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.kube.errors import KubeError
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod
 from rebalancer.model.snapshot import Identity, Snapshot
 from rebalancer.model.workload import Workload
@@ -31,8 +32,8 @@ from rebalancer.runtime.cycle.clock import Clock
 #
 # - Of its chain (`chains`) all moves of earlier waves have landed, each on one of its planned destinations.
 # What is certain stays right wherever on them they landed. If one was not evicted, what follows in the
-# chain waits for a new plan; if its replacement is stuck or landed elsewhere, the whole chain does. Other
-# chains go on.
+# chain waits for a new plan; if its replacement is stuck or went astray, the whole chain does. Other chains
+# go on.
 # - A move that is not certain rests on where everything before it landed. It starts only if all moves of
 # earlier waves landed exactly as predicted, because then the cluster is as the plan has it.
 #
@@ -205,6 +206,10 @@ class Watched(Protocol):
         """All pods by namespace and name."""
         ...
 
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes."""
+        ...
+
     def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         """The owner of that kind and name."""
         ...
@@ -320,6 +325,8 @@ class Replacements:
         pod = seen.pod if seen is not None else None
         if pod is not None and pod.node_name:
             self._placed.setdefault(pod.uid, now)
+            if move.awaits and (new := self._come(move, pod.node_name)) is not None:
+                evicted = replace(evicted, move=(move := new))
         if pod is not None and (added := added_gates(pod.template, move.replacement)):
             self._gates[move.pod.uid] = added
         gates = self._gates.get(move.pod.uid, ())
@@ -352,7 +359,7 @@ class Replacements:
         if seen is not None and seen.gone and pod is None and _shrunk(seen.owner, move):
             return ended(Fate.DONE, f"{move.owner.kind} {move.owner.name} was scaled down meanwhile")
         waits = (pod.unschedulable or held) if pod is not None and not pod.node_name else ""
-        if seen is not None and seen.gone and pod is not None and waits:
+        if seen is not None and seen.gone and pod is not None and waits and not move.awaits:
             first = self._unschedulable.setdefault(pod.uid, now)
             if now - first >= self.limits.pending:
                 return ended(Fate.FAILED, f"its replacement {pod.name} stays Pending: {waits}")
@@ -363,6 +370,16 @@ class Replacements:
         if now - since >= self._patience(evicted):
             return ended(Fate.FAILED, _late(seen, now - since))
         return None
+
+    def _come(self, move: Move, name: str) -> Move | None:
+        """The move with the node that it has waited for, if that is it."""
+        node = next((n for n in self._watched.nodes() if n.name == name and move.came(n)), None)
+        if node is None:
+            return None
+        at = tuple(
+            f"{k}={node.labels[k]}" for k in sorted(node.labels) if f"{k}={node.labels[k]}" in move.awaits
+        )
+        return replace(move, destinations=(name,), predicted=name, awaits=at or move.awaits)
 
     def _available(self, pod: Pod, move: Move, now: float) -> bool:
         """Whether it has been Ready for as long as its owner asks of a pod that it counts as available."""

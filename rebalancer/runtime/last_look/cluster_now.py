@@ -20,6 +20,7 @@ from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going,
 from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.policy.replacement import VerticalAutoscalers
 
 
@@ -69,7 +70,7 @@ class Watched(Protocol):
 
 class ClusterNow:
     """Begins as `snapshot`. `config`: the scheduler's, None for its defaults. `now`: in seconds of the epoch,
-    None for always that of the snapshot."""
+    None for always that of the snapshot. `new`: nodes that are not there yet, and stand beside the others."""
 
     def __init__(
         self,
@@ -77,8 +78,10 @@ class ClusterNow:
         config: SchedulerConfig | None,
         watched: Watched,
         now: Callable[[], float] | None = None,
+        new: Sequence[Node] = (),
     ) -> None:
         self._config = config
+        self._new = new
         self._watched = watched
         self._planned = {n.name: n for n in snapshot.nodes}
         self.nodes = snapshot.nodes
@@ -105,7 +108,7 @@ class ClusterNow:
         renewed = renewed or _labels(self._watched.namespaces()) != self._labels
         if nodes is not self.nodes or renewed:
             # Volumes attach, and new pods are ranked, by what seldom changes.
-            if renewed or not self.simulation.state.table.follow(nodes):
+            if renewed or not self.simulation.state.table.follow((*nodes, *self._new)):
                 self.simulation = self._begin(self._watched.snapshot(now))
             self.nodes = nodes
         live = self._watched.pods()
@@ -246,7 +249,7 @@ class ClusterNow:
         self._templates = defaultdict(dict)
         for pod in snapshot.pods:
             self._count(pod, 1)
-        return Simulation(snapshot, self._config)
+        return Simulation(with_nodes(snapshot, self._new) if self._new else snapshot, self._config)
 
     def _put(self, pod: Pod) -> None:
         self.simulation.state.put(pod)

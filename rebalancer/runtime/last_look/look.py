@@ -35,7 +35,7 @@ from rebalancer.policy.annotations import BEING_EVICTED, paused
 from rebalancer.policy.budgets import degraded
 from rebalancer.policy.evictable import PROTECTIONS, Evictable, steering
 from rebalancer.policy.options import Limit, Method, PolicyOptions
-from rebalancer.policy.owners import gone, named
+from rebalancer.policy.owners import failing, gone, named, queue_of
 from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
@@ -121,10 +121,12 @@ def short_of_ready(top: Workload, live: Workload, in_flight: int, limit: Limit) 
 
 
 def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
-    """Why an owner is not as it was planned with. What it is by itself, the protections say."""
+    """Why an owner would not make the replacement that was planned with."""
     name = f"{planned.kind} {planned.namespace}/{planned.name}"
     if live is None or live.metadata.uid != planned.metadata.uid:
         return _changed(f"{name} is gone" + (", replaced by another of its name" if live else ""))
+    if live.metadata.deletion_timestamp is not None:
+        return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
     if live.replicas != planned.replicas:
         return Reason(
             ReasonCode.OWNER_SCALING,
@@ -133,10 +135,16 @@ def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
         )
     if live.metadata.generation != planned.metadata.generation:
         return _changed(f"{name} has changed since the plan (generation {live.metadata.generation})")
+    if live.observed_generation < live.metadata.generation:
+        return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
     if (live.current_revision, live.update_revision) != (planned.current_revision, planned.update_revision):
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
     if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
         return _changed(f"{name} has changed since the plan: its annotations")
+    if (reason := failing(live)) is not None:
+        return reason
+    if key := queue_of(live.metadata.labels, live.metadata.annotations):
+        return _changed(f"{name} has changed since the plan: it is in a queue ({key})")
     return None
 
 
@@ -396,7 +404,10 @@ class Looking:
 
     @cached_property
     def _expected(self) -> str:
-        """The node on which the replacement is expected, with the cluster as it is watched now."""
+        """The node on which the replacement is expected, with the cluster as it is watched now; the pod's own
+        where that one has to be added."""
+        if self.move.awaits:
+            return self.move.pod.node_name
         now = self.look.room.destinations(self.move)
         return self.move.predicted if self.move.predicted in now or not now else now[0]
 
@@ -516,7 +527,8 @@ class Looking:
         if not self.look.spot_check.behind(node, pods):
             return None
         reason = self.look.spot_check.why_not(node, pods) or self.look.room.why_not(self.move)
-        if reason is None and expected not in self.look.room.destinations(self.move):
+        destinations = self.look.room.destinations(self.move)
+        if reason is None and not self.move.awaits and expected not in destinations:
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
             return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
         return reason

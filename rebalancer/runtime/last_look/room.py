@@ -11,6 +11,7 @@ engine knows what is elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import can_conflict
 from rebalancer.planner.cluster.simulation import Simulation
+from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import Certainty, Move, Plan
 from rebalancer.policy.options import Method
 from rebalancer.policy.replacement import VerticalAutoscalers
@@ -96,6 +98,7 @@ class Room:
         self._plan = plan
         self._certainty = certainty
         self._witness = witness
+        self._config, self._watched, self._now = config, watched, now
         self._cluster = ClusterNow(snapshot, config, watched, now)
         self._destinations: dict[str, tuple[str, ...]] = {}
 
@@ -152,20 +155,41 @@ class Room:
         """Why the move would not do what it was planned for; None if it would. Raises CacheNotReadyError."""
         cluster = self._cluster
         cluster.catch_up()
-        reason = self._why_not(move, cluster.simulation)
+        reason = self._still_missing(move) if move.awaits else self._why_not(move, cluster)
         if reason is None:
             return None
         return _with_nodes(reason, *cluster.changed_nodes({move.pod.node_name, *move.destinations}))
 
-    def _why_not(self, move: Move, simulation: Simulation) -> Reason | None:
-        pod = self._cluster.pod(move.pod)
+    @cached_property
+    def _with_new(self) -> ClusterNow:
+        """The cluster with the nodes that could be added."""
+        return ClusterNow(self._planned, self._config, self._watched, self._now, self._plan.new_nodes)
+
+    def _still_missing(self, move: Move) -> Reason | None:
+        """Why a move should not wait for a node: one that is there would do, pools have changed, it could
+        preempt somebody; or a new node would not do either."""
+        pod, simulation = self._cluster.pod(move.pod), self._cluster.simulation
+        if {id(p) for p in self._watched.node_pools()} != {id(p) for p in self._planned.node_pools}:
+            return _changed("since the plan, NodePools have changed")
+        if pod is not None:
+            landing = simulation.landing(pod, move.replacement, after_gone=False, release=move.release)
+            if landing.anywhere.any():
+                return _changed(f"since the plan, a node that is there would take {pod.key}'s replacement")
+        if preempted := could_preempt(simulation, move.replacement):
+            return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
+        self._with_new.catch_up()
+        return self._why_not(move, self._with_new)
+
+    def _why_not(self, move: Move, cluster: ClusterNow) -> Reason | None:
+        simulation = cluster.simulation
+        pod = cluster.pod(move.pod)
         if pod is None:
             return _changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         if _default(self._planned) != _default(simulation.snapshot):
             return _changed("since the plan, new pods without a PriorityClass have another priority")
-        sizing = self._cluster.autoscalers(pod.namespace)
+        sizing = cluster.autoscalers(pod.namespace)
         if (resized := self.resized(move, sizing)) is not None:
             return resized
         # On a version newer than all known rules every move was judged on all nodes, likely or not.
@@ -185,12 +209,12 @@ class Room:
                 "been marked for removal, is not set up yet, or is for another operating system",
                 nodes=len(barred),
             )
-        if not move.certain and (by_scores or self.soft(move)):
+        if not (move.certain or move.awaits) and (by_scores or self.soft(move)):
             best = simulation.preferred(pod, move.replacement, landing)
             self._destinations[move.pod.uid] = tuple(table.names[n] for n in best)
             if not self.soft(move):
                 # Only a policy that trusts the scores lets them say where the replacement may not go.
-                return self._worse(move, simulation, pod, best if self._certainty == "likely" else nodes)
+                return self._worse(move, cluster, pod, best if self._certainty == "likely" else nodes)
             elsewhere = sorted({table.names[n] for n in best} - set(move.destinations))
             if elsewhere:
                 return _changed(
@@ -198,7 +222,7 @@ class Room:
                     f"{elsewhere[0]} for {pod.key}'s replacement, which was not planned",
                     nodes=len(elsewhere),
                 )
-            return self._worse(move, simulation, pod, nodes)
+            return self._worse(move, cluster, pod, nodes)
         for i in move.fixes:
             key = self._plan.constraints[i].constraint.topology_key
             domains = table.domains(key)
@@ -211,7 +235,7 @@ class Room:
                     f"{key}={value}",
                     nodes=len(back),
                 )
-        return self._worse(move, simulation, pod, nodes)
+        return self._worse(move, cluster, pod, nodes)
 
     def _not_known(self, move: Move, simulation: Simulation, pod: Pod, *, by_scores: bool) -> str:
         """Why the scheduler's rules are not those that the move was planned by, in words; "" if they are, and
@@ -249,13 +273,13 @@ class Room:
         """Whether the move serves soft constraints only."""
         return bool(move.fixes) and not any(self._plan.constraints[i].constraint.hard for i in move.fixes)
 
-    def _worse(self, move: Move, simulation: Simulation, pod: Pod, nodes: Rows) -> Reason | None:
+    def _worse(self, move: Move, cluster: ClusterNow, pod: Pod, nodes: Rows) -> Reason | None:
         """The hard constraint that counts the pod, carried or not, and would suffer on one of `nodes`.
 
         Or that nothing is left to mend of what the move was to mend.
         """
-        state = simulation.state
-        groups = self._cluster.groups(pod.namespace)
+        state = cluster.simulation.state
+        groups = cluster.groups(pod.namespace)
         row = state.table.index[pod.node_name]
         mends = {self._plan.constraints[i].constraint for i in move.fixes}
         left = dict.fromkeys((c for c in mends if c.hard), 0)

@@ -50,7 +50,6 @@ from tests.support.sandbox import Cluster, Cut, Delay, Reply, bind
 from tests.support.sandbox.custom import served
 from tests.support.scheduler.plain import Json
 from tests.support.servers.kubectl import kubectl_with, needs_kubectl
-from tests.support.waiting import until
 
 LIMITS = SettleLimits(ready=8.0, pending=2.0, budgets=5.0, serving=0.3, poll=0.05)
 FIRST = PlanOptions(policy=PolicyOptions(method="replaceFirst"))
@@ -127,10 +126,9 @@ def cycle(
     memory: Memory | None = None,
     **more: Any,
 ) -> tuple[CycleReport, Story]:
-    clock, after_plan = more.pop("clock", None) or SystemClock(), more.pop("after_plan", lambda *_: None)
+    story, clock = Story(), more.pop("clock", None) or SystemClock()
     with connected(cluster, folder) as connection:
         cache = WatchCache(connection).start()
-        story = Story(partial(after_plan, cache))
         try:
             memory = memory or Memory(clock, HistoryRules())
             around = Surroundings(memory=memory, cache=cache, **more)
@@ -342,25 +340,6 @@ def test_what_came_to_protect_it_after_the_release_keeps_the_old_pod(by: str, tm
         assert not any(a.subresource == "eviction" for a in cluster.server.accesses)
 
 
-def test_where_something_comes_to_ask_for_the_label_after_the_plan_nothing_is_released(
-    tmp_path: Path,
-) -> None:
-    with Cluster(objects(*BLOCKED[:-1])) as cluster:  # a budget would ask, too
-        cluster.settle()
-        label = pods(cluster)[0]["metadata"]["labels"][HASH]
-
-        def after(cache: WatchCache, _: int) -> None:
-            if not cache.services("default"):
-                of = {"name": "green", "namespace": "default"}
-                spec = {"selector": {HASH: label}, "ports": [{"port": 80}]}
-                cluster.store.create({"apiVersion": "v1", "kind": "Service", "metadata": of, "spec": spec})
-                until(lambda: bool(cache.services("default")))
-
-        report, _ = cycle(cluster, tmp_path, after_plan=after)
-        assert ReasonCode.NOT_REPLACED_FIRST in {o.reason.code for o in report.outcomes if o.reason}
-        assert not any(a.verb == "patch" for a in cluster.server.accesses if a.resource == "pods")
-
-
 def test_where_both_are_ready_a_brake_holds_them_until_it_is_lifted(tmp_path: Path) -> None:
     switch, memory = Switch(), Memory(SystemClock(), HistoryRules())
     with Cluster(objects(*BLOCKED), ready_after=0.1) as cluster:
@@ -504,11 +483,11 @@ def test_a_replacement_that_lands_where_it_does_not_help_is_given_back_for(tmp_p
         cluster.settle()
         before = names(cluster)
 
-        def elsewhere() -> None:
+        def astray() -> None:
             (new,) = names(cluster) - before
             bind(cluster.store, "default", new, "a-1")
 
-        with Ready(cluster) as ready, once_when(lambda: names(cluster) - before, elsewhere):
+        with Ready(cluster) as ready, once_when(lambda: names(cluster) - before, astray):
             report, _ = cycle(cluster, tmp_path)
         cluster.settle()
         assert report.outcomes[0].expected is False
@@ -654,14 +633,21 @@ def remembering(connection: Connection, writer: str, term: int) -> Memory:
 
 
 def process(
-    cluster: Cluster, folder: Path, term: int, *, dies_at: int = 0, sent: bool = False, fresh: bool = False
+    cluster: Cluster,
+    folder: Path,
+    term: int,
+    *,
+    dies_at: int = 0,
+    sent: bool = False,
+    fresh: bool = False,
+    options: LiveOptions = OPTIONS,
 ) -> int:
     """A cycle with the ledger in the cluster; it is killed before or after (`sent`) that write of it.
 
     Returns how many it made. `fresh`: it plans nothing of its own.
     """
     writes = 0
-    options = replace(OPTIONS, settle=replace(LIMITS, ready=1.0))
+    options = replace(options, settle=replace(LIMITS, ready=1.0))
     options = replace(options, planning=NOTHING_NEW) if fresh else options
     with connected(cluster, folder) as connection:
         ask = connection.request

@@ -156,16 +156,23 @@ def node_claim(
 
 
 def node_pool(
-    name: str, *, zones: Iterable[str] = (), taint: str = "", used: str = "0", **limits: str
+    name: str,
+    *,
+    zones: Iterable[str] = (),
+    taint: str = "",
+    used: str = "0",
+    ready: bool = True,
+    **limits: str,
 ) -> Builder:
-    """What Karpenter adds nodes from; `used`: the cpu that its nodes have."""
+    """What Karpenter adds nodes from; `used`: the cpu that its nodes have; `ready`: as it says."""
     built = Builder("karpenter.sh/v1", "NodePool", name, namespace="")
     asked = [{"key": KEYS["zone"], "operator": "In", "values": list(zones)}] if zones else []
     spec: Json = {"requirements": asked}
     if taint:
         spec["taints"] = [{"key": taint, "effect": "NoSchedule"}]
     built.object["spec"] = {"template": {"spec": spec}, "limits": limits}
-    built.object["status"] = {"resources": {"cpu": used}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    built.object["status"] = {"resources": {"cpu": used}, "conditions": conditions}
     return built
 
 

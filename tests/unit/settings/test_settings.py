@@ -339,6 +339,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
             "inFlightPerOwner": "25%",
             "method": "auto",
             "maxReleased": 3,
+            "intoNewNodes": True,
             "minWorth": 0.5,
         },
         "planner": {
@@ -358,7 +359,7 @@ def test_every_setting_reaches_the_planner(tmp_path: Path) -> None:
     default = PlanOptions().policy
     same = {f for f in default.__struct_fields__ if getattr(options.policy, f) == getattr(default, f)}
     of_the_moment = {"approved", "earlier", "held", "waiting_owners"}
-    of_the_moment |= {"no_release", "label_users", "runtime_classes"}
+    of_the_moment |= {"no_release", "label_users", "runtime_classes", "auto_first"}
     assert same == {*of_the_moment, "own_labels"}
     # Settings are handed on by name, so that no type checker compares their types with those of the options.
     assert convert(asdict(options.policy), PolicyOptions) == options.policy

@@ -217,13 +217,6 @@ def test_of_two_rules_the_one_that_waits_longer_counts() -> None:
     assert both.stricter(replace(both, max_returns=2)).max_returns == 2
 
 
-def test_a_canary_that_comes_in_mid_cycle_counts_at_once() -> None:
-    memory = Memory(FakeTime(), HistoryRules())
-    assert (memory.most_in_flight, memory.most_released, memory.canary_left) == (None, None, 0)
-    memory.newest = lambda: [HistoryRules(canary=5)]
-    assert (memory.most_in_flight, memory.most_released, memory.canary_left) == (1, 1, 5)
-
-
 def test_a_breaker_that_is_set_lower_binds_the_next_eviction(tmp_path: Path) -> None:
     """One of four nodes is NotReady all the time."""
     sick = (*SKEWED, node("c-1").zone("c").not_ready())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rebalancer.model.node import ObjectMeta
+from rebalancer.model.node import Node, ObjectMeta
 from rebalancer.model.pod import Phase, Pod
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
@@ -102,6 +102,9 @@ class Cluster:
 
     def pods(self) -> dict[tuple[str, ...], Pod]:
         return dict(self.there)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return ()
 
     def workload(self, *_: str) -> None:
         return None
