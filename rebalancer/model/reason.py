@@ -116,6 +116,11 @@ class Reason(Struct, frozen=True, eq=False):
     remedy: str = ""
 
 
+def changed(message: str, **numbers: int) -> Reason:
+    """The world is no longer the one that was planned for."""
+    return Reason(ReasonCode.CHANGED_SINCE_PLAN, message, numbers)
+
+
 # What may say no to an eviction. Policy and the last look list theirs; all of them are one table in
 # `runtime/live/checks.py`.
 

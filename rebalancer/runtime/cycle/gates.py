@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
 from rebalancer.kube.brakes import Brake, Brakes
 from rebalancer.kube.errors import ForbiddenError, KubeError, NotFoundError
 from rebalancer.kube.ledger_store import Place
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.model.snapshot import Snapshot, build_snapshot
-from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
 from rebalancer.planner.plan import Move
 from rebalancer.policy.annotations import paused, paused_domains
 from rebalancer.policy.budgets import Budget, Budgets
@@ -218,29 +217,13 @@ PASSING = frozenset(
 """Reasons for which a move may wait a little."""
 
 
-class Limiting(Protocol):
-    """`rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here. Raises CacheNotReadyError."""
-
-    def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
-        """All budgets of a namespace."""
-        ...
-
-    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """All quotas of a namespace."""
-        ...
-
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        """The owner of that kind and name."""
-        ...
-
-
 class WatchedLimits:
     """Budgets, quotas and owners of one plan's moves, made from `snapshot`. What is new is for the last look.
 
     `watched`: None in dry runs, where nothing is limited.
     """
 
-    def __init__(self, watched: Limiting | None, snapshot: Snapshot) -> None:
+    def __init__(self, watched: WatchCache | None, snapshot: Snapshot) -> None:
         self._watched = watched
         self._snapshot = snapshot
         self._planned = Budgets(snapshot)

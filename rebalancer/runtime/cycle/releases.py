@@ -28,12 +28,15 @@ from rebalancer.kube.errors import (
     TransportError,
 )
 from rebalancer.kube.evictor import Evictor
+from rebalancer.kube.patches import ReleasePatches
+from rebalancer.kube.reading import Objects
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import DELETION_COST, Pod, cost_of
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.selectors import Selector
 from rebalancer.model.snapshot import Identity, Snapshot
-from rebalancer.model.workload import Service, Workload
+from rebalancer.model.workload import Workload
 from rebalancer.outcome import Eviction, Fate, Observer, Outcome, Result
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.options import Method
@@ -89,52 +92,6 @@ class Reads(Protocol):
         ...
 
 
-class LiveReads(Reads, Protocol):
-    """The same, with what is asked only before an eviction."""
-
-    def serving(self, namespace: str, service: str) -> frozenset[str]:
-        """The uids of the pods that a Service sends to."""
-        ...
-
-
-class Watched(Protocol):
-    """`rebalancer.kube.watch.cache.WatchCache`, likewise."""
-
-    def services(self, namespace: str) -> tuple[Service, ...]:
-        """All Services of a namespace."""
-        ...
-
-    def pods(self) -> Mapping[Identity, Pod]:
-        """All pods by namespace and name."""
-        ...
-
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        """The owner of that kind and name."""
-        ...
-
-
-class Patches(Protocol):
-    """`rebalancer.kube.patches.ReleasePatches`."""
-
-    def release(
-        self, pod: Pod, mark: Mark, owner: OwnerReference | None, fresh: Callable[[], bool], *, dry: bool
-    ) -> None:
-        """Takes the label away, and marks the pod."""
-        ...
-
-    def refer(self, pod: Pod, owner: OwnerReference, fresh: Callable[[], bool]) -> None:
-        """Has it go with its ReplicaSet."""
-        ...
-
-    def give_back(self, pod: Pod, mark: Mark, deployment: str, fresh: Callable[[], bool]) -> None:
-        """Takes it all back."""
-        ...
-
-    def annotate(self, pod: Pod, changes: Mapping[str, str | None], fresh: Callable[[], bool]) -> None:
-        """Its deletion cost, and which one an undo has replaced."""
-        ...
-
-
 class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     """What releasing needs. `by`: the name of this installation. `closed`: why nothing may be evicted now,
     whatever it is about. `leading`: whether this process leads, asked before each undoing patch. `reviewed`:
@@ -142,9 +99,9 @@ class ReleaseParts(Struct, frozen=True, eq=False, kw_only=True):
     method. `most`: how many pods may be released in the cluster. `until`: when the cycle's time is over
     (monotonic); None: never. `undo`: nothing is evicted, all is given back."""
 
-    reads: LiveReads
-    watched: Watched
-    patches: Patches
+    reads: Objects
+    watched: WatchCache
+    patches: ReleasePatches
     by: str
     closed: Callable[[], Reason | None]
     leading: Callable[[], bool] = lambda: True
@@ -258,10 +215,10 @@ class Releases:
             live = self._parts.reads.pod(pod.namespace, pod.name)
             owner = self._parts.reads.workload(reference.kind, pod.namespace, reference.name)
             if live is None or owner is None or live.uid != pod.uid or owner.metadata.uid != reference.uid:
-                return _changed(move, "pod or ReplicaSet are not the planned ones any more")
+                return _not_as_planned(move, "pod or ReplicaSet are not the planned ones any more")
             value = live.template.labels.get(move.release_label)
             if value is None:
-                return _changed(move, "somebody has released it already")
+                return _not_as_planned(move, "somebody has released it already")
             mark = Mark(
                 label=move.release_label,
                 value=value,
@@ -274,7 +231,7 @@ class Releases:
             if not permission.fresh() and (why := permission()) is not None:
                 return Eviction(result=Result.HELD, message=why.message, reason=why)
         except ConflictError:
-            return _changed(move, "it has changed meanwhile")
+            return _not_as_planned(move, "it has changed meanwhile")
         except KubeError as e:
             return _not_released(move, e)
         deployment = owner.owner.name if owner.owner is not None and owner.owner.kind == "Deployment" else ""
@@ -286,7 +243,7 @@ class Releases:
                 return _not_released(move, e)
             unsure = e.message
         except ConflictError:
-            return _changed(move, "it has changed meanwhile")
+            return _not_as_planned(move, "it has changed meanwhile")
         except KubeError as e:
             return _not_released(move, e)
         self._follow(_Open(move, look, reference.name, deployment, self._clock.monotonic()))
@@ -700,7 +657,7 @@ _ONLY_RELEASED = Eviction(result=Result.RELEASED, message="released by an earlie
 class _Glance:
     """What the watch has at one moment, read in the way of `Reads`."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: WatchCache) -> None:
         self._watched = watched
         self._spaces: dict[str, tuple[Pod, ...]] = {}
         self.workload = watched.workload
@@ -720,7 +677,7 @@ class _Glance:
         return self._spaces[namespace]
 
 
-def restore(pods: Iterable[Pod], patches: Patches, leading: Callable[[], bool]) -> None:
+def restore(pods: Iterable[Pod], patches: ReleasePatches, leading: Callable[[], bool]) -> None:
     """Deletion costs that an undo has replaced are as they were, unless somebody has changed them since.
     Never raises."""
     for pod in pods:
@@ -765,7 +722,7 @@ def _failed(landed: Outcome | None) -> str:
     return f"its replacement went to {landed.node}, which was not planned" if landed.expected is False else ""
 
 
-def _changed(move: Move, why: str) -> Eviction:
+def _not_as_planned(move: Move, why: str) -> Eviction:
     reason = Reason(ReasonCode.CHANGED_SINCE_PLAN, f"{move.pod.key} was not released: {why}")
     return Eviction(result=Result.HELD, message=reason.message, reason=reason)
 

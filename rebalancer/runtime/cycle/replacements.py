@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.kube.errors import KubeError
-from rebalancer.model.node import Node
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
-from rebalancer.model.snapshot import Identity, Snapshot
+from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.outcome import Fate, Outcome, Result
 from rebalancer.planner.pace import AT_FIRST, Chain
@@ -192,35 +191,6 @@ _PATIENCE = 8.0
 """Seconds for a watch to be brought up to date before a failure is believed."""
 
 
-class Watched(Protocol):
-    """The cluster as it is watched: `rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here.
-
-    Methods raise CacheNotReadyError.
-    """
-
-    def monotonic(self) -> float:
-        """Seconds of its clock."""
-        ...
-
-    def pods(self) -> Mapping[Identity, Pod]:
-        """All pods by namespace and name."""
-        ...
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes."""
-        ...
-
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        """The owner of that kind and name."""
-        ...
-
-    def wait_current(
-        self, kinds: Collection[str], as_of: float, patience: float, stopping: Callable[[], bool]
-    ) -> str:
-        """Waits until these kinds are known as of that time or later; what is not, or ""."""
-        ...
-
-
 class Replacements:
     """Follows the replacements of one plan, made from `snapshot`, through the watch: no request is sent.
 
@@ -232,7 +202,7 @@ class Replacements:
 
     def __init__(
         self,
-        watched: Watched | None,
+        watched: WatchCache | None,
         snapshot: Snapshot,
         clock: Clock,
         limits: SettleLimits = _DEFAULTS,
@@ -255,7 +225,7 @@ class Replacements:
         self.unplaced: frozenset[str] = frozenset()
 
     @property
-    def _watched(self) -> Watched:
+    def _watched(self) -> WatchCache:
         assert self._source is not None, "nothing is evicted without a watch"
         return self._source
 

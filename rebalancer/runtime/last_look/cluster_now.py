@@ -7,65 +7,21 @@ pods, when a node says something else than before to anything that was asked of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from rebalancer.engine.config import SchedulerConfig
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.kinds import Object
-from rebalancer.model.node import Node, NodeClaim, NodePool
+from rebalancer.model.node import Node
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.snapshot import Identity, Snapshot, build_snapshot, going, to_be_replaced
-from rebalancer.model.workload import Namespace, Service, VerticalPodAutoscaler, Workload
+from rebalancer.model.workload import Namespace, Workload
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import Simulation
 from rebalancer.planner.new_nodes import with_nodes
 from rebalancer.policy.replacement import VerticalAutoscalers
-
-
-class Watched(Protocol):
-    """`rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here. Raises CacheNotReadyError."""
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes; the same tuple as long as none of them changes."""
-        ...
-
-    def pods(self) -> Mapping[Identity, Pod]:
-        """All pods by namespace and name."""
-        ...
-
-    def vertical_autoscalers(self, namespace: str) -> Sequence[VerticalPodAutoscaler]:
-        """All of a namespace."""
-        ...
-
-    def node_claims(self) -> tuple[NodeClaim, ...]:
-        """All of Karpenter's."""
-        ...
-
-    def node_pools(self) -> tuple[NodePool, ...]:
-        """All of Karpenter's."""
-        ...
-
-    def classes(self) -> Collection[Object]:
-        """All StorageClasses, CSINodes, CSIDrivers and PriorityClasses."""
-        ...
-
-    def namespaces(self) -> Collection[Namespace]:
-        """All of them."""
-        ...
-
-    def workloads(self, namespace: str) -> Sequence[Workload]:
-        """All of a namespace."""
-        ...
-
-    def services(self, namespace: str) -> Sequence[Service]:
-        """All of a namespace."""
-        ...
-
-    def snapshot(self, now: float) -> Snapshot:
-        """Everything."""
-        ...
 
 
 class ClusterNow:
@@ -76,7 +32,7 @@ class ClusterNow:
         self,
         snapshot: Snapshot,
         config: SchedulerConfig | None,
-        watched: Watched,
+        watched: WatchCache,
         now: Callable[[], float] | None = None,
         new: Sequence[Node] = (),
     ) -> None:

@@ -42,7 +42,6 @@ from rebalancer.policy.owners import Owners
 from rebalancer.runtime.cycle.clock import Clock
 from rebalancer.runtime.cycle.gates import FRESH
 from rebalancer.runtime.cycle.memory import Memory
-from rebalancer.runtime.last_look.cluster_now import Watched
 
 # Which Pending pods may have been left without a node by our evictions?
 #
@@ -267,7 +266,7 @@ class Health:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchCache,
         memory: Memory | None,
         clock: Clock,
         config: SchedulerConfig,

@@ -10,15 +10,16 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.errors import PROXY, ForbiddenError, KubeError
 from rebalancer.kube.lists import HeadMeta
-from rebalancer.kube.reading import Named
+from rebalancer.kube.reading import Named, Objects
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.kube.watch.store import as_far
 from rebalancer.model.kinds import BUILT_IN, WORKLOADS, Object
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.model.reason import Check, Reason, ReasonCode
+from rebalancer.model.reason import Check, Reason, ReasonCode, changed
 from rebalancer.model.snapshot import build_snapshot
 from rebalancer.model.workload import (
     LimitRange,
@@ -27,7 +28,6 @@ from rebalancer.model.workload import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
-    VerticalPodAutoscaler,
     Workload,
 )
 from rebalancer.planner.plan import Move
@@ -55,7 +55,7 @@ def namespace_refuses(
     may take it out of the scope, or change whom an affinity means.
     """
     if live is None:
-        return _changed(f"namespace {name} is gone") if planned is not None else None
+        return changed(f"namespace {name} is gone") if planned is not None else None
     if (reason := paused(f"namespace {name}", live.annotations, now)) is not None:
         return reason
     if live.deletion_timestamp is not None:
@@ -68,7 +68,7 @@ def namespace_refuses(
         ("labels", live.labels != planned.labels),
     ):
         if differs:
-            return _changed(f"namespace {name} has changed since the plan: its {what}")
+            return changed(f"namespace {name} has changed since the plan: its {what}")
     return None
 
 
@@ -76,10 +76,6 @@ def _said(namespace: ObjectMeta) -> dict[str, str]:
     """Its annotations that some rule reads."""
     there = namespace.annotations
     return {**steering(there), **{k: there[k] for k in ADDING if k in there}}
-
-
-def _changed(message: str) -> Reason:
-    return Reason(ReasonCode.CHANGED_SINCE_PLAN, message)
 
 
 # Would the owner still make the replacement that was planned with?
@@ -124,7 +120,7 @@ def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
     """Why an owner would not make the replacement that was planned with."""
     name = f"{planned.kind} {planned.namespace}/{planned.name}"
     if live is None or live.metadata.uid != planned.metadata.uid:
-        return _changed(f"{name} is gone" + (", replaced by another of its name" if live else ""))
+        return changed(f"{name} is gone" + (", replaced by another of its name" if live else ""))
     if live.metadata.deletion_timestamp is not None:
         return Reason(ReasonCode.OWNER_TERMINATING, f"{name} is being deleted: no replacement would come")
     if live.replicas != planned.replicas:
@@ -134,17 +130,17 @@ def owner_refuses(planned: Workload, live: Workload | None) -> Reason | None:
             {"planned": planned.replicas, "replicas": live.replicas},
         )
     if live.metadata.generation != planned.metadata.generation:
-        return _changed(f"{name} has changed since the plan (generation {live.metadata.generation})")
+        return changed(f"{name} has changed since the plan (generation {live.metadata.generation})")
     if live.observed_generation < live.metadata.generation:
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name}: its controller has not seen its last change")
     if (live.current_revision, live.update_revision) != (planned.current_revision, planned.update_revision):
         return Reason(ReasonCode.ROLLOUT_IN_PROGRESS, f"{name} has changed its revision since the plan")
     if steering(live.metadata.annotations) != steering(planned.metadata.annotations):
-        return _changed(f"{name} has changed since the plan: its annotations")
+        return changed(f"{name} has changed since the plan: its annotations")
     if (reason := failing(live)) is not None:
         return reason
     if key := queue_of(live.metadata.labels, live.metadata.annotations):
-        return _changed(f"{name} has changed since the plan: it is in a queue ({key})")
+        return changed(f"{name} has changed since the plan: it is in a queue ({key})")
     return None
 
 
@@ -157,7 +153,7 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
     Annotations that no rule reads may change at any time: operators keep their own books in them.
     """
     if live is None or live.uid != planned.uid:
-        return _changed(f"pod {planned.key} is gone" + (", replaced by another of its name" if live else ""))
+        return changed(f"pod {planned.key} is gone" + (", replaced by another of its name" if live else ""))
     if live.terminating:
         return Reason(ReasonCode.TERMINATING, f"pod {live.key} is being deleted already")
     if BEING_EVICTED in live.annotations:
@@ -177,9 +173,9 @@ def pod_refuses(planned: Pod, live: Pod | None) -> Reason | None:
         ("debug containers", live.debugged and not planned.debugged),
     ):
         if differs:
-            return _changed(f"pod {live.key} has changed since the plan: its {what}")
+            return changed(f"pod {live.key} has changed since the plan: its {what}")
     if planned.ready and not live.ready:
-        return _changed(f"pod {live.key} has become unready since the plan")
+        return changed(f"pod {live.key} has become unready since the plan")
     return None
 
 
@@ -284,42 +280,6 @@ def missing(moves: Iterable[Move], reads: AdmissionReads) -> tuple[dict[str, Rea
     return {key: reason for key, reason in found.items() if reason is not None}, tuple(asked.unseen())
 
 
-class Reads(AdmissionReads, Protocol):
-    """The same, with what else a look reads. Methods raise KubeError."""
-
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod of that name."""
-        ...
-
-    def workload(self, kind: str, namespace: str, name: str) -> Workload | None:
-        """The owner of that kind and name."""
-        ...
-
-    def budgets(self, namespace: str) -> tuple[PodDisruptionBudget, ...]:
-        """All budgets of a namespace."""
-        ...
-
-    def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """All quotas of a namespace."""
-        ...
-
-    def vertical_autoscalers(self, namespace: str) -> tuple[VerticalPodAutoscaler, ...]:
-        """All VerticalPodAutoscalers of a namespace."""
-        ...
-
-    def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:
-        """Of the objects that a field selector selects the one that changed last."""
-        ...
-
-
-class Namespaces(Protocol):
-    """`rebalancer.kube.brakes.Brakes`, as far as it is needed here. Raises KubeError."""
-
-    def namespace(self, name: str) -> ObjectMeta | None:
-        """Its metadata; None if it is gone."""
-        ...
-
-
 class Read(Struct, frozen=True, eq=False):
     """What was read for one look, all of it at the same time: it must not be old when the eviction is sent.
 
@@ -349,8 +309,8 @@ class LastLook(Struct, frozen=True, eq=False):
     server. `now`: in seconds of the epoch.
     """
 
-    reads: Reads
-    namespaces: Namespaces
+    reads: Objects
+    namespaces: Brakes
     watch_age: WatchAge
     spot_check: SpotCheck
     room: Room
@@ -573,9 +533,7 @@ class Looking:
             here = f"metadata.name={planned.name}"
             live = self.look.reads.newest(kind, here, planned.namespace)
             if live is None or live.resource_version != planned.resource_version:
-                return _changed(
-                    f"{kind} {planned.name} of pod {self.move.pod.key} has changed since the plan"
-                )
+                return changed(f"{kind} {planned.name} of pod {self.move.pod.key} has changed since the plan")
         return None
 
     def _read_parent(self) -> Workload | None:

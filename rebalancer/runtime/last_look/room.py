@@ -18,10 +18,11 @@ import numpy as np
 from rebalancer.engine.branches import doubts
 from rebalancer.engine.config import NO_WITNESS, SchedulerConfig, Witness
 from rebalancer.engine.state.storage import claim_volumes
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import ObjectMeta, OwnerReference
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import Workload
 from rebalancer.planner.cluster.groups import can_conflict
@@ -30,7 +31,7 @@ from rebalancer.planner.new_nodes import could_preempt
 from rebalancer.planner.plan import Certainty, Move, Plan
 from rebalancer.policy.options import Method
 from rebalancer.policy.replacement import VerticalAutoscalers
-from rebalancer.runtime.last_look.cluster_now import ClusterNow, Watched
+from rebalancer.runtime.last_look.cluster_now import ClusterNow
 from rebalancer.spread.arrays import Rows
 
 # May a move be in flight beside others that it was not planned beside?
@@ -89,7 +90,7 @@ class Room:
         snapshot: Snapshot,
         plan: Plan,
         config: SchedulerConfig | None,
-        watched: Watched,
+        watched: WatchCache,
         certainty: Certainty = "certain",
         witness: Callable[[], Witness] = lambda: NO_WITNESS,
         now: Callable[[], float] | None = None,
@@ -170,11 +171,11 @@ class Room:
         preempt somebody; or a new node would not do either."""
         pod, simulation = self._cluster.pod(move.pod), self._cluster.simulation
         if {id(p) for p in self._watched.node_pools()} != {id(p) for p in self._planned.node_pools}:
-            return _changed("since the plan, NodePools have changed")
+            return changed("since the plan, NodePools have changed")
         if pod is not None:
             landing = simulation.landing(pod, move.replacement, after_gone=False, release=move.release)
             if landing.anywhere.any():
-                return _changed(f"since the plan, a node that is there would take {pod.key}'s replacement")
+                return changed(f"since the plan, a node that is there would take {pod.key}'s replacement")
         if preempted := could_preempt(simulation, move.replacement):
             return Reason(ReasonCode.NEEDS_PREEMPTION, f"while it waits it could preempt others: {preempted}")
         self._with_new.catch_up()
@@ -184,27 +185,27 @@ class Room:
         simulation = cluster.simulation
         pod = cluster.pod(move.pod)
         if pod is None:
-            return _changed(f"pod {move.pod.key} is gone, or runs no more")
+            return changed(f"pod {move.pod.key} is gone, or runs no more")
         if pod.terminating:
             return Reason(ReasonCode.TERMINATING, f"pod {pod.key} is being deleted already")
         if _default(self._planned) != _default(simulation.snapshot):
-            return _changed("since the plan, new pods without a PriorityClass have another priority")
+            return changed("since the plan, new pods without a PriorityClass have another priority")
         sizing = cluster.autoscalers(pod.namespace)
         if (resized := self.resized(move, sizing)) is not None:
             return resized
         # On a version newer than all known rules every move was judged on all nodes, likely or not.
         by_scores = self._certainty == "likely" or not simulation.state.version.newer_by
         if why := self._not_known(move, simulation, pod, by_scores=by_scores):
-            return _changed(f"since the plan, {why}")
+            return changed(f"since the plan, {why}")
         after_gone = move.owner.kind == "StatefulSet"
         landing = simulation.landing(pod, move.replacement, after_gone=after_gone, release=move.release)
         if not landing.held.any() or not landing.freed.any():
-            return _changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
+            return changed(f"since the plan, {pod.key}'s replacement has lost every node it could go to")
         nodes, table = np.flatnonzero(landing.anywhere), simulation.state.table
         self._destinations[move.pod.uid] = tuple(table.names[n] for n in nodes)
         away = simulation.barred | simulation.rejecting(move.replacement)
         if len(barred := nodes[away[nodes]]):
-            return _changed(
+            return changed(
                 f"since the plan, {table.names[barred[0]]}, where {pod.key}'s replacement could land, has "
                 "been marked for removal, is not set up yet, or is for another operating system",
                 nodes=len(barred),
@@ -217,7 +218,7 @@ class Room:
                 return self._worse(move, cluster, pod, best if self._certainty == "likely" else nodes)
             elsewhere = sorted({table.names[n] for n in best} - set(move.destinations))
             if elsewhere:
-                return _changed(
+                return changed(
                     "pods have come and gone since the plan: the scheduler's scores now prefer "
                     f"{elsewhere[0]} for {pod.key}'s replacement, which was not planned",
                     nodes=len(elsewhere),
@@ -230,7 +231,7 @@ class Room:
             back = nodes[domains.ids[nodes] == domain]
             if len(back):
                 value = domains.names[domain] if domain >= 0 else None
-                return _changed(
+                return changed(
                     f"pods have come and gone since the plan: {pod.key}'s replacement could now return to "
                     f"{key}={value}",
                     nodes=len(back),
@@ -264,7 +265,7 @@ class Room:
         now = autoscalers.applied(planned, owner)
         if now.requests == planned.requests and not (now.autosized and move.certain):
             return None
-        return _changed(
+        return changed(
             f"since the plan, a VerticalPodAutoscaler has come to size {move.pod.key}'s replacement, or "
             "recommends more than was planned with"
         )
@@ -315,10 +316,6 @@ def _default(snapshot: Snapshot) -> set[tuple[str, int]]:
     """Name and value of each PriorityClass that counts for all pods that name none."""
     every = snapshot.priority_classes.values()
     return {(c.metadata.name, c.value) for c in every if c.global_default}
-
-
-def _changed(message: str, **numbers: int) -> Reason:
-    return Reason(ReasonCode.CHANGED_SINCE_PLAN, message, numbers)
 
 
 def _with_nodes(reason: Reason, removed: list[str], other: list[str]) -> Reason:

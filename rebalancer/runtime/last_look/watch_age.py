@@ -8,10 +8,11 @@ one by then. So the kinds on which the room question rests are followed closely 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 from rebalancer.engine.version import ServerVersion
 from rebalancer.kube.lists import HeadMeta
+from rebalancer.kube.reading import Objects
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason, ReasonCode
 
 _KINDS = ("Node", "Pod")
@@ -27,29 +28,11 @@ _AHEAD = 30.0
 """Seconds after a look for which the watch goes on to be close: the next look is mostly not far."""
 
 
-class CloseWatch(Protocol):
-    """`rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here."""
-
-    def monotonic(self) -> float:
-        """Seconds of its clock."""
-        ...
-
-    def follow_closely(self, kinds: Collection[str], seconds: float) -> None:
-        """Keeps these kinds current within a few seconds, for so many seconds."""
-        ...
-
-    def wait_current(
-        self, kinds: Collection[str], as_of: float, patience: float, stopping: Callable[[], bool]
-    ) -> str:
-        """Waits until these kinds are known as of that time or later; what is not, or ""."""
-        ...
-
-
 class WatchAge:
     """Made when a cycle begins. The first answer rests on what was confirmed after that, each further one on
     what was confirmed within seconds. `stopping`: whether a stop was asked for."""
 
-    def __init__(self, watch: CloseWatch, stopping: Callable[[], bool]) -> None:
+    def __init__(self, watch: WatchCache, stopping: Callable[[], bool]) -> None:
         self._watch = watch
         self._stopping = stopping
         self._made = watch.monotonic()
@@ -89,36 +72,12 @@ _FEW = 5000
 """Pods of a cluster in which it may do so once per eviction."""
 
 
-class Reads(Protocol):
-    """`rebalancer.kube.reading.Objects`, as far as it is needed here. Raises KubeError."""
-
-    def newest(self, kind: str, fields: str) -> HeadMeta | None:
-        """Of the objects that a field selector selects the one that changed last."""
-        ...
-
-
-class Watch(Protocol):
-    """`rebalancer.kube.watch.cache.WatchCache`, as far as it is needed here."""
-
-    def has_come_to(self, kind: str, namespace: str, name: str, version: str) -> bool:
-        """Whether the watch has brought this version of an object, or a later one."""
-        ...
-
-    def version_of(self, kind: str, namespace: str, name: str) -> str:
-        """The version of an object that the watch has; "" if it has none."""
-        ...
-
-    def wait_for(self, condition: Callable[[], bool], patience: float, stopping: Callable[[], bool]) -> bool:
-        """Waits for the watches to bring something about; whether they have."""
-        ...
-
-
 class SpotCheck:
     """For one plan. `server`: its version; `pods`: how many there are in the cluster; `stopping`: whether a
     stop was asked for."""
 
     def __init__(
-        self, reads: Reads, watch: Watch, stopping: Callable[[], bool], *, server: str, pods: int
+        self, reads: Objects, watch: WatchCache, stopping: Callable[[], bool], *, server: str, pods: int
     ) -> None:
         self._reads = reads
         self._watch = watch

@@ -24,7 +24,7 @@ from rebalancer.kube.events import EventRecorder
 from rebalancer.kube.patches import CostWriter
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
-from rebalancer.model.reason import Reason, ReasonCode
+from rebalancer.model.reason import Reason, ReasonCode, changed
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import CycleReport, Observer, Observers
 from rebalancer.planner.plan import Plan
@@ -167,7 +167,7 @@ class ReviewedPlanner:
         open_: dict[str, ReviewedEviction] = {}
         rejected: dict[str, Reason] = {}
         for e in self._reviewed.evictions:
-            reason = _changed(e, by_uid.get(e.uid), owners)
+            reason = _not_as_reviewed(e, by_uid.get(e.uid), owners)
             if reason is None:
                 open_[e.uid] = e
             elif e.uid not in self._planned:
@@ -176,7 +176,7 @@ class ReviewedPlanner:
         while other := [m for m in plan.moves if m.method is not open_[m.pod.uid].method]:
             for m in other:
                 how = f"its method was {open_.pop(m.pod.uid).method.value}, and would be {m.method.value} now"
-                rejected[m.pod.uid] = Reason(ReasonCode.CHANGED_SINCE_PLAN, how)
+                rejected[m.pod.uid] = changed(how)
             plan = self._plan(snapshot, Approved(frozenset(open_), self._reviewed.source))
         moves = {m.pod.uid for m in plan.moves}
         blocked = {b.pod.uid: b.reason for b in plan.blocked}
@@ -192,18 +192,16 @@ class ReviewedPlanner:
 _NOT_NEEDED = Reason(ReasonCode.NOT_NEEDED, "its eviction is not needed any more, or no longer helps")
 
 
-def _changed(e: ReviewedEviction, pod: Pod | None, owners: Owners) -> Reason | None:
+def _not_as_reviewed(e: ReviewedEviction, pod: Pod | None, owners: Owners) -> Reason | None:
     if pod is None or (pod.namespace, pod.name) != (e.namespace, e.pod):
-        return Reason(ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} of uid {e.uid} is gone")
+        return changed(f"pod {e.key} of uid {e.uid} is gone")
     if pod.terminating:
         return Reason(ReasonCode.TERMINATING, f"pod {e.key} is being deleted already")
     if e.node and pod.node_name != e.node:
-        return Reason(ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} is on {pod.node_name}, not on {e.node}")
+        return changed(f"pod {e.key} is on {pod.node_name}, not on {e.node}")
     owner = _owner(pod, owners)
     if e.owner and owner != e.owner:
-        return Reason(
-            ReasonCode.CHANGED_SINCE_PLAN, f"pod {e.key} belongs to {owner or 'nobody'}, not to {e.owner}"
-        )
+        return changed(f"pod {e.key} belongs to {owner or 'nobody'}, not to {e.owner}")
     return None
 
 

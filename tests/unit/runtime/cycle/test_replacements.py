@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.node import Node, ObjectMeta
 from rebalancer.model.pod import Phase, Pod
 from rebalancer.model.snapshot import Snapshot
@@ -91,7 +92,7 @@ def test_pods_of_a_stateful_set_come_back_under_their_names() -> None:
     assert landed(moves, new(s, first, "c-0"), new(s, second, "b-0")) == {first: "c-0", second: "b-0"}
 
 
-class Cluster:
+class Cluster(WatchCache):
     """Pods as they are watched."""
 
     def __init__(self, *pods: Pod) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.config import DEFAULT_CONFIG
 from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.kinds import Object
 from rebalancer.model.node import Node, NodeClaim, NodePool
 from rebalancer.model.pod import Pod
@@ -25,7 +26,7 @@ from tests.support.build import nodes, pod, snapshot
 from tests.support.servers.api import FakeTime
 
 
-class Blind:
+class Blind(WatchCache):
     """A watch that knows nodes and pods, and has lost another kind."""
 
     def __init__(self, cluster: Snapshot) -> None:
@@ -40,8 +41,8 @@ class Blind:
     def namespaces(self) -> tuple[Namespace, ...]:
         return ()
 
-    def classes(self) -> tuple[Object, ...]:
-        return ()
+    def classes(self) -> list[Object]:
+        return []
 
     def node_claims(self) -> tuple[NodeClaim, ...]:
         return self._cluster.node_claims

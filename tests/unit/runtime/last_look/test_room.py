@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -50,22 +51,25 @@ class World:
         self.plan = plan(cluster, options)
         self.cluster = cluster
         self.built = 0
-        self.watch = SimpleNamespace(
-            nodes=lambda: self.cluster.nodes,
-            pods=self.by_name,
-            vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
-            node_claims=lambda: self.cluster.node_claims,
-            node_pools=lambda: self.cluster.node_pools,
-            namespaces=lambda: self.cluster.namespaces.values(),
-            workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
-            services=lambda _: self.cluster.services,
-            classes=lambda: [
-                *self.cluster.storage_classes.values(),
-                *self.cluster.csi_nodes.values(),
-                *self.cluster.csi_drivers.values(),
-                *self.cluster.priority_classes.values(),
-            ],
-            snapshot=self.snapshot,
+        self.watch = cast(
+            "Any",
+            SimpleNamespace(
+                nodes=lambda: self.cluster.nodes,
+                pods=self.by_name,
+                vertical_autoscalers=lambda _: self.cluster.vertical_autoscalers,
+                node_claims=lambda: self.cluster.node_claims,
+                node_pools=lambda: self.cluster.node_pools,
+                namespaces=lambda: self.cluster.namespaces.values(),
+                workloads=lambda namespace: [w for w in self.cluster.workloads if w.namespace == namespace],
+                services=lambda _: self.cluster.services,
+                classes=lambda: [
+                    *self.cluster.storage_classes.values(),
+                    *self.cluster.csi_nodes.values(),
+                    *self.cluster.csi_drivers.values(),
+                    *self.cluster.priority_classes.values(),
+                ],
+                snapshot=self.snapshot,
+            ),
         )
         self.witness, self.later = NO_WITNESS, 0
         self.look = Room(

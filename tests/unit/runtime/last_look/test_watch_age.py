@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rebalancer.kube.lists import HeadMeta
+from rebalancer.kube.reading import Objects
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.runtime.cycle.gates import Away
 from rebalancer.runtime.last_look.look import LastLook, Looking
@@ -18,7 +20,7 @@ from tests.unit.runtime.cycle.made import move
 NODE, POD = HeadMeta("a-0", "", "7"), HeadMeta("web", "shop", "8")
 
 
-class Watch:
+class Watch(WatchCache):
     """Knows kinds as of `known`, and has brought these objects."""
 
     def __init__(self, *brought: tuple[str, str, str, str], known: float = 0.0) -> None:
@@ -28,7 +30,7 @@ class Watch:
     def monotonic(self) -> float:
         return self.now
 
-    def follow_closely(self, kinds: Collection[str], seconds: float) -> None:
+    def follow_closely(self, kinds: Iterable[str], seconds: float) -> None:
         assert seconds >= 30
         self.followed |= set(kinds)
 
@@ -57,8 +59,10 @@ class Watch:
         return condition()
 
 
-class Reads:
-    def newest(self, kind: str, fields: str) -> HeadMeta | None:
+class Reads(Objects):
+    def __init__(self) -> None: ...
+
+    def newest(self, kind: str, fields: str, namespace: str = "") -> HeadMeta | None:  # noqa: ARG002
         return {"metadata.name=a-0": NODE, "spec.nodeName=a-0": POD}[fields] if kind else None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rebalancer.kube.errors import CacheNotReadyError
+from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.model.workload import PodDisruptionBudget, ResourceQuota, Workload
-from rebalancer.runtime.cycle.gates import Limiting, WatchedLimits
+from rebalancer.runtime.cycle.gates import WatchedLimits
 from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.runtime.cycle.made import move
 
@@ -21,7 +22,7 @@ def cluster(allowed: int) -> Snapshot:
     )
 
 
-class Watched(Limiting):
+class Watched(WatchCache):
     """The watch shows another cluster than the plan was made for, or is not ready."""
 
     def __init__(self, shows: Snapshot) -> None:
