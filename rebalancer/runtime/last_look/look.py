@@ -490,7 +490,7 @@ class Looking:
         destinations = self.look.room.destinations(self.move)
         if reason is None and not self.move.awaits and expected not in destinations:
             say = f"pods have come and gone since the plan: {expected} does not take {key}'s replacement"
-            return Reason(ReasonCode.CHANGED_SINCE_PLAN, say)
+            return changed(say)
         return reason
 
     def _older(self) -> str:
