@@ -261,7 +261,10 @@ def _with(made: Plan, move: Move, found: Plan, new: Sequence[Node], snapshot: Sn
         least_excess=min(made.least_excess, residual),
         least_exact=False,
         between=(),
-        assumptions=(*made.assumptions, *(_assumed(pools[name]) for name in used)),
+        assumptions=(
+            *dict.fromkeys((*made.assumptions, *found.assumptions)),
+            *(_assumed(pools[name]) for name in used),
+        ),
         new_nodes=tuple(new),
     )
 

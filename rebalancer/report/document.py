@@ -208,7 +208,7 @@ class Summary(Struct, frozen=True, rename="camel"):
 
 class Destination(Struct, frozen=True, rename="camel"):
     """Where the replacement can land; `certain` = nowhere else. `predicted`: the node that the plan
-    assumes."""
+    assumes. A node that Karpenter has yet to add is called "new node of NodePool …"."""
 
     nodes: tuple[str, ...]
     certain: bool

@@ -83,6 +83,29 @@ def spot_reclaim(w: World) -> None:
     w.happens += [(MINUTE, lambda: gone.extend(w.remove(*names))), (4 * MINUTE, lambda: w.buy(gone, "-spot"))]
 
 
+def spot_with_notice(w: World) -> None:
+    """As spot nodes go where somebody heeds the notice: cordoned and drained, and gone two minutes later."""
+    every = [n for z in w.zones for n in w.nodes_of(z)]
+    names, gone = w.rng.sample(every, max(1, len(every) // 3)), list[Json]()
+    w.happens += [
+        (MINUTE, lambda: w.cordon(*names)),
+        (MINUTE, lambda: w.drain(*names)),
+        (3 * MINUTE, lambda: gone.extend(w.remove(*names))),
+        (4 * MINUTE, lambda: w.buy(gone, "-spot")),
+    ]
+
+
+def repaired(w: World) -> None:
+    """As a provider repairs nodes: one in each of two zones is silent, and replaced after ten minutes."""
+    names, was = [w.nodes_of(z)[0] for z in w.zones[:2]], list[Json]()
+    w.happens += [
+        (MINUTE, lambda: was.extend(w.store.get("Node", n) for n in names)),
+        (MINUTE, lambda: w.silent(*names)),
+        (11 * MINUTE, lambda: w.remove(*names)),
+        (12 * MINUTE, lambda: w.buy(was, "-new")),
+    ]
+
+
 def control_plane_down(w: World) -> None:
     """A zone is back, and in mid-repair the API server refuses everything for five minutes."""
     gone_and_back(w)
@@ -125,6 +148,8 @@ HISTORIES: dict[str, History] = {
     "all nodes replaced, by surge": partial(rolled, surge=True),
     "all nodes replaced, in place": partial(rolled, surge=False),
     "a third of the nodes is reclaimed": spot_reclaim,
+    "a third is reclaimed, with notice": spot_with_notice,
+    "silent nodes are replaced": repaired,
     "control plane down in mid-repair": control_plane_down,
     "no images in the zone that is back": registry_down,
     "an autoscaler buys late": bought_late,

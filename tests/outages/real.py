@@ -22,6 +22,7 @@ from tests.support.scheduler.plain import Json, node_of, terminating
 EMBEDDED_ONLY = {
     "half a zone is silent": "nobody here can make kubelets fall silent",
     "a zone is silent": "nobody here can make kubelets fall silent",
+    "silent nodes are replaced": "nobody here can make kubelets fall silent",
     "control plane down in mid-repair": "a real control plane is not taken away",
     "no images in the zone that is back": "nobody here can take a registry away",
 }

@@ -14,6 +14,7 @@ QUICK = {
     "the same thrice within an hour": 0,
     "half a zone is silent": 1,
     "a third of the nodes is reclaimed": 0,
+    "a third is reclaimed, with notice": 0,
     "no images in the zone that is back": 0,
     "an autoscaler buys late": 0,
 }

@@ -395,6 +395,20 @@ def died(cluster: Cluster) -> None:
     cluster.store.delete("Pod", pod["metadata"]["name"], "default", grace=0)
 
 
+def replacement_evicted(cluster: Cluster) -> None:
+    """As a vertical autoscaler's updater does, which leaves pods without a controller alone."""
+    new = max(pods(cluster), key=lambda p: p["metadata"]["creationTimestamp"])
+    cluster.store.delete("Pod", new["metadata"]["name"], "default")
+
+
+def node_disrupted(cluster: Cluster) -> None:
+    """As Karpenter and cluster-autoscaler do once they have decided on a node: a taint, then all goes."""
+    (pod,) = released(cluster)
+    name, taint = pod["spec"]["nodeName"], {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    cluster.store.modify("Node", name, None, lambda n: n.setdefault("spec", {}).update(taints=[taint]))
+    cluster.remove_node(name)
+
+
 def ended(cluster: Cluster) -> None:
     (pod,) = released(cluster)
     cluster.store.modify(
@@ -440,6 +454,8 @@ MEANWHILE: list[tuple[str, Callable[[Cluster], None], int, int]] = [
     ("paused", paused, 6, 6),
     ("the pod is deleted", died, 6, 5),
     ("the pod has failed", ended, 6, 5),
+    ("its replacement is evicted", replacement_evicted, 6, 6),
+    ("its node is removed with all pods", node_disrupted, 6, 3),
     ("its owner is deleted", deleted, 0, 0),
     ("its owner is deleted in the foreground", partial(deleted, propagation="Foreground"), 0, 0),
     ("its namespace is deleted", namespace_deleted, 0, 0),

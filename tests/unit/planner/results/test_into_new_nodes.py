@@ -44,6 +44,7 @@ def test_one_pod_is_to_wait_for_a_node() -> None:
     assert (found.excess, found.residual_excess, found.optimal, len(found.waves)) == (3, 2, False, 1)
     assert found.constraints[0].after in ({"a": 3, "b": 4, "c": 1}, {"a": 4, "b": 3, "c": 1})
     assert any("NodePool default" in a and "large enough" in a for a in found.assumptions)
+    assert any("asks for the label of a pod" in a for a in found.assumptions), "as of any that is released"
     assert not any("no other zones" in a for a in found.assumptions)
     found = made(TIGHT, web(), OPEN)
     assert [m.awaits for m in found.moves] == [(f"{ZONE}=c",)]
