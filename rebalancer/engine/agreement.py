@@ -28,8 +28,7 @@ from msgspec.structs import replace
 from rebalancer.engine.branches import UNKNOWN, Touched, blamed, branch, plugin_in, plugin_of
 from rebalancer.engine.certainty import older, uncertainties
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.explain import summary
-from rebalancer.engine.framework import Diagnosis, Frameworks
+from rebalancer.engine.framework import Diagnosis, Frameworks, summary
 from rebalancer.engine.state.cluster import ClusterState, Placed
 from rebalancer.engine.state.storage import claim_volumes
 from rebalancer.model.pod import Pod, PodTemplate

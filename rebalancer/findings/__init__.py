@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from rebalancer.bulk_work import bulk_work
 from rebalancer.findings import cannot_be_replaced as replacing
 from rebalancer.findings import cluster_checks, constraint_checks, domain_checks
-from rebalancer.findings.codes import FindingCode, Proposed
 from rebalancer.findings.remedies import Replays
-from rebalancer.findings.survey import Survey
+from rebalancer.findings.survey import FindingCode, Proposed, Survey
 from rebalancer.model.reason import Finding, Severity
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.simulation import Simulation

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from rebalancer.engine.certainty import newer
 from rebalancer.engine.state.interpod_terms import Kind, Term
 from rebalancer.engine.version import NEGATED_NAMESPACES
-from rebalancer.findings.codes import FindingCode, finding, selector_as_written, yaml_of
-from rebalancer.findings.survey import Subject, Survey
+from rebalancer.findings.survey import FindingCode, Subject, Survey, finding, selector_as_written, yaml_of
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.pod import Affinity, PodAffinity, PodTemplate
 from rebalancer.model.reason import Finding, Severity

@@ -9,8 +9,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rebalancer.engine.version import EMPTY_SELECTORS, releases
-from rebalancer.findings.codes import FindingCode, Proposed, entry, finding, yaml_of
-from rebalancer.findings.survey import Subject, Survey, Written
+from rebalancer.findings.survey import (
+    FindingCode,
+    Proposed,
+    Subject,
+    Survey,
+    Written,
+    entry,
+    finding,
+    yaml_of,
+)
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.model.selectors import canonical

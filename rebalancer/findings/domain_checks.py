@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rebalancer.findings.cannot_be_replaced import leaving_out, one_more_like
-from rebalancer.findings.codes import FindingCode, Proposed, added, entry, finding
-from rebalancer.findings.survey import Subject, Survey, Written
+from rebalancer.findings.survey import FindingCode, Proposed, Subject, Survey, Written, added, entry, finding
 from rebalancer.model.pod import PodTemplate
 from rebalancer.model.reason import Change, Finding, Severity
 from rebalancer.planner.cluster.groups import Group

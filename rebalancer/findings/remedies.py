@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.findings.cannot_be_replaced import Kept, Stuck, stuck_pods
-from rebalancer.findings.codes import Proposed, as_written, changed_entry
-from rebalancer.findings.survey import REPLICATED, Subject, Survey
+from rebalancer.findings.survey import REPLICATED, Proposed, Subject, Survey, as_written, changed_entry
 from rebalancer.model.node import NODEPOOL, Node
 from rebalancer.model.pod import PodTemplate, TopologySpreadConstraint
 from rebalancer.model.reason import Change, Finding, Remedy, Severity

@@ -27,18 +27,21 @@ from urllib3 import exceptions as urllib3_errors
 from urllib3.exceptions import HTTPError
 
 from rebalancer import __version__
-from rebalancer.kube.answers import LateError, Sockets, Stream, error_of
 from rebalancer.kube.config import IN_CLUSTER, ClusterOptions, Loaded, load
 from rebalancer.kube.errors import (
     PROXY,
     ConfigurationError,
     KubeError,
+    LateError,
     ResponseError,
     ServerError,
+    Sockets,
+    Stream,
     Target,
     TooManyRequestsError,
     TransportError,
     UnauthorizedError,
+    error_of,
 )
 
 # What a failure below HTTP means, in words, and whether the server may have received the request.

@@ -24,7 +24,6 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from rebalancer.errors import UserError
-from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, steady
 from rebalancer.kube.errors import (
     PROXY,
@@ -40,6 +39,7 @@ from rebalancer.kube.errors import (
     TooManyRequestsError,
     TransportError,
     UnauthorizedError,
+    quoted,
 )
 from rebalancer.kube.reading import PodReader
 from rebalancer.kube.resources import RESOURCES

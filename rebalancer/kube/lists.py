@@ -18,7 +18,6 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import (
     ExpiredError,
@@ -27,6 +26,7 @@ from rebalancer.kube.errors import (
     NotFoundError,
     ResponseError,
     Target,
+    quoted,
 )
 from rebalancer.kube.resources import RESOURCES, Resource
 from rebalancer.model.decode import MALFORMED

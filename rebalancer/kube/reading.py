@@ -15,7 +15,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from rebalancer.bulk_work import bulk_work
-from rebalancer.kube.answers import quoted
 from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection, Wait, retry
 from rebalancer.kube.errors import (
     PROXY,
@@ -25,6 +24,7 @@ from rebalancer.kube.errors import (
     NotFoundError,
     ResponseError,
     Target,
+    quoted,
 )
 from rebalancer.kube.lists import (
     Begun,

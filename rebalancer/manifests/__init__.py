@@ -2,8 +2,7 @@
 
 documents   a text (JSON or YAML, Lists, several documents) → API objects, still as bytes
 reading     objects → Snapshot, with warnings and the clock
-writing     a cluster → one file
-redaction/  the same without its names
+writing     a cluster → one file, also without its names: redacted_fields says what is kept
 located     objects with the line of each field, and what the API server would refuse in them
 """
 

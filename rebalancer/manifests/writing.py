@@ -1,9 +1,12 @@
-"""Writes a cluster into one file, from which `read_snapshot` reads the same snapshot."""
+"""Writes a cluster into one file, from which `read_snapshot` reads the same snapshot; also
+without its names."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import IO, Any, BinaryIO
@@ -11,10 +14,21 @@ from typing import IO, Any, BinaryIO
 import msgspec
 from msgspec import Raw, Struct
 
+from rebalancer.engine.plugins.image_locality import normalized
 from rebalancer.errors import UserError
 from rebalancer.manifests.documents import CAPTURED_AT, CAPTURED_KINDS, REFUSED_KINDS, SERVER_VERSION, is_read
+from rebalancer.manifests.redacted_fields import KINDS, Naming
+from rebalancer.model.node import (
+    CANDIDATE_TAINT,
+    INITIALIZED,
+    LEAVING_TAINTS,
+    STARTING_PREFIXES,
+    STARTING_TAINTS,
+)
 from rebalancer.model.pod import DELETION_COST, cost_writer, without_own_cost
 from rebalancer.output_file import output_file
+from rebalancer.policy import owners
+from rebalancer.policy.owners import QUEUES
 
 Json = dict[str, Any]
 REDACTED = "rebalancer/redacted"
@@ -167,3 +181,355 @@ class SnapshotFile:
         # the same cluster gives the same file.
         self._file.write(gzip.compress(block, _LEVEL, mtime=0) if self._packed else block)
         self._parts, self._size = [], 0
+
+
+# Redacts objects: leaves out what no plan depends on, and replaces the names in the rest by pseudonyms.
+#
+# `redacted_fields` lists the fields that are kept. Every other field is left out: environment variables,
+# commands, other annotations, managed fields. The plan for the redacted cluster is the plan for the real
+# one with the pseudonyms in place of the names.
+#
+# Kept as they are: well-known label keys, taint keys, names and resources (`KNOWN_KEYS`), names of CSI
+# drivers, provisioners and schedulers, the kinds of owners (not the groups of unknown ones), quantities,
+# times and host ports.
+
+# Keys and names of Kubernetes and of widely used projects. They do not reveal whose cluster it is.
+
+
+def _under(domain: str, *names: str) -> set[str]:
+    return {f"{domain}/{name}" for name in names}
+
+
+KNOWN_KEYS = frozenset(
+    {"app", "k8s-app", "job-name", "controller-uid", "metadata.name"}
+    | {"pod-template-hash", "pod-template-generation", "controller-revision-hash"}
+    | {
+        "rollouts-pod-template-hash",
+        *LEAVING_TAINTS,
+        *STARTING_TAINTS,
+        CANDIDATE_TAINT,
+        *owners.LABELS,
+        *QUEUES,
+    }
+    | _under("kubernetes.io", "arch", "os", "hostname", "metadata.name")
+    | _under("beta.kubernetes.io", "arch", "os", "instance-type")
+    | _under("topology.kubernetes.io", "zone", "region")
+    | _under("failure-domain.beta.kubernetes.io", "zone", "region")
+    | _under("node.kubernetes.io", "instance-type", "windows-build", "exclude-from-external-load-balancers")
+    | _under("node.kubernetes.io", "not-ready", "unreachable", "unschedulable", "out-of-service")
+    | _under("node.kubernetes.io", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable")
+    | _under("node.cloudprovider.kubernetes.io", "uninitialized", "shutdown")
+    | _under("node-role.kubernetes.io", "control-plane", "master", "worker")
+    | _under("app.kubernetes.io", "name", "instance", "version", "component", "part-of", "managed-by")
+    | _under("apps.kubernetes.io", "pod-index")
+    | _under("statefulset.kubernetes.io", "pod-name")
+    | _under("batch.kubernetes.io", "job-name", "controller-uid", "job-completion-index")
+    | _under("topology.ebs.csi.aws.com", "zone")
+    | _under("topology.gke.io", "zone")
+    | _under("topology.disk.csi.azure.com", "zone")
+    | _under("karpenter.sh", "capacity-type", "initialized", "nodepool", "provisioner-name")
+    | _under("eks.amazonaws.com", "nodegroup")
+    | _under("cloud.google.com", "gke-nodepool")
+    | _under("kubernetes.azure.com", "agentpool")
+)
+PLAIN_VALUES = frozenset({"kubernetes.io/os", "kubernetes.io/arch", INITIALIZED})
+"""Keys whose values do not reveal whose cluster it is."""
+KNOWN_NAMES = (
+    "default",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "system-cluster-critical",
+    "system-node-critical",
+)
+"""Namespaces and priority classes that exist in every cluster and that policies name."""
+_KNOWN_VENDORS = frozenset(
+    {"nvidia.com", "amd.com", "intel.com", "gpu.intel.com", "habana.ai", "google.com", "aws.amazon.com"}
+    | {"vpc.amazonaws.com", "xilinx.com", "rdma", "devices.kubevirt.io", "smarter-devices"}
+)
+
+
+def known_beginning(key: str) -> tuple[str, str]:
+    """A key's beginning that rules go by ("" if it has none), and the rest, which may be anybody's."""
+    found = next((p for p in STARTING_PREFIXES if key.startswith(p)), "")
+    return found, key.removeprefix(found)
+
+
+def known_resource(name: str) -> bool:
+    """Whether the name of a resource belongs to Kubernetes or to a well-known vendor."""
+    domain, slash, last = name.removeprefix("requests.").rpartition("/")
+    if domain == "count":  # of a quota: count/pods, count/deployments.apps
+        return "." not in last or last.endswith((".apps", ".batch", ".policy", ".k8s.io"))
+    return not slash or domain in _KNOWN_VENDORS or domain.endswith("kubernetes.io")
+
+
+# Pseudonyms for names that keep what a plan depends on: equality, order, and how names are composed.
+#
+# A name is split into words, numbers and separators (`-`, `.`, `/`). Separators stay. A word becomes
+# another word that has the same place in the alphabetical order of all words. A number keeps its length,
+# and each digit becomes its rank among the digits that follow the same beginning, like prefix-preserving
+# anonymisation of addresses. So ordinals from 0 upwards stay as they are, node-2 stays before node-10, and
+# the pseudonym of `web-7c9-x2k` still begins with that of its ReplicaSet. Two orders are kept: as plain
+# text, and with numbers compared as numbers.
+
+_PARTS = re.compile(r"[0-9]+|[-./]+|[^-./0-9]+")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of a name, without numbers and separators."""
+    return (p for p in _PARTS.findall(text) if not p[0].isascii() or not (p[0].isdigit() or p[0] in "-./"))
+
+
+class Pseudonyms:
+    """The pseudonym of every name in `names`.
+
+    Words that occur in `kept` stay as they are in all names. `joined`: names that consist of two other names
+    and a hyphen; their pseudonym is composed of the pseudonyms of the two.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        kept: Iterable[str] = (),
+        joined: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
+        self._joined = dict(joined or {})
+        known = {*names, *(part for parts in self._joined.values() for part in parts)}
+        anchors = {w for text in kept for w in words(text)}
+        self._words = _renamed({w for n in known for w in words(n)}, anchors)
+        self._digits: dict[str, set[str]] = {}
+        for name in known:
+            for at, ch in _digits(name):
+                self._digits.setdefault(name[:at], set()).add(ch)
+        self._memo: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The pseudonym of one of `names`. Raises KeyError for any other name."""
+        found = self._memo.get(name)
+        if found is None:
+            found = self._memo[name] = self._of(name)
+        return found
+
+    def _of(self, name: str) -> str:
+        if name in self._joined:
+            first, second = self._joined[name]
+            return f"{self(first)}-{self(second)}"
+        parts, at = [], 0
+        for part in _PARTS.findall(name):
+            if part[0] in "-./":
+                parts.append(part)
+            elif part.isascii() and part.isdigit():
+                parts.append("".join(self._digit(name[: at + i], d) for i, d in enumerate(part)))
+            else:
+                parts.append(self._words[part])
+            at += len(part)
+        return "".join(parts)
+
+    def _digit(self, before: str, digit: str) -> str:
+        """The rank of a digit among the digits that follow `before`. Only a leading 0 becomes a leading 0."""
+        known = sorted(self._digits[before])
+        rank = known.index(digit)
+        if not (before and before[-1].isascii() and before[-1].isdigit()):
+            rank = 0 if digit == "0" else rank + ("0" not in known)
+        return str(rank)
+
+
+def _digits(name: str) -> Iterator[tuple[int, str]]:
+    return ((i, ch) for i, ch in enumerate(name) if ch.isascii() and ch.isdigit())
+
+
+def _renamed(found: set[str], anchors: set[str]) -> dict[str, str]:
+    """The pseudonym of each word, in the order of the words. Anchors stay; the others get names between
+    them."""
+    renamed: dict[str, str] = {}
+    gap: list[str] = []
+    below = ""
+    for word in sorted(found | anchors):
+        if word not in anchors:
+            gap.append(word)
+            continue
+        renamed |= _between(gap, below, word)
+        renamed[word] = below = word
+        gap = []
+    return renamed | _between(gap, below, "")
+
+
+def _between(gap: list[str], below: str, above: str) -> dict[str, str]:
+    """Pseudonyms in ascending order, above one word and (unless it is "") below another."""
+    lead = _lead(below, above)
+    width, count = 1, len(_LETTERS)
+    while count < len(gap):
+        width, count = width + 1, count * len(_LETTERS)
+    return {word: lead + _letters(i, width) for i, word in enumerate(gap)}
+
+
+def _letters(number: int, width: int) -> str:
+    text = ""
+    for _ in range(width):
+        number, digit = divmod(number, len(_LETTERS))
+        text = _LETTERS[digit] + text
+    return text
+
+
+def _lead(below: str, above: str) -> str:
+    """A prefix such that every word with it sorts between two words, as far as letters allow."""
+    same = 0
+    while same < min(len(below), len(above)) and below[same] == above[same]:
+        same += 1
+    low = below[same] if same < len(below) else ""
+    high = above[same] if same < len(above) else chr(ord("z") + 1)
+    middle = [c for c in _LETTERS if low < c < high]
+    if middle:
+        return below[:same] + middle[len(middle) // 2]
+    return below + "a"
+
+
+_ZONES = "__"
+"""Separator between the zones of a volume that has several."""
+
+
+def redact(objects: Callable[[], Iterable[Json]]) -> Iterator[Json]:
+    """The redacted objects of a cluster, only of kinds that are read. `objects` is called twice."""
+    names = learn(objects())
+    for obj in objects():
+        redacted = of_object(obj, names)
+        if redacted is not None:
+            yield redacted
+
+
+def learn(objects: Iterable[Json]) -> Pseudonymous:
+    """The pseudonyms for all these objects."""
+    seen = _Collecting()
+    for obj in objects:
+        if of_object(obj, seen) is not None:
+            seen.put_together(obj)
+    return seen.naming()
+
+
+def of_object(obj: Json, naming: Naming) -> Json | None:
+    """One object with its names replaced; None if its kind is not read."""
+    kind, api_version = str(obj.get("kind") or ""), str(obj.get("apiVersion") or "")
+    if not is_read(kind, api_version):
+        return None
+    if "managedFields" in obj["metadata"]:
+        obj = {**obj, "metadata": without_own_cost(obj["metadata"])}
+    found: Json = {"apiVersion": api_version, "kind": kind, **(KINDS[kind](obj, naming) or {})}
+    return found
+
+
+def _mapping(value: Any) -> Json:
+    """The value, or nothing where an object is malformed."""
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+class _Collecting:
+    """Returns every name unchanged, and collects it."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._uids: set[str] = set()
+        self._wanted: set[str] = set()
+        self._keys: set[str] = set()
+        self._joined: dict[str, tuple[str, str]] = {}
+        self._sets: list[tuple[str, str]] = []
+
+    def name(self, text: str) -> str:
+        self._names.add(text)
+        return text
+
+    def uid(self, text: str) -> str:
+        self._uids.add(text)
+        return text
+
+    def key(self, text: str) -> str:
+        if text in KNOWN_KEYS:
+            self._keys.add(text)
+        else:
+            self._names.add(known_beginning(text)[1])
+        return text
+
+    def value(self, key: str, text: str) -> str:
+        if key not in PLAIN_VALUES:
+            self._names.update(text.split(_ZONES))
+        return text
+
+    def resource(self, text: str) -> str:
+        (self._keys if known_resource(text) else self._names).add(text)
+        return text
+
+    def image(self, text: str) -> str:
+        self._wanted.add(normalized(text))
+        return text
+
+    def present_image(self, text: str) -> str | None:
+        return text
+
+    def put_together(self, obj: Json) -> None:
+        """Collects names that controllers compose of two others: those of claims and of pods with an
+        ordinal."""
+        name, spec = str(obj["metadata"]["name"]), _mapping(obj.get("spec"))
+        if obj["kind"] == "Pod":
+            for volume in map(_mapping, _listed(spec.get("volumes"))):
+                if volume.get("ephemeral") is not None:
+                    self._joined[f"{name}-{volume.get('name')}"] = name, str(volume.get("name"))
+        elif obj["kind"] == "StatefulSet":
+            first, replicas = _mapping(spec.get("ordinals")).get("start"), spec.get("replicas")
+            last = (first if isinstance(first, int) else 0) + (replicas if isinstance(replicas, int) else 1)
+            self._names.update(f"{name}-{i}" for i in range(last))
+            for claim in map(_mapping, _listed(spec.get("volumeClaimTemplates"))):
+                self._sets.append((str(_mapping(claim.get("metadata")).get("name")), name))
+
+    def naming(self) -> Pseudonymous:
+        numbered: dict[str, list[str]] = defaultdict(list)
+        for name in self._names:
+            stem, _, number = name.rpartition("-")
+            if stem and number.isdigit():
+                numbered[stem].append(number)
+        for claim, owner in self._sets:
+            for number in numbered.get(f"{claim}-{owner}", ()):
+                self._joined[f"{claim}-{owner}-{number}"] = claim, f"{owner}-{number}"
+        pseudonyms = Pseudonyms(
+            self._names | set(KNOWN_NAMES) | set(self._joined), (*self._keys, *KNOWN_NAMES), self._joined
+        )
+        return Pseudonymous(pseudonyms, self._uids, self._wanted)
+
+
+class Pseudonymous:
+    """Replaces every name by its pseudonym."""
+
+    def __init__(self, pseudonyms: Pseudonyms, uids: Iterable[str], images: Iterable[str]) -> None:
+        self.name = pseudonyms
+        self._uids = {uid: f"00000000-0000-4000-8000-{i:012x}" for i, uid in enumerate(sorted(uids), 1)}
+        self._images = {image: f"image-{i}:v" for i, image in enumerate(sorted(images), 1)}
+
+    def uid(self, text: str) -> str:
+        """A pseudonym for a uid; the order of uids is kept."""
+        return self._uids[text]
+
+    def key(self, text: str) -> str:
+        """The key of a label or taint; a well-known one stays, and so does a well-known beginning."""
+        if text in KNOWN_KEYS:
+            return text
+        beginning, rest = known_beginning(text)
+        return beginning + self.name(rest)
+
+    def value(self, key: str, text: str) -> str:
+        """The value of a label; each of several zones in one value gets its pseudonym."""
+        return text if key in PLAIN_VALUES else _ZONES.join(map(self.name, text.split(_ZONES)))
+
+    def resource(self, text: str) -> str:
+        """The name of a resource; a well-known one stays."""
+        return text if known_resource(text) else self.name(text)
+
+    def image(self, text: str) -> str:
+        """The image of a container."""
+        return self._images[normalized(text)]
+
+    def present_image(self, text: str) -> str | None:
+        """An image on a node; None if no pod uses it."""
+        return self._images.get(normalized(text))

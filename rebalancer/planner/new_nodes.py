@@ -35,7 +35,7 @@ from rebalancer.policy.options import Approved, Method
 from rebalancer.policy.release import released
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools
-from rebalancer.spread.skew import beyond, lowest
+from rebalancer.spread.constraint import beyond, lowest
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _ALIKE = ("kubernetes.io/os", "kubernetes.io/arch")

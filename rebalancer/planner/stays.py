@@ -24,8 +24,8 @@ from rebalancer.policy.options import Method
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import Release
 from rebalancer.spread.arrays import Bools, Ints, Shared, first_places, narrow
+from rebalancer.spread.constraint import PerDomain
 from rebalancer.spread.nodes import FILTERED_EFFECTS, tolerated
-from rebalancer.spread.skew import PerDomain
 
 
 class SamePlaces:

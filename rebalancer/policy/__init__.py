@@ -4,6 +4,5 @@ evictable      whether a pod may be evicted; asks the files below, and the optio
 owners         whether the pod's owner would make a replacement
 replacement    what that replacement looks like
 annotations    what people say by annotations on pods, owners and namespaces
-single_attach_volumes, not_ready_nodes  what keeps a pod where it is
 options        what an operator decides about all of this
 """

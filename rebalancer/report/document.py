@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from rebalancer.drill import Drill, Drilled
 from rebalancer.drill.lost import Breach, Honored, WorkloadLoss
-from rebalancer.findings.codes import shown
+from rebalancer.findings.survey import shown
 from rebalancer.model.reason import Finding, Reason, Remedy
 from rebalancer.planner.pace import Pace, WavePace
 from rebalancer.planner.plan import Between, ConstraintResult, Move, Refusal

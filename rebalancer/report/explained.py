@@ -16,8 +16,7 @@ from msgspec import Struct
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.engine.certainty import assumptions, newer
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.engine.explain import preempt, summary
-from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores
+from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores, preempt, summary
 from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import Pod, PodTemplate

@@ -15,7 +15,7 @@ from rebalancer.report.document import SHAPES, Field, Report
 from rebalancer.report.formats import Color
 from rebalancer.report.text import HIDDEN
 from rebalancer.report.words import Showing
-from rebalancer.spread.skew import PerDomain
+from rebalancer.spread.constraint import PerDomain
 
 if TYPE_CHECKING:
     from rich.console import Console

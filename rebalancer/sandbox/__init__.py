@@ -4,7 +4,7 @@ storage      objects with their history
 registry     what the API server asks of each change: admission, defaults, validation, deletion, eviction
 server       the API over HTTP; discovery, for a visiting kubectl
 controllers  what a cluster does by itself
-cluster      all of it together; outage: the cluster of the demo
+cluster      all of it together; the cluster of the demo
 """
 
 from rebalancer.sandbox.cluster import Cluster

@@ -1,18 +1,18 @@
-"""A whole cluster on loopback: `with Cluster(objects) as cluster: ... cluster.url`."""
+"""A whole cluster on loopback: `with Cluster(objects) as cluster: ... cluster.url`. The one of the demo."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
 from rebalancer.sandbox.controllers.deployment import Deployments, ReplicaSets
 from rebalancer.sandbox.controllers.infrastructure import Disruption, Nodes, Volumes
-from rebalancer.sandbox.controllers.kubelet import Kubelet, ReadyAfter
+from rebalancer.sandbox.controllers.kubelet import HASH, Kubelet, ReadyAfter, hash_of
 from rebalancer.sandbox.controllers.loop import Controller, Loop
 from rebalancer.sandbox.controllers.scheduler import Scheduler
 from rebalancer.sandbox.controllers.statefulset import DaemonSets, StatefulSets
@@ -200,3 +200,293 @@ class Cluster:
             self.store.create(node)
             names.append(name)
         return names
+
+
+# A small shop after an outage: the cluster of `rebalancer demo`.
+#
+# Zone c was away for an hour. Its pods were made again in zones a and b, which no constraint forbids while
+# zone c has no nodes. Now its nodes are back, and empty. Losing zone a today would take half of most
+# services.
+#
+# Two groups stay as they are whatever is evicted: a database whose volumes were made in zones a and b, and
+# model servers for which zone c has no room. A service whose budget allows no disruption is mended only
+# where pods may be replaced first.
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+ZONES = ("a", "b", "c")
+_SINCE = "2026-01-01T00:00:00Z"
+_GENERAL, _GPU = "general", "gpu"
+_NODES = 3
+
+
+class Service(NamedTuple):
+    """A workload and where its pods are: `zones` counts them in a, b, c.
+
+    `hosts`: maxSkew over hosts as well, 0 = none. `budget` as in a PodDisruptionBudget's spec. `ordinal`: a
+    StatefulSet; `storage`: with zonal volumes. `cpu` in cores.
+    """
+
+    namespace: str
+    name: str
+    zones: tuple[int, int, int]
+    budget: Mapping[str, int | str] = MappingProxyType({})
+    hosts: int = 0
+    cpu: str = "250m"
+    pool: str = _GENERAL
+    ordinal: bool = False
+    storage: bool = False
+
+
+SERVICES = (
+    Service("shop", "frontend", (7, 5, 0), {"maxUnavailable": "25%"}, hosts=2),
+    Service("shop", "cart", (3, 3, 0), {"minAvailable": 4}),
+    Service("shop", "checkout", (4, 2, 0), {"maxUnavailable": 1}, hosts=1),
+    Service("shop", "catalog", (4, 4, 0), {"maxUnavailable": "30%"}),
+    Service("shop", "search", (2, 2, 0), {"maxUnavailable": 1}),
+    Service("shop", "payments", (2, 1, 0), {"maxUnavailable": 1}),
+    Service("shop", "sessions", (2, 1, 0), {"maxUnavailable": 1}, ordinal=True),
+    Service("shop", "reviews", (1, 1, 1), {"maxUnavailable": 1}),
+    Service("shop", "mailer", (1, 1, 1)),
+    Service("shop", "invoices", (2, 0, 0), {"minAvailable": 2}),
+    Service("data", "orders-db", (2, 2, 0), {"maxUnavailable": 1}, ordinal=True, storage=True),
+    Service("ml", "model-server", (2, 2, 0), cpu="3500m", pool=_GPU),
+)
+
+
+def after_outage() -> list[Object]:
+    """All objects of the cluster, each as the API server stores it."""
+    return [*_nodes(), *_storage_class(), *_training(), *(o for s in SERVICES for o in _service(s))]
+
+
+def _nodes() -> Iterator[Object]:
+    for zone in ZONES:
+        for i in range(_NODES):
+            yield _node(f"{zone}-{i}", zone, _GENERAL)
+        yield _node(f"{zone}-gpu", zone, _GPU)
+
+
+def _node(name: str, zone: str, pool: str) -> Object:
+    size = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    taints = {"taints": [{"key": "pool", "value": _GPU, "effect": "NoSchedule"}]} if pool == _GPU else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {HOSTNAME: name, ZONE: zone, "pool": pool}},
+        "spec": taints,
+        "status": {
+            "capacity": size,
+            "allocatable": size,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def _storage_class() -> Iterator[Object]:
+    yield {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "zonal"},
+        "provisioner": "csi.example",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def _training() -> Iterator[Object]:
+    """A Job that fills the one node of zone c on which model servers could run."""
+    uid = _uid("Job", "ml", "training")
+    yield {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "training", "namespace": "ml", "uid": uid},
+        "spec": {"template": {"spec": _spec("training", "8", _GPU)}},
+        "status": {"active": 1},
+    }
+    owner = ("batch/v1", "Job", "training", uid)
+    spec = {**_spec("training", "8", _GPU), "restartPolicy": "Never"}
+    yield _pod("ml", "training-x7k2p", {"app": "training"}, owner, spec, "c-gpu")
+
+
+def _service(service: Service) -> Iterator[Object]:
+    namespace, name = service.namespace, service.name
+    labels = {"app": name}
+    spec = _spec(name, service.cpu, service.pool)
+    spec["topologySpreadConstraints"] = [_spread(ZONE, 1, labels)]
+    if service.hosts:
+        spec["topologySpreadConstraints"].append(_spread(HOSTNAME, service.hosts, labels))
+    template: dict[str, Any] = {"metadata": {"labels": labels}, "spec": spec}
+    if service.budget:
+        yield {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": labels}, **service.budget},
+        }
+    if service.ordinal:
+        yield from _stateful(service, template)
+    else:
+        yield from _deployed(service, template)
+
+
+def _deployed(service: Service, template: dict[str, Any]) -> Iterator[Object]:
+    namespace, name, total = service.namespace, service.name, sum(service.zones)
+    value = hash_of(template)
+    labels = {**template["metadata"]["labels"], HASH: value}
+    deployment = _owner("Deployment", namespace, name, total, template["metadata"]["labels"], template)
+    revised = {"metadata": {"labels": labels}, "spec": template["spec"]}
+    replica_set = _owner("ReplicaSet", namespace, f"{name}-{value}", total, labels, revised)
+    parent = ("apps/v1", "Deployment", name, deployment["metadata"]["uid"])
+    replica_set["metadata"]["ownerReferences"] = [_reference(parent)]
+    deployment["status"]["updatedReplicas"] = total
+    yield deployment
+    yield replica_set
+    owner = ("apps/v1", "ReplicaSet", replica_set["metadata"]["name"], replica_set["metadata"]["uid"])
+    for i, node in enumerate(_places(service)):
+        pod = f"{name}-{value}-{hash_of([name, i])[:5]}"
+        yield _pod(namespace, pod, labels, owner, template["spec"], node)
+
+
+def _stateful(service: Service, template: dict[str, Any]) -> Iterator[Object]:
+    namespace, name, total = service.namespace, service.name, sum(service.zones)
+    labels = template["metadata"]["labels"]
+    stateful = _owner("StatefulSet", namespace, name, total, labels, template)
+    stateful["spec"] |= {"serviceName": name, "podManagementPolicy": "OrderedReady"}
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "zonal",
+        "resources": {"requests": {"storage": "10Gi"}},
+    }
+    if service.storage:
+        stateful["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
+    yield stateful
+    owner = ("apps/v1", "StatefulSet", name, stateful["metadata"]["uid"])
+    for i, node in enumerate(_places(service)):
+        spec = dict(template["spec"])
+        if service.storage:
+            volume = f"data-{name}-{i}"
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": volume}}]
+            yield from _volume(namespace, volume, claim, node.partition("-")[0])
+        yield _pod(namespace, f"{name}-{i}", labels, owner, spec, node)
+
+
+def _volume(namespace: str, name: str, claim: dict[str, Any], zone: str) -> Iterator[Object]:
+    expression = {"key": ZONE, "operator": "In", "values": [zone]}
+    yield {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pv-{name}"},
+        "spec": {
+            "capacity": claim["resources"]["requests"],
+            "accessModes": claim["accessModes"],
+            "storageClassName": claim["storageClassName"],
+            "claimRef": {"namespace": namespace, "name": name},
+            "csi": {"driver": "csi.example", "volumeHandle": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+        },
+        "status": {"phase": "Bound"},
+    }
+    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    yield {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace, **bound},
+        "spec": {**claim, "volumeName": f"pv-{name}"},
+        "status": {"phase": "Bound"},
+    }
+
+
+def _places(service: Service) -> list[str]:
+    """The pods' nodes: of each zone one after the other."""
+    nodes = ["gpu"] if service.pool == _GPU else [str(i) for i in range(_NODES)]
+    places = [
+        [f"{z}-{nodes[i % len(nodes)]}" for i in range(n)] for z, n in zip(ZONES, service.zones, strict=True)
+    ]
+    return [node for zone in places for node in zone]
+
+
+def _spread(key: str, skew: int, labels: dict[str, str]) -> dict[str, Any]:
+    return {
+        "maxSkew": skew,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+
+
+def _spec(name: str, cpu: str, pool: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": "256Mi"}}
+    spec: dict[str, Any] = {
+        "containers": [{"name": name, "image": f"registry.example/{name}:1.0", "resources": resources}],
+        "nodeSelector": {"pool": pool},
+        "terminationGracePeriodSeconds": 30,
+    }
+    if pool == _GPU:
+        spec["tolerations"] = [{"key": "pool", "operator": "Equal", "value": _GPU, "effect": "NoSchedule"}]
+    return spec
+
+
+def _owner(
+    kind: str, namespace: str, name: str, total: int, labels: dict[str, str], template: dict[str, Any]
+) -> Object:
+    counts = ("replicas", "readyReplicas", "availableReplicas")
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": _uid(kind, namespace, name),
+            "creationTimestamp": _SINCE,
+            "generation": 1,
+            "labels": labels,
+        },
+        "spec": {"replicas": total, "selector": {"matchLabels": labels}, "template": template},
+        "status": {**dict.fromkeys(counts, total), "observedGeneration": 1},
+    }
+
+
+def _pod(
+    namespace: str,
+    name: str,
+    labels: dict[str, str],
+    owner: tuple[str, str, str, str],
+    spec: dict[str, Any],
+    node: str,
+) -> Object:
+    kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    conditions = [{"type": k, "status": "True", "lastTransitionTime": _SINCE} for k in kinds]
+    containers = [
+        {"name": c["name"], "image": c["image"], "imageID": "", "ready": True, "restartCount": 0}
+        for c in spec["containers"]
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": _uid("Pod", namespace, name),
+            "creationTimestamp": _SINCE,
+            "labels": labels,
+            "ownerReferences": [_reference(owner)],
+        },
+        "spec": {**spec, "nodeName": node},
+        "status": {
+            "phase": "Running",
+            "startTime": _SINCE,
+            "conditions": conditions,
+            "containerStatuses": containers,
+        },
+    }
+
+
+def _reference(owner: tuple[str, str, str, str]) -> dict[str, Any]:
+    version, kind, name, uid = owner
+    who = {"apiVersion": version, "kind": kind, "name": name, "uid": uid}
+    return {**who, "controller": True, "blockOwnerDeletion": True}
+
+
+def _uid(*of: str) -> str:
+    """Any uid will do; the same object has the same one in every run."""
+    letters = hash_of(list(of)).encode().hex()
+    return f"{letters[:8]}-{letters[8:12]}-4{letters[13:16]}-8{letters[17:20]}-{letters[:12]}"

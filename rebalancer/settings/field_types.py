@@ -20,9 +20,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from rebalancer.model.selectors import LabelSelector
+from rebalancer.policy.caps import parse_cron
 from rebalancer.policy.options import Limit
 from rebalancer.policy.owners import KNOWN_KINDS
-from rebalancer.policy.windows import parse_cron
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator
 from typing import Protocol
 
 from rebalancer.model.pod import Pod, PodTemplate
-from rebalancer.spread import skew
+from rebalancer.spread import constraint as skew
 from rebalancer.spread.arrays import Bools, Layout
 from rebalancer.spread.constraint import Constraint
 from rebalancer.spread.nodes import NodeTable

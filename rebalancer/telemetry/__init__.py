@@ -2,8 +2,7 @@
 
 metrics       cycles as counters, histograms and gauges
 logs          structured logs with trace ids; the level can be changed at run time
-delivery      spans on their way: bounded, counted, never waited for
-start         all of it, switched on once and off once
+start         all of it, switched on once and off once; spans on their way: bounded, counted, never waited for
 
 Importing the package loads nothing of opentelemetry; `start` does.
 """

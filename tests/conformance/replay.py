@@ -15,8 +15,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rebalancer.engine.config import DEFAULT_CONFIG, FILTERS, parse_config
-from rebalancer.engine.explain import NOT_HELPFUL, nobody_preempted, preempt
-from rebalancer.engine.framework import Diagnosis, Framework, Frameworks
+from rebalancer.engine.framework import (
+    NOT_HELPFUL,
+    Diagnosis,
+    Framework,
+    Frameworks,
+    nobody_preempted,
+    preempt,
+)
 from rebalancer.engine.plugins.plugin import Rejection
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import POD_LEVEL_RESOURCES, ServerVersion

@@ -22,9 +22,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from rebalancer.kube.answers import error_of
 from rebalancer.kube.connection import Backoff, Connection, Response
-from rebalancer.kube.errors import KubeError, Target, TransportError
+from rebalancer.kube.errors import KubeError, Target, TransportError, error_of
 from rebalancer.kube.evictor import LiveEvictor
 from rebalancer.kube.ledger_store import Ledgers
 from rebalancer.kube.patches import ReleasePatches

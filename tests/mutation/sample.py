@@ -34,7 +34,6 @@ CLOSEST = {
     "rebalancer/policy/ledger.py": (*_POLICY, *_MEMORY),
     "rebalancer/policy/owners.py": (*_POLICY, "tests/sandbox/cycle/limits/test_owners.py"),
     "rebalancer/policy/waits.py": (*_POLICY, *_MEMORY),
-    "rebalancer/policy/windows.py": _POLICY,
     "rebalancer/kube/evictor.py": (
         "tests/sandbox/kube/test_evict.py",
         "tests/sandbox/kube/test_evict_again.py",
@@ -59,7 +58,6 @@ CLOSEST = {
     ),
     "rebalancer/runtime/last_look/look.py": (*_LOOK, "tests/sandbox/cycle/limits/test_owners.py"),
     "rebalancer/runtime/last_look/room.py": _LOOK,
-    "rebalancer/runtime/last_look/watch_age.py": ("tests/unit/runtime/last_look/test_watch_age.py",),
 }
 """File → the tests that must see a mistake in it, the quickest first. Slow ones are left out."""
 

@@ -21,7 +21,7 @@ from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.report import build_report
 from rebalancer.report.output import to_builtins
-from rebalancer.runtime.live.cached import LastPlan
+from rebalancer.runtime.live.assembly import LastPlan
 from tests.support.build import NOW
 from tests.support.clusters.random_clusters import random_cluster
 from tests.support.scheduler.plain import Json

@@ -226,8 +226,8 @@ def history(
     from rebalancer.cli.lines import say
     from rebalancer.kube.connection import Connection
     from rebalancer.kube.errors import KubeError
-    from rebalancer.kube.events import EventNote, read_events
     from rebalancer.kube.ledger_store import Ledgers
+    from rebalancer.kube.patches import EventNote, read_events
     from rebalancer.policy.ledger import Ledger
     from rebalancer.report.text import HOSTNAME, clean, short_names
     from rebalancer.runtime.commands.remembered import history_of

@@ -11,7 +11,7 @@ from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.state.interpod_terms import Kind, SelectsAll
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Ints, Rows
-from rebalancer.spread.skew import DomainCounts
+from rebalancer.spread.constraint import DomainCounts
 from rebalancer.spread.tally import Measure
 
 AFFINITY = "node(s) didn't match pod affinity rules"

@@ -10,8 +10,7 @@ from rebalancer.engine.plugins.plugin import MAX_SCORE, UNRESOLVABLE, UNSCHEDULA
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from rebalancer.spread.arrays import Bools, Floats, Ints, Rows
-from rebalancer.spread.constraint import Constraint
-from rebalancer.spread.skew import DomainCounts, minimum
+from rebalancer.spread.constraint import Constraint, DomainCounts, minimum
 from rebalancer.spread.tally import SpreadMeasure
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -13,9 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from rebalancer.kube.answers import Stream, error_of, quoted
 from rebalancer.kube.connection import Backoff, Connection
-from rebalancer.kube.errors import KubeError, NotFoundError, ResponseError, StatusError, Target
+from rebalancer.kube.errors import (
+    KubeError,
+    NotFoundError,
+    ResponseError,
+    StatusError,
+    Stream,
+    Target,
+    error_of,
+    quoted,
+)
 from rebalancer.kube.lists import first_of, head, pages
 from rebalancer.kube.resources import Resource
 from rebalancer.model.kinds import Object

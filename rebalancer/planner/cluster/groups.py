@@ -10,7 +10,7 @@ from rebalancer.engine.plugins.pod_topology_spread import HOSTNAME
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodAffinityTerm, PodTemplate
 from rebalancer.model.selectors import canonical
-from rebalancer.spread import skew
+from rebalancer.spread import constraint as skew
 from rebalancer.spread.arrays import Bools, Ints
 from rebalancer.spread.constraint import Constraint
 

@@ -25,7 +25,7 @@ from rebalancer.runtime.live.configured import LiveOptions, memory_of
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_to_act
 from rebalancer.sandbox import Cluster
-from rebalancer.sandbox.outage import after_outage
+from rebalancer.sandbox.cluster import after_outage
 from rebalancer.settings import load_settings, plan_options
 
 GRACE = 1.5

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 
 from rebalancer.findings import cannot_be_replaced as replacing
 from rebalancer.findings import findings, order
-from rebalancer.findings.codes import yaml_of
 from rebalancer.findings.remedies import Replays
-from rebalancer.findings.survey import REPLICATED, Subject, Survey, subjects
+from rebalancer.findings.survey import REPLICATED, Subject, Survey, subjects, yaml_of
 from rebalancer.kube.resources import problems
 from rebalancer.manifests.documents import Text, is_read, manifests_in, texts
 from rebalancer.manifests.located import Located, Unreadable, located, validate

@@ -17,18 +17,18 @@ from rebalancer.errors import UserError
 from rebalancer.kube.brakes import Brakes
 from rebalancer.kube.config import IN_CLUSTER
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.events import EventNote
 from rebalancer.kube.ledger_store import Ledgers
+from rebalancer.kube.patches import EventNote
 from rebalancer.kube.reading import Objects
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.plan import Plan, PlanOptions
+from rebalancer.policy.caps import outside
 from rebalancer.policy.ledger import Entry, Fate, Ledger, as_of
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import Owners, topmost
 from rebalancer.policy.waits import HistoryRules, Paused, is_wait
-from rebalancer.policy.windows import outside
 from rebalancer.runtime.commands.explain import SHORT_KINDS
 from rebalancer.runtime.commands.source import Source, cluster_options, connected
 from rebalancer.runtime.cycle.clock import SystemClock

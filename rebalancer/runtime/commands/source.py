@@ -177,8 +177,8 @@ def write_captured(source: Source, path: str, *, redact: bool, stdout: Callable[
     """The cluster into a file, live ones object by object as they come. Raises UserError."""
     if not source.snapshots and not redact:
         return _stream(source, path, stdout)
-    from rebalancer.manifests.redaction import redact as redacted
     from rebalancer.manifests.writing import Reading, plain, write_snapshot
+    from rebalancer.manifests.writing import redact as redacted
 
     captured = capture(source)
     found = captured.snapshot

@@ -23,7 +23,7 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from rebalancer.outcome import Observer
-from rebalancer.policy.windows import Cron, parse_cron
+from rebalancer.policy.caps import Cron, parse_cron
 from rebalancer.settings import Settings
 
 # When cycles start: at an interval, or by cron with the same meaning as in maintenance windows.

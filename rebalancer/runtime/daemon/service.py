@@ -35,8 +35,7 @@ from rebalancer.runtime.daemon.spread_now import Spread, SpreadNow
 from rebalancer.runtime.last_look.health import SCHEDULER_LEASE, Health, deciding_scheduler
 from rebalancer.runtime.live.agreement import AgreementWatch
 from rebalancer.runtime.live.approval import Approvals
-from rebalancer.runtime.live.assembly import Surroundings
-from rebalancer.runtime.live.cached import LastPlan
+from rebalancer.runtime.live.assembly import LastPlan, Surroundings
 from rebalancer.runtime.live.configured import (
     LiveOptions,
     Newest,

@@ -40,8 +40,8 @@ from rebalancer.policy.quota import Admission, not_as_planned
 from rebalancer.policy.release import mark_of
 from rebalancer.policy.replacement import ADDING, Replacements, VerticalAutoscalers, edited
 from rebalancer.runtime.cycle.gates import Away
+from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.room import Room
-from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 
 # Does the victim's namespace still let its pods go?
 

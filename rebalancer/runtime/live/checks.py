@@ -23,13 +23,12 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.constraints import policy_for
 from rebalancer.planner.plan import Move, Plan
 from rebalancer.policy.budgets import InFlight
-from rebalancer.policy.caps import Caps
+from rebalancer.policy.caps import Caps, outside
 from rebalancer.policy.evictable import PROTECTIONS
 from rebalancer.policy.options import Method, PolicyOptions
 from rebalancer.policy.owners import Owners
 from rebalancer.policy.replace_first import adopter
 from rebalancer.policy.waits import HistoryRules, end_of, together
-from rebalancer.policy.windows import outside
 from rebalancer.runtime.cycle.clock import Clock, domains_left, domains_reached
 from rebalancer.runtime.cycle.gates import STOP, Away, FreshLook, PauseCheck
 from rebalancer.runtime.cycle.memory import Memory

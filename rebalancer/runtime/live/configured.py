@@ -22,10 +22,10 @@ from rebalancer.kube.connection import DEFAULT_BACKOFF, Backoff, Connection
 from rebalancer.kube.ledger_store import Ledgers, Place
 from rebalancer.kube.lists import ReadOptions
 from rebalancer.planner import PlanOptions
+from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.prevention.scale_in import ScaleInOptions
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
 from rebalancer.runtime.cycle.clock import Clock

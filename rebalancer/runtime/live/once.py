@@ -20,8 +20,7 @@ from rebalancer.errors import UserError
 from rebalancer.kube.brakes import Brakes, drop_brake
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError
-from rebalancer.kube.events import EventRecorder
-from rebalancer.kube.patches import CostWriter
+from rebalancer.kube.patches import CostWriter, EventRecorder
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Reason, ReasonCode, changed
@@ -36,12 +35,7 @@ from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.cycle.loop import Cycle
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.approval import Planning
-from rebalancer.runtime.live.assembly import (
-    Surroundings,
-    knowing_label_users,
-    live_parts,
-    remembering,
-)
+from rebalancer.runtime.live.assembly import Surroundings, knowing_label_users, live_parts, remembering
 from rebalancer.runtime.live.configured import LiveOptions, Newest, memory_of, own_name, steering_options
 from rebalancer.runtime.live.places import Places, elector_of, make_brake, take_lease
 from rebalancer.runtime.observers.log import EventObserver

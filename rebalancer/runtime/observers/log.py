@@ -9,7 +9,7 @@ from typing import Literal
 
 from rebalancer.engine.agreement import Comparison, Result
 from rebalancer.errors import UserError
-from rebalancer.kube.events import EventRecorder, Regarding
+from rebalancer.kube.patches import EventRecorder, Regarding
 from rebalancer.model.reason import Finding, Reason, ReasonCode
 from rebalancer.model.snapshot import Snapshot
 from rebalancer.outcome import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from operator import attrgetter
 
-from rebalancer.findings.codes import FindingCode
+from rebalancer.findings.survey import FindingCode
 from rebalancer.model.node import KARPENTER_TAINTS, NODEPOOL, is_leaving
 from rebalancer.model.pod import Pod, PodTemplate
 from rebalancer.model.reason import Finding, Reason, ReasonCode, Severity

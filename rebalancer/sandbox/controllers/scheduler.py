@@ -14,8 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.explain import nobody_preempted, summary
-from rebalancer.engine.framework import Framework
+from rebalancer.engine.framework import Framework, nobody_preempted, summary
 from rebalancer.model.pod import Pod
 from rebalancer.sandbox.controllers.infrastructure import bind_claims
 from rebalancer.sandbox.controllers.loop import Controller, LiveState, Loop

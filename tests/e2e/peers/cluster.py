@@ -26,7 +26,7 @@ import yaml
 from rebalancer.kube.config import ClusterOptions
 from rebalancer.kube.connection import Connection
 from rebalancer.kube.errors import KubeError, Target
-from rebalancer.spread.skew import beyond
+from rebalancer.spread.constraint import beyond
 from tests.e2e.kubectl import LABEL, ZONE, Kubectl
 from tests.support.processes.daemon_process import free_port
 

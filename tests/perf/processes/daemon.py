@@ -24,8 +24,7 @@ from rebalancer.kube.connection import Connection
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.outcome import Observers
 from rebalancer.runtime.cycle.clock import SystemClock
-from rebalancer.runtime.live.assembly import Surroundings
-from rebalancer.runtime.live.cached import LastPlan
+from rebalancer.runtime.live.assembly import LastPlan, Surroundings
 from rebalancer.runtime.live.configured import live_options, memory_of
 from rebalancer.runtime.live.once import run_once
 from rebalancer.runtime.live.places import places_of

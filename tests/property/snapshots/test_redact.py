@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rebalancer.findings import plan_with_findings
 from rebalancer.manifests import read_snapshot
 from rebalancer.manifests.redacted_fields import KINDS as REDACTED
-from rebalancer.manifests.redaction import Pseudonyms, learn, of_object
+from rebalancer.manifests.writing import Pseudonyms, learn, of_object
 from rebalancer.model.kinds import KINDS
 from rebalancer.model.selectors import Selector
 from rebalancer.planner.plan import Plan

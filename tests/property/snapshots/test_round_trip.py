@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.manifests import read_snapshot
-from rebalancer.manifests.redaction import learn
+from rebalancer.manifests.writing import learn
 from rebalancer.planner import plan
 from tests.property.snapshots.test_redact import AsIs, told
 from tests.support.clusters.random_clusters import random_cluster

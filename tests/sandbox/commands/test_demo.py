@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from rebalancer.cli.app import app
 from rebalancer.policy.options import Method
 from rebalancer.runtime.commands import demo
-from rebalancer.sandbox.outage import after_outage
+from rebalancer.sandbox.cluster import after_outage
 from tests.docs.console import Shown, missing
 from tests.support.sandbox import Cluster
 from tests.support.servers.budget_watch import BudgetWatch

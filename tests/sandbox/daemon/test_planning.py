@@ -15,7 +15,7 @@ from rebalancer.outcome import Observers
 from rebalancer.planner import PlanOptions
 from rebalancer.planner.plan import Plan
 from rebalancer.runtime.daemon.service import Reloader, Service, serve
-from rebalancer.runtime.live.cached import LastPlan
+from rebalancer.runtime.live.assembly import LastPlan
 from rebalancer.settings import Settings, load_settings
 from tests.support.build import decoded, objects
 from tests.support.processes.daemon_process import free_port, get

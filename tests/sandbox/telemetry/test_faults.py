@@ -16,8 +16,7 @@ import pytest
 
 from rebalancer.outcome import Eviction, Observer
 from rebalancer.planner.plan import Move
-from rebalancer.telemetry.delivery import FAILED, FULL
-from rebalancer.telemetry.start import Telemetry, TelemetryOptions, telemetry_for
+from rebalancer.telemetry.start import FAILED, FULL, Telemetry, TelemetryOptions, telemetry_for
 from tests.support.build import objects
 from tests.support.processes.command import moving
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, cycle

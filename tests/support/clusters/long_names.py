@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rebalancer.sandbox.outage import ZONES, after_outage
+from rebalancer.sandbox.cluster import ZONES, after_outage
 
 PROVIDERS = {
     "eks": ("ip-10-{0}-{1}-17{0}.eu-central-1.compute.internal", "eu-central-1{}"),

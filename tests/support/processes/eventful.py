@@ -18,8 +18,8 @@ from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.daemon.service import Reloader, serve
 from rebalancer.runtime.live.configured import LiveOptions, telemetry_options
 from rebalancer.runtime.live.once import Reviewed, ReviewedEviction, run_once
+from rebalancer.sandbox.cluster import after_outage
 from rebalancer.sandbox.objects import Object
-from rebalancer.sandbox.outage import after_outage
 from rebalancer.settings import load_settings
 from rebalancer.telemetry.start import Telemetry, telemetry_for
 from tests.support.sandbox import Cluster, Reply

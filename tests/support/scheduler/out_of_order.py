@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Agreement, Comparison
 from rebalancer.engine.config import DEFAULT_CONFIG, SchedulerConfig
-from rebalancer.engine.explain import nobody_preempted, summary
-from rebalancer.engine.framework import Frameworks
+from rebalancer.engine.framework import Frameworks, nobody_preempted, summary
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.engine.version import Change, ServerVersion
 from rebalancer.model.pod import Pod, PodTemplate

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from rebalancer.cli.app import app
 from rebalancer.drill import Drilled, Failure, drill
-from rebalancer.drill.drill import _harmless, surely_fine
 from rebalancer.drill.lost import NODE, failures
-from rebalancer.drill.replay import Intact, replayed
+from rebalancer.drill.replay import Intact, _harmless, replayed, surely_fine
 from rebalancer.errors import UserError
 from rebalancer.planner import plan
 from rebalancer.report.document import build_drill

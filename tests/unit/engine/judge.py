@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rebalancer.engine.config import SchedulerConfig
-from rebalancer.engine.explain import preempt, summary
-from rebalancer.engine.framework import Framework, Frameworks
+from rebalancer.engine.framework import Framework, Frameworks, preempt, summary
 from rebalancer.engine.state.cluster import ClusterState
 from rebalancer.model.pod import PodTemplate
 from tests.support.build import snapshot

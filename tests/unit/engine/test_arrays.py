@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.spread.arrays import Layout, Shared, among, first_places, members, numbered
-from rebalancer.spread.skew import PerDomain
+from rebalancer.spread.constraint import PerDomain
 
 RNG = np.random.default_rng(0)
 

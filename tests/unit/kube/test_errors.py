@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.answers import error_of
 from rebalancer.kube.connection import Backoff, retry
 from rebalancer.kube.errors import (
     ConflictError,
@@ -21,6 +20,7 @@ from rebalancer.kube.errors import (
     Target,
     TooManyRequestsError,
     UnauthorizedError,
+    error_of,
 )
 from rebalancer.kube.resources import RESOURCES
 from rebalancer.model.kinds import KINDS

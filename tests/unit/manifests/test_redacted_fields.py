@@ -9,7 +9,7 @@ import pytest
 from msgspec import inspect
 
 from rebalancer.manifests.documents import _GROUPS
-from rebalancer.manifests.redaction import _Collecting, learn, of_object
+from rebalancer.manifests.writing import _Collecting, learn, of_object
 from rebalancer.model.decode import Decoder
 from rebalancer.model.decode.templates import VolumeJson
 from rebalancer.model.kinds import KINDS, PLAIN, WORKLOADS

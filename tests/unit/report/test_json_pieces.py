@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rebalancer.report.output import json_pieces, to_json
 from rebalancer.spread.arrays import Layout
-from rebalancer.spread.skew import PerDomain
+from rebalancer.spread.constraint import PerDomain
 
 
 class Inner(Struct, frozen=True, rename="camel"):

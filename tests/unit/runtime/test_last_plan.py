@@ -19,7 +19,7 @@ from rebalancer.policy.annotations import PAUSE
 from rebalancer.policy.evictable import next_change
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.policy.owners import ARRIVAL
-from rebalancer.runtime.live.cached import LastPlan
+from rebalancer.runtime.live.assembly import LastPlan
 from tests.support.build import NOW, node, pod, snapshot
 
 OPTIONS = PlanOptions()

@@ -13,7 +13,7 @@ from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.model.reason import ReasonCode
 from rebalancer.outcome import End
 from rebalancer.policy.annotations import EVICT
-from rebalancer.runtime.last_look import watch_age
+from rebalancer.runtime.last_look import cluster_now
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.sandbox.cycle.last_look.test_stale import DEAD, ONE_PLAN, cordon_all, fill_all
 from tests.support.build import nodes, objects, workload
@@ -28,7 +28,7 @@ SHORT = replace(WatchOptions(), close_timeout=1)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_age, "_PATIENCE", 0.3)
+    monkeypatch.setattr(cluster_now, "_PATIENCE", 0.3)
 
 
 @pytest.mark.parametrize("version", ["1.36.2", "1.30.4"])

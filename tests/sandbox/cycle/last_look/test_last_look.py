@@ -21,9 +21,9 @@ from rebalancer.model.selectors import Selector
 from rebalancer.planner import plan
 from rebalancer.policy.options import PolicyOptions
 from rebalancer.runtime.cycle.gates import Away, WatchedLimits
+from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LOOK, LastLook, Looking
 from rebalancer.runtime.last_look.room import Room
-from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.support.build import NOW, claim, deployment, node, objects, pdb, volume
 from tests.support.sandbox import ApiServer, Reply
 from tests.support.sandbox.custom import ADD_ONS, served

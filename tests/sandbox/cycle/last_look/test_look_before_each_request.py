@@ -20,10 +20,9 @@ import urllib3.exceptions
 from kubernetes.client.rest import RESTClientObject
 
 from rebalancer.kube import evictor
-from rebalancer.kube.answers import Sockets
 from rebalancer.kube.config import ClusterOptions, Loaded
 from rebalancer.kube.connection import Connection
-from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError
+from rebalancer.kube.errors import CacheNotReadyError, ConfigurationError, KubeError, Sockets
 from rebalancer.kube.evictor import Evictor, LiveEvictor
 from rebalancer.model.pod import Pod
 from rebalancer.model.reason import Moment, Reason

@@ -13,7 +13,7 @@ from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.kube.watch.reflector import WatchOptions
 from rebalancer.outcome import End
 from rebalancer.runtime.cycle.carrying_out import CycleLimits
-from rebalancer.runtime.last_look import watch_age
+from rebalancer.runtime.last_look import cluster_now
 from rebalancer.runtime.live.assembly import Surroundings
 from tests.support.build import nodes, objects, pdb, workload
 from tests.support.runs.one_cycle import EXECUTE, SKEWED, Run, once
@@ -24,7 +24,7 @@ from tests.support.servers.hands import Hands
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_age, "_PATIENCE", 2.0)
+    monkeypatch.setattr(cluster_now, "_PATIENCE", 2.0)
 
 
 SILENT = WatchOptions(streaming=False, silence=600.0)

@@ -16,11 +16,11 @@ from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.outcome import End
 from rebalancer.planner import PlanOptions
 from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Circuit, Fate, Ledger
 from rebalancer.policy.options import Limit, PolicyOptions
 from rebalancer.policy.waits import HistoryRules
-from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.runtime.commands.remembered import remembered
 from rebalancer.runtime.commands.source import Source
 from rebalancer.runtime.cycle.carrying_out import CycleLimits

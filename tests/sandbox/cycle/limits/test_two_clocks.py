@@ -15,11 +15,11 @@ from rebalancer.kube import connection
 from rebalancer.kube.connection import ServerTime
 from rebalancer.kube.errors import Target
 from rebalancer.policy.annotations import PAUSE
+from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.policy.circuit_breaker import CircuitLimits
 from rebalancer.policy.ledger import Ledger, as_of
 from rebalancer.policy.options import Limit
 from rebalancer.policy.waits import HistoryRules, came_back
-from rebalancer.policy.windows import Window, parse_cron
 from rebalancer.runtime.cycle.clock import SystemClock
 from rebalancer.runtime.cycle.memory import Memory
 from rebalancer.runtime.live.checks import CycleChecks

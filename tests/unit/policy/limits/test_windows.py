@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rebalancer.policy.windows import Window, outside, parse_cron
+from rebalancer.policy.caps import Window, outside, parse_cron
 
 BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 

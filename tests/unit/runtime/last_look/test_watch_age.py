@@ -13,8 +13,8 @@ from rebalancer.kube.reading import Objects
 from rebalancer.kube.watch.cache import WatchCache
 from rebalancer.model.reason import Reason, ReasonCode
 from rebalancer.runtime.cycle.gates import Away
+from rebalancer.runtime.last_look.cluster_now import SpotCheck, WatchAge
 from rebalancer.runtime.last_look.look import LastLook, Looking
-from rebalancer.runtime.last_look.watch_age import SpotCheck, WatchAge
 from tests.unit.runtime.cycle.made import move
 
 NODE, POD = HeadMeta("a-0", "", "7"), HeadMeta("web", "shop", "8")

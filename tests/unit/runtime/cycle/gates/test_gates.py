@@ -13,7 +13,7 @@ from rebalancer.kube.ledger_store import Place
 from rebalancer.model.node import ObjectMeta
 from rebalancer.model.reason import Check, Moment, Reason, ReasonCode, first_no
 from rebalancer.policy.annotations import PAUSE
-from rebalancer.policy.windows import Window, parse_cron
+from rebalancer.policy.caps import Window, parse_cron
 from rebalancer.runtime.cycle.gates import PauseCheck
 from rebalancer.runtime.live.checks import CycleChecks
 from rebalancer.runtime.live.configured import LiveOptions
