@@ -15,7 +15,7 @@ import pytest
 
 from tests.conformance.agreement import OTHERWISE
 from tests.conformance.compare import differences
-from tests.conformance.recordings import Json, recorded, versions
+from tests.conformance.recordings import RECORDED, Json, read_lines, recorded, versions
 from tests.conformance.replay import replay
 from tests.support.scheduler.plain import amount
 
@@ -159,3 +159,36 @@ def test_what_was_said_of_a_cluster_is_said_of_those_that_follow_from_it(version
             for node, rejection in ours.items():
                 recorded_of = said[node.partition("-")[0]]
                 assert (rejection and rejection["plugin"]) == (recorded_of and recorded_of["plugin"]), case
+
+
+def test_what_a_running_scheduler_bound_beside_pods_that_are_resized() -> None:
+    """Seventy-five pods on a node of 8 CPUs, in every phase of a resize; for each, which pods came beside it.
+    A running 1.36.2 was asked, and its bindings and refusals were read."""
+    wrong = []
+    for one in read_lines(RECORDED / "beside-resizes-1.36.2.jsonl"):
+        room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+        node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": room}}
+        there = {
+            "kind": "Pod",
+            "metadata": {"name": "old", "namespace": "default"},
+            "spec": {"nodeName": "n", **one["spec"]},
+            "status": one["status"],
+        }
+        asked = [*one["bound"], *one["refused"]]
+        incoming = [
+            {
+                "kind": "Pod",
+                "metadata": {"name": f"asks-{cpu}", "namespace": "default"},
+                "spec": {
+                    "schedulerName": "default-scheduler",
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}],
+                },
+            }
+            for cpu in asked
+        ]
+        case = {"id": one["id"], "objects": {"nodes": [node], "pods": [there]}, "incoming": incoming}
+        answers = [a["filter"]["n"] for a in replay(case, "1.36.2")["incoming"]]
+        expected = [None] * len(one["bound"]) + [["Insufficient cpu"]] * len(one["refused"])
+        if [a and a["reasons"] for a in answers] != expected:
+            wrong.append((one["id"], asked, answers))
+    assert not wrong
