@@ -62,6 +62,12 @@ def plugin_in(which: str) -> str:
     return which.partition(" ")[0]
 
 
+def within(shown: str, which: str) -> bool:
+    """Whether what was shown is of this branch, or of one that reads more."""
+    more = shown.startswith((f"{which}, ", f"{which}: "))
+    return more or shown == which or plugin_in(which) == UNKNOWN
+
+
 def branch(plugin: str, verdict: Verdict, features: Iterable[str] = ()) -> str:
     """Its name, by which it is remembered."""
     read = ", ".join(sorted(set(features)))

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.engine.agreement import Comparison, Result
+from rebalancer.engine.branches import within
 from rebalancer.engine.certainty import assumptions, newer
 from rebalancer.engine.config import SchedulerConfig
 from rebalancer.engine.framework import NARROWED, Diagnosis, Framework, Frameworks, Scores, preempt, summary
@@ -24,6 +25,7 @@ from rebalancer.model.snapshot import Snapshot
 from rebalancer.planner.cluster.groups import Groups
 from rebalancer.planner.cluster.simulation import key_of
 from rebalancer.planner.plan import ConstraintResult, Move, Plan
+from rebalancer.policy.ledger import COVERED
 from rebalancer.policy.replacement import Replacements
 from rebalancer.report.formats import API_VERSION
 from rebalancer.report.output import render_lines
@@ -373,8 +375,19 @@ class BranchEvidence(Struct, frozen=True, kw_only=True, rename="camel"):
     disagrees: int
 
 
+class BranchShown(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many decisions in a row have shown something that verdicts rest on; `enough`: as many as it takes
+    to make moves certain on a version that is not known."""
+
+    version: str
+    profile: str
+    branch: str
+    decisions: int
+    enough: bool
+
+
 class AgreementReport(Struct, frozen=True, kw_only=True, rename="camel"):
-    """All comparisons, how many came to what, and what that says of each branch, in words at last."""
+    """All comparisons, how many came to what, and what that says and shows of each branch."""
 
     api_version: str = API_VERSION
     kind: str = "Agreement"
@@ -382,6 +395,7 @@ class AgreementReport(Struct, frozen=True, kw_only=True, rename="camel"):
     results: dict[str, int]
     verdict: str
     evidence: tuple[BranchEvidence, ...]
+    shown: tuple[BranchShown, ...]
     comparisons: tuple[Comparison, ...]
 
     @property
@@ -409,16 +423,31 @@ def agreement_report(comparisons: Iterable[Comparison]) -> AgreementReport:
         )
         for (version, profile, branch), n in sorted(by_branch.items())
     )
+    shown = _shown(found)
     return AgreementReport(
         compared=len(found),
         results={r.value: counts[r] for r in Result},
-        verdict=_verdict(counts, evidence),
+        verdict=_verdict(counts, evidence, sum(s.enough for s in shown)),
         evidence=evidence,
+        shown=shown,
         comparisons=found,
     )
 
 
-def _verdict(counts: Counter[Result], evidence: Sequence[BranchEvidence]) -> str:
+def _shown(comparisons: Iterable[Comparison]) -> tuple[BranchShown, ...]:
+    in_a_row: Counter[tuple[str, str, str]] = Counter()
+    for c in comparisons:
+        for wrong in c.branches if c.result is Result.DISAGREES else c.missed:
+            for key in [k for k in in_a_row if k[:2] == (c.version, c.profile) and within(k[2], wrong)]:
+                del in_a_row[key]
+        in_a_row.update((c.version, c.profile, s) for s in (c.shown if c.certain else ()))
+    return tuple(
+        BranchShown(version=version, profile=profile, branch=branch, decisions=n, enough=n >= COVERED)
+        for (version, profile, branch), n in sorted(in_a_row.items())
+    )
+
+
+def _verdict(counts: Counter[Result], evidence: Sequence[BranchEvidence], enough: int) -> str:
     wrong = [e.branch for e in evidence if e.disagrees]
     if counts[Result.DISAGREES]:
         where = f" in {'; '.join(wrong)}" if wrong else ""
@@ -430,7 +459,9 @@ def _verdict(counts: Counter[Result], evidence: Sequence[BranchEvidence]) -> str
         return "nothing can be said of the scheduler's rules yet: watch it for longer"
     others = counts[Result.OTHER_REASONS]
     told = f"; {plural(others, 'pod')} refused for other reasons than predicted" if others else ""
-    return f"no decision disagrees; {plural(len(evidence), 'branch', 'branches')} of the rules seen{told}"
+    seen = plural(len(evidence), "branch", "branches")
+    often = f", {enough} things shown in {COVERED} decisions in a row or more" if enough else ""
+    return f"no decision disagrees; {seen} of the rules seen{often}{told}"
 
 
 def line(c: Comparison) -> str:

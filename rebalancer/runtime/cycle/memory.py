@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from rebalancer.engine.agreement import Comparison
 from rebalancer.engine.agreement import Result as Verdict
-from rebalancer.engine.branches import UNKNOWN, plugin_in
+from rebalancer.engine.branches import within
 from rebalancer.engine.config import Witness
 from rebalancer.engine.version import ServerVersion
 from rebalancer.findings.cannot_be_replaced import dated, first_seen
@@ -505,10 +505,7 @@ class Verdicts:
 
 def _shows(key: Sequence[str], which: tuple[str, ...]) -> bool:
     """Whether it was shown, by key, of this version, profile and branch, or of one that reads more."""
-    if len(key) != 4 or tuple(key[:2]) != which[:2]:
-        return False
-    more = key[2].startswith((f"{which[2]}, ", f"{which[2]}: "))
-    return more or key[2] == which[2] or plugin_in(which[2]) == UNKNOWN
+    return len(key) == 4 and tuple(key[:2]) == which[:2] and within(key[2], which[2])
 
 
 def release_beyond(snapshot: Snapshot) -> str:

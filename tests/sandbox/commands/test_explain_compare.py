@@ -8,10 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from rebalancer.cli.app import app
+from rebalancer.engine.agreement import Comparison
+from rebalancer.engine.agreement import Result as Verdict
 from rebalancer.engine.config import parse_config
+from rebalancer.policy.ledger import COVERED
+from rebalancer.report.explained import agreement_report
 from tests.support.clusters.cluster_objects import node, pods, workload
 from tests.support.sandbox import Cluster
 from tests.support.scheduler.plain import Json
@@ -153,6 +158,35 @@ def test_what_the_scheduler_does_meanwhile_is_compared(other: bool, tmp_path: Pa
     assert {text.split()[0] for text in lines[:-2]} == {"disagrees"}
     assert lines[-2] == (f"{len(lines) - 2} decisions of the scheduler compared: disagrees {len(lines) - 2}")
     assert lines[-1].startswith("the scheduler does otherwise than predicted in TaintToleration rejects")
+
+
+def test_what_is_shown_is_counted_in_a_row_and_told() -> None:
+    once = Comparison(
+        namespace="default",
+        pod="web",
+        node="a-0",
+        result=Verdict.AGREES,
+        certain=True,
+        branches=("NodeAffinity takes: In", "NodeResourcesFit takes"),
+        shown=("NodeAffinity takes: In", "NodeResourcesFit takes, cpu 1/8"),
+    )
+    found = agreement_report([once] * (COVERED - 1))
+    assert {(s.branch, s.decisions, s.enough) for s in found.shown} == {
+        (b, COVERED - 1, False) for b in once.shown
+    }
+    found = agreement_report([once] * COVERED)
+    assert all(s.enough for s in found.shown)
+    assert found.verdict == (
+        "no decision disagrees; 2 branches of the rules seen, 2 things shown in 459 decisions in a row "
+        "or more"
+    )
+    elsewhere = replace(once, shown=(), missed=("NodeResourcesFit takes",))
+    unsure = replace(once, certain=False)
+    found = agreement_report([*[once] * COVERED, elsewhere, once, unsure])
+    assert {(s.branch, s.decisions) for s in found.shown} == {
+        ("NodeAffinity takes: In", COVERED + 1),
+        ("NodeResourcesFit takes, cpu 1/8", 1),
+    }
 
 
 @pytest.mark.parametrize(
