@@ -81,7 +81,7 @@ def _planning(name: str, snapshot: Snapshot) -> dict[str, float]:
     steps = [0]
     solve = program.run
 
-    def solving(*arguments: Any) -> program.Found:
+    def solving(*arguments: Any) -> program.Solved:
         found = solve(*arguments)
         steps[0] += found.steps
         return found

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from rebalancer.planner.bounds.one_key import Buckets, NodeBuckets
-from rebalancer.planner.bounds.program import Found, Program, run
+from rebalancer.planner.bounds.program import Program, Solved, run
 from rebalancer.planner.cluster.components import Component
 from rebalancer.planner.objective import Effort
 from rebalancer.spread.arrays import Bools, Ints
@@ -90,7 +90,7 @@ class _Program(Program):
         self.upper[self._first :] = 1.0
         self._nodes()
 
-    def least_excess_then_nodes(self, effort: Effort) -> Found:
+    def least_excess_then_nodes(self, effort: Effort) -> Solved:
         """Of the placements with the least excess one with the fewest nodes."""
         self.cost[:] = 0.0
         for index in range(len(self.component.groups)):
@@ -98,7 +98,7 @@ class _Program(Program):
         self.cost[list(self._is.values())] = 1.0
         return self._run(effort)
 
-    def fewest_pods(self, excess: int, nodes: int, effort: Effort) -> Found:
+    def fewest_pods(self, excess: int, nodes: int, effort: Effort) -> Solved:
         """With no more excess and nodes than these, as few pods as possible on the nodes."""
         overs = [(self._low(index) + 2, 1.0) for index in range(len(self.component.groups))]
         self.rows.add(overs, -highspy.kHighsInf, float(excess))
@@ -108,7 +108,7 @@ class _Program(Program):
             self.cost[self.after[:, bucket]] = 1.0
         return self._run(effort)
 
-    def _run(self, effort: Effort) -> Found:
+    def _run(self, effort: Effort) -> Solved:
         found = run(self, effort.tree_nodes(self.rows.nonzeros))
         effort.program(found.steps)
         return found

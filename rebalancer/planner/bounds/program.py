@@ -259,7 +259,7 @@ class Program:
         return FinalState(least, moves, placed, exact)
 
 
-class Found(NamedTuple):
+class Solved(NamedTuple):
     """`values` of the best solution found, None without one; `optimal`: there is no better one, or none at
     all; `bound`: what is proved of the objective; the `steps` of the simplex algorithm that it took."""
 
@@ -277,10 +277,10 @@ class _Quiet(highspy.Highs):  # type: ignore[misc]
         super().enableCallbacks()
 
 
-_NOT_ASKED = Found(None, optimal=False, bound=-highspy.kHighsInf, steps=0)
+_NOT_ASKED = Solved(None, optimal=False, bound=-highspy.kHighsInf, steps=0)
 
 
-def run(program: Program, tree_nodes: int) -> Found:
+def run(program: Program, tree_nodes: int) -> Solved:
     """Solves it, as far as so many nodes of the search tree go; with none it is not asked."""
     if not tree_nodes:
         return _NOT_ASKED
@@ -314,10 +314,10 @@ def run(program: Program, tree_nodes: int) -> Found:
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     if infeasible or info.primal_solution_status != 2:
         bound = float("inf") if infeasible else float(info.mip_dual_bound)
-        return Found(None, infeasible, bound, info.simplex_iteration_count)
+        return Solved(None, infeasible, bound, info.simplex_iteration_count)
     values = np.array(solver.getSolution().col_value)
     optimal = status == highspy.HighsModelStatus.kOptimal
-    return Found(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)
+    return Solved(values, optimal, float(info.mip_dual_bound), info.simplex_iteration_count)
 
 
 # The integer program over final placements, without those that the scheduler never comes to.

@@ -288,7 +288,7 @@ class CarryingOut:
         # One pod of each owner first, so that few in flight tell of many.
         waiting = sorted(self.flight.may_start(), key=lambda m: self.flight.in_flight(controller_of(m)) > 0)
         allowed = [m for m in waiting if self._allowed(m)]
-        first = next((m for m in allowed if self._beside(m)), None)
+        first = next((m for m in allowed if self._may_overlap(m)), None)
         if first is None:
             return []
         alike = [m for m in allowed if m is not first and m.wave == first.wave]
@@ -307,11 +307,11 @@ class CarryingOut:
         coming = [o.move for uid, o in self.flight.flying.items() if uid in self._replacements.unplaced]
         return not coming or self._limits.admit(move, coming)
 
-    def _beside(self, move: Move) -> bool:
+    def _may_overlap(self, move: Move) -> bool:
         """Whether it cannot get in the way of what is in flight, nor that in its way."""
-        strangers = self.flight.strangers(move)
+        others = self.flight.of_other_waves(move)
         try:
-            return not strangers or self._look.beside(move, strangers, self._replacements.unplaced)
+            return not others or self._look.may_overlap(move, others, self._replacements.unplaced)
         except KubeError as e:
             log.info("waiting for the watch: %s", e.message)
             return False

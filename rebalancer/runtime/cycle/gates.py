@@ -110,7 +110,7 @@ class Away(Struct, frozen=True):
     gone: tuple[Move, ...] = ()
     flying: tuple[Move, ...] = ()
 
-    def beside(self, move: Move) -> int:
+    def of_its_owner(self, move: Move) -> int:
         """How many pods of the same controller are on their way."""
         return sum(controller_of(m) == controller_of(move) for m in self.flying)
 
@@ -140,7 +140,7 @@ class FreshLook:
         """The nodes that the replacement may go to, as the look found them."""
         return move.destinations
 
-    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
+    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:  # noqa: ARG002
         """Whether the move may be in flight beside others that it was not planned beside.
 
         `unplaced`: the uids of those victims whose replacements are on no node yet. Raises KubeError.

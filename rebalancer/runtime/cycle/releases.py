@@ -3,7 +3,7 @@
 What comes next is decided by `policy.release.step`, from what is seen. Here it is read and done. The watch
 says when there is something to do; then all of it is read live, and the request is only sent if the step is
 the same by that, and within a second. A request that was not answered is not repeated: the next look shows
-what became of it. Nothing here is needed after a restart: marks and ledger say it all (`leftovers`).
+what became of it. Nothing here is needed after a restart: marks and ledger say it all.
 """
 
 from __future__ import annotations

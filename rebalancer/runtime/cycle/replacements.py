@@ -94,7 +94,7 @@ class Flight:
         """How many pods of a controller (its uid) are on their way."""
         return sum(controller_of(o.move) == owner for o in self.flying.values())
 
-    def strangers(self, move: Move) -> Sequence[Move]:
+    def of_other_waves(self, move: Move) -> Sequence[Move]:
         """The moves in flight beside which this one was not planned; none if all are of its own wave."""
         if all(o.move.wave == move.wave for o in self.flying.values()):
             return ()

@@ -349,7 +349,7 @@ class Looking:
         beside: Callable[[], object] = lambda: None,
     ) -> None:
         self.look, self.move = look, move
-        self._away, self._in_flight = away, away.beside(move)
+        self._away, self._in_flight = away, away.of_its_owner(move)
         self._policies, self._beside = policies, beside
         self._owner, self._label = move.pod.owner, dict[str, str]()
         mark = mark_of(move.pod.annotations, move.pod.uid) if self._owner is None else None

@@ -140,8 +140,8 @@ class Room:
         """The nodes that the replacement may go to, as of the last `why_not` of this move."""
         return self._destinations.get(move.pod.uid, ())
 
-    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        """Whether the move and others, planned for other waves, may be in flight together; see `beside`."""
+    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
+        """Whether the move and others, planned for other waves, may be in flight together (`may_fly`)."""
         self._cluster.catch_up()
         simulation, pod = self._cluster.simulation, self._cluster.pod(move.pod)
         if pod is None:

@@ -110,8 +110,8 @@ class PlanChecks(FreshLook):
     def destinations(self, move: Move) -> tuple[str, ...]:
         return self.look.destinations(move)
 
-    def beside(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
-        return self.look.room.beside(move, others, unplaced)
+    def may_overlap(self, move: Move, others: Sequence[Move], unplaced: Collection[str]) -> bool:
+        return self.look.room.may_overlap(move, others, unplaced)
 
     def policies(self) -> list[PolicyOptions]:
         """Those in force, for the version that the API server has now."""

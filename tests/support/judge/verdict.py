@@ -9,9 +9,9 @@ misreported          excess, or residual excess where all land as predicted, is 
 landing-dependent    the residual excess is another where replacements land elsewhere
 not-deterministic    planning twice gave two plans
 not-idempotent       planning on the predicted result gave moves
-residual             more excess left than can be walked to
+residual             more excess left than what can be reached
 evictions            more evictions than are needed for the same excess (beyond 10 pods: than bound + 1)
-false-optimal        `optimal`, though better can be walked to
+false-optimal        `optimal`, though better can be reached
 false-bound          `lower_bound` above what suffices
 likely               a move is not certain, though the default policy asks for certain ones
 cycle-…              one of the above where the planner plans anew after every wave, as the runtime does;

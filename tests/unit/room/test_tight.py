@@ -34,9 +34,9 @@ def test_the_plan_ends_and_its_advice_takes_a_share_of_it(
     made = plan(cluster, PlanOptions())
     assert (len(made.moves), made.residual_excess) == (moves, left)
     assert made.steps <= steps
-    asked: list[program.Found] = []
+    asked: list[program.Solved] = []
 
-    def run(posed: program.Program, tree_nodes: int) -> program.Found:
+    def run(posed: program.Program, tree_nodes: int) -> program.Solved:
         asked.append(program.run(posed, tree_nodes))
         return asked[-1]
 

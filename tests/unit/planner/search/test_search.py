@@ -1,4 +1,4 @@
-"""The searches joined: what a walk says of itself."""
+"""The searches joined: what a search says of itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.build import nodes, pdb, snapshot, workload
 from tests.unit.planner.posed import Posed
 
 
-def walk(posed: Posed, effort: int = 2000) -> Solution:
+def searched(posed: Posed, effort: int = 2000) -> Solution:
     before = posed.standing()
     found = Search(posed.simulation, posed.components[0], posed.judge, effort).run()
     assert posed.standing() == before
@@ -18,7 +18,7 @@ def walk(posed: Posed, effort: int = 2000) -> Solution:
 
 
 def test_guaranteed_moves_to_the_bound_are_proved() -> None:
-    found = walk(Posed(nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 5, "b-0": 1})))
+    found = searched(Posed(nodes(a=1, b=1), workload("web").spread("zone").placed({"a-0": 5, "b-0": 1})))
     assert (found.least, found.residual, found.bound, len(found.moves)) == (0, 0, 2, 2)
     assert found.proved
     assert all(m.certain and m.landed >= 0 for m in found.moves)
@@ -26,19 +26,19 @@ def test_guaranteed_moves_to_the_bound_are_proved() -> None:
 
 def test_where_nothing_can_be_gained_no_move_is_proved_to_be_best() -> None:
     stuck = workload("web").spread("zone", min_domains=3).placed({"a-0": 2, "b-0": 1})
-    found = walk(Posed(nodes(a=1, b=1), stuck))
+    found = searched(Posed(nodes(a=1, b=1), stuck))
     assert (found.moves, found.residual, found.proved) == ((), 1, True)
 
 
 def test_pods_that_a_budget_keeps_are_part_of_the_bound() -> None:
     web = workload("web").spread("zone").placed({"a-0": 3, "b-0": 1})
-    found = walk(Posed(nodes(a=1, b=1), web, pdb("web", {"app": "web"}, max_unavailable=0)))
+    found = searched(Posed(nodes(a=1, b=1), web, pdb("web", {"app": "web"}, max_unavailable=0)))
     assert (found.moves, found.residual) == ((), 1)
 
 
 def test_without_effort_nothing_is_claimed() -> None:
     web = workload("web").spread("zone").spread("hostname").placed({"a-0": 3, "b-0": 1})
-    found = walk(Posed(nodes(a=2, b=2), web), effort=0)
+    found = searched(Posed(nodes(a=2, b=2), web), effort=0)
     assert found.moves == ()
     assert not found.proved
 

@@ -27,7 +27,7 @@ def posed(per_zone: dict[str, int], *, max_skew: int = 1, each: int = 4, **more:
     return Posed(nodes, web)
 
 
-def walk(found: Posed) -> tuple[JudgedMove, ...]:
+def searched(found: Posed) -> tuple[JudgedMove, ...]:
     return Search(found.simulation, found.components[0], found.judge, 2000).run().moves
 
 
@@ -45,12 +45,12 @@ def walk(found: Posed) -> tuple[JudgedMove, ...]:
 def test_moves_from_full_zones_into_the_lowest_go_together(
     zones: dict[str, int], max_skew: int, moves: int, expected: int
 ) -> None:
-    found = walk(posed(zones, max_skew=max_skew))
+    found = searched(posed(zones, max_skew=max_skew))
     assert (len(found), together(found).length) == (moves, expected)
 
 
 def test_moves_that_are_only_likely_do_not() -> None:
-    moves = walk(posed({"a": 9, "b": 0}))
+    moves = searched(posed({"a": 9, "b": 0}))
     likely = [replace(m, certain=False) for m in moves]
     assert together(likely).length == 1, "what depends on where the one before landed"
 
@@ -73,14 +73,14 @@ def two_keys(a: dict[str, int], b: dict[str, int], c: dict[str, int]) -> Posed:
 
 def test_two_keys_that_agree_hold_together_without_trying_orders() -> None:
     found = two_keys({"a-0": 3, "a-1": 3}, {"b-0": 1, "b-1": 1}, {"c-0": 0, "c-1": 0, "c-2": 0})
-    moves = walk(found)
+    moves = searched(found)
     assert len(moves) > 1
     assert together(moves).length == len(moves)
 
 
 def test_orders_are_tried_where_a_zone_that_gives_may_also_take() -> None:
     found = Posed(*scenario("uneven_zones_two_keys"))
-    moves = walk(found)
+    moves = searched(found)
     tried = Interleavings(found.simulation, moves)
     assert (len(moves), together(moves).length) == (4, 3)
     assert tried.hold(2, 4) is not None
@@ -91,7 +91,7 @@ def test_a_pod_that_could_come_back_once_another_has_left_waits() -> None:
     found = two_keys(
         {"a-0": 3, "a-1": 2, "a-2": 0}, {"b-0": 2, "b-1": 0, "b-2": 0}, {"c-0": 0, "c-1": 0, "c-2": 0}
     )
-    tried = Interleavings(found.simulation, walk(found))
+    tried = Interleavings(found.simulation, searched(found))
     assert tried.hold(0, 2) is not None
     assert tried.hold(0, 3) is None
 
@@ -100,7 +100,7 @@ def test_nodes_that_are_alike_are_open_alike_wherever_earlier_replacements_lande
     found = two_keys(
         {"a-0": 3, "a-1": 2, "a-2": 0}, {"b-0": 2, "b-1": 0, "b-2": 0}, {"c-0": 0, "c-1": 0, "c-2": 0}
     )
-    held = Interleavings(found.simulation, walk(found)).hold(2, 4)
+    held = Interleavings(found.simulation, searched(found)).hold(2, 4)
     assert held is not None
     for nodes in held.nodes:
         assert found.names(nodes) == ["a-2", "b-1", "b-2", "c-0", "c-1", "c-2"]
@@ -111,7 +111,7 @@ def test_a_queue_offers_no_more_than_holds_from_where_it_stands() -> None:
     found = two_keys(
         {"a-0": 3, "a-1": 2, "a-2": 0}, {"b-0": 2, "b-1": 0, "b-2": 0}, {"c-0": 0, "c-1": 0, "c-2": 0}
     )
-    moves = walk(found)
+    moves = searched(found)
     queue, tried, made = (
         Queue(found.simulation, moves, lambda _: 50),
         Interleavings(found.simulation, moves),

@@ -247,8 +247,8 @@ def test_moves_of_two_plans_fly_together_while_there_is_room_for_both(taken: int
     other = next(p for p in w.pods.values() if p.name.startswith("other"))
     for i in range(taken):
         w.add(other, f"new-{i}", node_name="b-0")
-    assert w.look.beside(one, [two], {two.pod.uid}) is fits
-    assert w.look.beside(one, [two], set()) is (taken < 6), "who is placed has its room as a pod"
+    assert w.look.may_overlap(one, [two], {two.pod.uid}) is fits
+    assert w.look.may_overlap(one, [two], set()) is (taken < 6), "who is placed has its room as a pod"
 
 
 @pytest.mark.parametrize(("drifted", "goes"), [(60.0, True), (None, False)])
