@@ -74,12 +74,14 @@ class Api:
 
 class Record:
     """What happened since `fresh`, by the samples of `Player`: pod-seconds Pending and over a constraint,
-    nodes that came, how many pods were evicted by whom, and which; when something last changed."""
+    nodes that came, how many pods were evicted by whom, which, and how many requests were refused (only
+    the audit log has those); when something last changed."""
 
     def __init__(self) -> None:
         self.pending = self.excess = 0.0
         self.bought: set[str] = set()
         self.evicted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.pods: dict[str, str] = {}
         self.changed = time.monotonic()
 
@@ -231,11 +233,12 @@ class Player:
                 self._read += len(line)
                 said = json.loads(line)
                 about = said.get("objectRef") or {}
-                taken = (
-                    said.get("stage") == "ResponseComplete" and said["responseStatus"].get("code", 0) < 300
-                )
-                if about.get("subresource") == "eviction" and about["namespace"] == self.namespace and taken:
-                    self._count(about["name"], said["user"]["username"].rpartition(":")[2])
+                if about.get("subresource") == "eviction" and about["namespace"] == self.namespace:
+                    who = said["user"]["username"].rpartition(":")[2]
+                    if said["responseStatus"].get("code", 0) < 300:
+                        self._count(about["name"], who)
+                    else:
+                        self.record.refused[who] += 1
 
     def _sample(self, seconds: float) -> None:
         self._audited()

@@ -10,16 +10,18 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.policy.release import MARK as RELEASED
 from tests.e2e.kubectl import LABEL, ZONE, Kubectl, budget, deployment
 from tests.e2e.peers.cluster import ADDRESS, FAKE, HOLD, HOST, Api, Object, Player, Processes
-from tests.support.processes.daemon_process import free_port
+from tests.support.processes.daemon_process import free_port, get
 
 PEERS = ("KARPENTER", "CLUSTER_AUTOSCALER", "LWS", "VPA_ADMISSION", "VPA_UPDATER", "KUEUE", "JOBSET")
 GIVEN = {name: os.environ[name] for name in (*PEERS, "DESCHEDULER") if os.environ.get(name)}
@@ -77,7 +79,7 @@ class World:
             self._groups()
         else:
             for zone in self.zones:
-                for i in range(4):
+                for i in range(6):
                     self._node(f"{zone}-{i}", zone)
 
     def _pool(self) -> None:
@@ -133,7 +135,7 @@ class World:
         self.processes.start(
             "cluster-autoscaler", GIVEN["CLUSTER_AUTOSCALER"], "--cloud-provider=kwok",
             f"--namespace={self.kubectl.namespace}",
-            f"--kubeconfig={self.processes.kubeconfig('cluster-autoscaler')}", "--leader-elect=false",
+            f"--kubeconfig={self.processes.kubeconfig('cluster-autoscaler')}", "--leader-elect=false", "--v=2",
             "--scan-interval=5s", "--scale-down-delay-after-add=20s", "--scale-down-unneeded-time=20s",
             "--balance-similar-node-groups=true", "--balancing-ignore-label=peers/group",
             f"--address=127.0.0.1:{free_port()}",
@@ -240,6 +242,14 @@ class World:
         }
         path = f"/apis/autoscaling.k8s.io/v1/namespaces/{self.kubectl.namespace}/verticalpodautoscalers/sized"
         self.api.merge(f"{path}/status", {"status": status})
+
+    def metrics(self) -> Counter[tuple[str, str]]:
+        """What ours counted, by name and result."""
+        found: Counter[tuple[str, str]] = Counter()
+        for family in text_string_to_metric_families(get(self.port, "/metrics")[1]):
+            for sample in family.samples:
+                found[sample.name, sample.labels.get("result", "")] += int(sample.value)
+        return found
 
     # The history.
 
@@ -446,6 +456,7 @@ def test_history(who: str, world: World, table: list[list[str]]) -> None:
     parts: dict[str, Callable[[], None]] = {
         "zone": world.zone, "scaling": world.scaling, "drift": world.drift, "upgrade": world.upgrade
     }  # fmt: skip
+    evicted = 0
     for name in PARTS:
         if name == "drift" and world.provider != "KARPENTER":
             continue
@@ -456,6 +467,9 @@ def test_history(who: str, world: World, table: list[list[str]]) -> None:
         quiet = world.quiet(float(os.environ.get("PEERS_PATIENCE", "120")))
         record = world.player.fresh()
         by = ", ".join(f"{k} {n}" for k, n in sorted(record.evicted.items())) or "0"
+        if record.refused:
+            by += "; refused: " + ", ".join(f"{k} {n}" for k, n in sorted(record.refused.items()))
+        evicted += record.evicted["rebalancer"]
         left = sum(world.player.over.values())
         row = [
             ", ".join(sorted(GIVEN.keys() - {"DESCHEDULER"})).lower() or "-",
@@ -467,6 +481,21 @@ def test_history(who: str, world: World, table: list[list[str]]) -> None:
         row += [f"{quiet:.0f} s" if quiet is not None else "not", str(left)]
         table.append(row)
         print(" | ".join(row), flush=True)
+    if "rebalancer" in world.processes.running:
+        own = world.metrics()
+        seen = {k: n for k, n in own.items() if k[0] == "rebalancer_engine_comparisons_total" and n}
+        print(
+            own["rebalancer_evictions_total", "evicted"],
+            "evictions by its own count, compared:",
+            seen,
+            flush=True,
+        )
+        assert own["rebalancer_evictions_total", "evicted"] == evicted, (
+            "it knows which evictions were its own"
+        )
+        assert not own["rebalancer_engine_comparisons_total", "disagrees"], (
+            "others' evictions are not taken for more"
+        )
 
 
 @pytest.mark.parametrize("peer", ["DESCHEDULER", "VPA_UPDATER", "KARPENTER", "CLUSTER_AUTOSCALER", ""])
@@ -475,7 +504,7 @@ def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[lis
     if (peer and peer not in GIVEN) or (peer in PEERS[:2] and world.provider != peer):
         pytest.skip(f"no ${peer}, or another provider of nodes")
     world.nodes()
-    app = deployment("sized", 4, "500m", nodeSelector=LABEL)
+    app = deployment("sized", 4, "250m", nodeSelector=LABEL)
     app["metadata"]["annotations"] = {"rebalancer.io/method": "replaceFirst"}
     app["spec"]["template"]["metadata"]["annotations"] = {HOLD: "40"}
     world.kubectl.apply(app, budget("sized"))
@@ -497,7 +526,7 @@ def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[lis
     if peer == "DESCHEDULER":
         world.descheduler()
     elif peer == "VPA_UPDATER":
-        world.recommend("600m")
+        world.recommend("400m")
     elif peer == "KARPENTER":
         world.drift()
     said = "still there after 120 s"
@@ -527,4 +556,4 @@ def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[lis
         ]
     )
     print(" | ".join(table[-1]), flush=True)
-    assert world.kubectl.ready("sized") == 4
+    world.kubectl.until(lambda: world.kubectl.ready("sized") == 4, "four pods are Ready again")
