@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
@@ -43,7 +44,6 @@ if "LWS" in GIVEN:
     OURS["scope"] = {"gangsAllow": ["group"], "ownerKindsAllow": ["LeaderWorkerSet", "Pod"]}
     OURS["planner"] = {"certainty": "likely"}  # as moves of a group that is opened are
 OURS["evictions"] |= yaml.safe_load(os.environ.get("PEERS_EVICTIONS", "{}"))
-SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
 
 pytestmark = [
     pytest.mark.timeout(3600),
@@ -64,6 +64,22 @@ class World:
         self.zones = ["a", "b"]
         self.drifted = 0
         self.port = free_port()
+
+    def objects(self, name: str) -> list[Object]:
+        """Those of one of the others, with its workload."""
+        zones = ", ".join(ZONES[z] for z in self.zones)
+        text = Template((Path(__file__).parent / "objects.yaml").read_text())
+        filled = text.substitute(zones=zones, drifted=self.drifted, space=self.kubectl.namespace)
+        made: list[Object] = yaml.safe_load(filled)[name]
+        if name == "lws":
+            made[0]["spec"]["leaderWorkerTemplate"]["workerTemplate"] = _spread("group")
+        elif name == "jobset":
+            made[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = job = _spread("jobs")
+            job["spec"]["restartPolicy"] = "Never"
+        elif name == "kueue":
+            made.append(deployment("queued", 6, "500m", nodeSelector=LABEL))
+            made[-1]["metadata"]["labels"] |= {"kueue.x-k8s.io/queue-name": "peers"}
+        return made
 
     # Nodes: of Karpenter, of cluster-autoscaler, or made here.
 
@@ -86,26 +102,7 @@ class World:
         first = "karpenter" not in self.processes.running
         if first:
             self.processes.install("karpenter")
-        need = {
-            "karpenter.sh/capacity-type": ["on-demand"],
-            "node.kubernetes.io/instance-type": ["c-4x-amd64-linux"],
-        }
-        need[ZONE] = [ZONES[z] for z in self.zones]
-        template = {
-            "metadata": {"labels": {**LABEL, "peers/drift": str(self.drifted)}},
-            "spec": {
-                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "peers"},
-                "expireAfter": "Never",
-                "requirements": [{"key": k, "operator": "In", "values": v} for k, v in need.items()],
-            },
-        }
-        disruption = {"consolidateAfter": "20s", "budgets": [{"nodes": "2"}]}
-        spec = {"template": template, "disruption": disruption, "limits": {"cpu": "120"}}
-        name = {"name": "peers"}
-        self.kubectl.apply(
-            {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": dict(name)},
-            {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": dict(name), "spec": spec},
-        )
+        self.kubectl.apply(*self.objects("karpenter"))
         if first:
             ports = {k: str(free_port()) for k in ("METRICS_PORT", "HEALTH_PROBE_PORT")}
             self.processes.start("karpenter", GIVEN["KARPENTER"], DISABLE_LEADER_ELECTION="true", **ports)
@@ -114,29 +111,24 @@ class World:
         """The provider reads its groups once, so that cluster-autoscaler is started anew. At the end of a
         process that may end in peace it removes all nodes."""
         self.processes.stop("cluster-autoscaler", how=signal.SIGKILL)
-        config = {
-            "apiVersion": "v1alpha1",
-            "readNodesFrom": "configmap",
-            "nodegroups": {"fromNodeLabelKey": "peers/group"},
-            "nodes": {"skipTaint": True},
-            "configmap": {"name": "kwok-provider-templates"},
-        }
         nodes = [_node(f"{z}-template", z) for z in self.zones]
         for node, zone in zip(nodes, self.zones, strict=True):
             node["metadata"]["labels"] |= {"peers/group": f"group-{zone}"}
-        templates = {"apiVersion": "v1", "kind": "List", "items": nodes}
-        for name, key, value in (
-            ("kwok-provider-config", "config", yaml.safe_dump(config)),
-            ("kwok-provider-templates", "templates", yaml.safe_dump(templates)),
-        ):
-            self.kubectl.apply(
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {key: value}}
-            )
+        templates: Object = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "kwok-provider-templates"},
+        }
+        templates["data"] = {
+            "templates": yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes})
+        }
+        self.kubectl.apply(*self.objects("cluster-autoscaler"), templates)
         self.processes.start(
             "cluster-autoscaler", GIVEN["CLUSTER_AUTOSCALER"], "--cloud-provider=kwok",
             f"--namespace={self.kubectl.namespace}",
-            f"--kubeconfig={self.processes.kubeconfig('cluster-autoscaler')}", "--leader-elect=false", "--v=2",
-            "--scan-interval=5s", "--scale-down-delay-after-add=20s", "--scale-down-unneeded-time=20s",
+            f"--kubeconfig={self.processes.kubeconfig('cluster-autoscaler')}", "--leader-elect=false",
+            "--v=2", "--scan-interval=5s", "--scale-down-delay-after-add=20s",
+            "--scale-down-unneeded-time=20s",
             "--balance-similar-node-groups=true", "--balancing-ignore-label=peers/group",
             f"--address=127.0.0.1:{free_port()}",
             KWOK_PROVIDER_MODE="local",
@@ -157,21 +149,8 @@ class World:
         )  # fmt: skip
 
     def descheduler(self) -> None:
-        arguments = {"constraints": ["DoNotSchedule"], "namespaces": {"include": [self.kubectl.namespace]}}
-        profile = {
-            "name": "spread",
-            "pluginConfig": [
-                {"name": SPREAD, "args": arguments},
-                {"name": "DefaultEvictor", "args": {"nodeFit": True}},
-            ],
-            "plugins": {"balance": {"enabled": [SPREAD]}},
-        }
         policy = self.home / "descheduler.yaml"
-        policy.write_text(
-            yaml.safe_dump(
-                {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [profile]}
-            )
-        )
+        policy.write_text(yaml.safe_dump(self.objects("descheduler")[0]))
         self.processes.start(
             "descheduler", GIVEN["DESCHEDULER"], "--kubeconfig", self.processes.kubeconfig("descheduler"),
             "--policy-config-file", str(policy), "--descheduling-interval=15s", "--secure-port=0",
@@ -182,14 +161,18 @@ class World:
     def guests(self) -> None:
         """Starts those that are given, and then makes their workloads."""
         made: list[Object] = []
-        for name, workload in (("lws", _leaders), ("jobset", _jobs), ("kueue", _queued)):
+        for name in GROUPS:
             if name.upper() in GIVEN:
                 self._manager(name)
-                made += workload()
+                made += self.objects(name)
         self.processes.hook()
         if "VPA_ADMISSION" in GIVEN:
             self.vpa()
-            made += _recommended()
+            made += [
+                *self.objects("vpa"),
+                deployment("sized", 6, "500m", nodeSelector=LABEL),
+                budget("sized"),
+            ]
         for one in made:
             self.kubectl.apply(one)
         if "VPA_ADMISSION" in GIVEN:
@@ -320,83 +303,9 @@ def _spread(app: str, cpu: str = "500m") -> Object:
     return made
 
 
-def _leaders() -> list[Object]:
-    template = {"size": 2, "restartPolicy": "RecreateGroupOnPodRestart", "workerTemplate": _spread("group")}
-    spec = {"replicas": 4, "leaderWorkerTemplate": template}
-    meta = {"name": "group"}
-    return [
-        {
-            "apiVersion": "leaderworkerset.x-k8s.io/v1",
-            "kind": "LeaderWorkerSet",
-            "metadata": meta,
-            "spec": spec,
-        }
-    ]
-
-
-def _jobs() -> list[Object]:
-    template = _spread("jobs")
-    template["spec"]["restartPolicy"] = "Never"
-    job = {
-        "template": {"spec": {"parallelism": 4, "completions": 4, "template": template}},
-        "name": "work",
-        "replicas": 1,
-    }
-    spec = {"replicatedJobs": [job]}
-    return [
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": "jobs"},
-            "spec": spec,
-        }
-    ]
-
-
-def _queued() -> list[Object]:
-    api = "kueue.x-k8s.io/v1beta1"
-    quota = {
-        "name": "peers",
-        "resources": [{"name": "cpu", "nominalQuota": 4}, {"name": "memory", "nominalQuota": "9Gi"}],
-    }
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [quota]}]
-    queue = {"namespaceSelector": {}, "resourceGroups": groups}
-    app = deployment("queued", 6, "500m", nodeSelector=LABEL)
-    app["metadata"]["labels"] |= {"kueue.x-k8s.io/queue-name": "peers"}
-    return [
-        {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "peers"}},
-        {"apiVersion": api, "kind": "ClusterQueue", "metadata": {"name": "peers"}, "spec": queue},
-        {
-            "apiVersion": api,
-            "kind": "LocalQueue",
-            "metadata": {"name": "peers"},
-            "spec": {"clusterQueue": "peers"},
-        },
-        app,
-    ]
-
-
-def _recommended() -> list[Object]:
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "sized"}
-    spec = {"targetRef": target, "updatePolicy": {"updateMode": "Recreate"}}
-    vpa = {
-        "apiVersion": "autoscaling.k8s.io/v1",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": "sized"},
-        "spec": spec,
-    }
-    return [vpa, deployment("sized", 6, "500m", nodeSelector=LABEL), budget("sized")]
-
-
 def _node(name: str, zone: str) -> Object:
     size = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-    labels = {
-        HOST: name,
-        ZONE: ZONES[zone],
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        **LABEL,
-    }
+    labels = {HOST: name, ZONE: ZONES[zone], **LABEL}
     meta = {"name": name, "labels": labels, "annotations": {FAKE: "fake"}}
     status = {"capacity": size, "allocatable": size}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
@@ -510,7 +419,7 @@ def test_what_becomes_of_a_released_pod(peer: str, world: World, table: list[lis
     world.kubectl.apply(app, budget("sized"))
     if peer == "VPA_UPDATER":
         world.vpa()
-        world.kubectl.apply(_recommended()[0])
+        world.kubectl.apply(*world.objects("vpa"))
     world.kubectl.until(lambda: world.kubectl.ready("sized") == 4, "four pods are Ready")
     world.ours()
     world.zone(cpu="1")
