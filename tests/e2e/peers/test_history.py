@@ -143,8 +143,9 @@ class World:
         settings = self.home / "settings.yaml"
         settings.write_text(yaml.safe_dump({**OURS, "health": {"address": f"127.0.0.1:{self.port}"}}))
         space = self.kubectl.namespace
+        command = os.environ.get("REBALANCER", f"{sys.executable} -m rebalancer").split()
         self.processes.start(
-            "rebalancer", sys.executable, "-m", "rebalancer", "run", "--config", str(settings), "-n", space,
+            "rebalancer", *command, "run", "--config", str(settings), "-n", space,
             "--kubeconfig", self.processes.kubeconfig("rebalancer"), REBALANCER_LEDGER__NAMESPACE=space,
         )  # fmt: skip
 
